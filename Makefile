@@ -42,12 +42,9 @@ soak: $(VENV)/tests
 lint: $(VENV)/tests conflict-markers retired-words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	@rm -rf build/lint
-	@$(PIP) install --no-deps --target build/lint .  # mypy can't follow an editable install of mapped folders
-	@rm -rf build/lint/satchel/sample_workspaces/*/  # they are workspaces, not modules of the package
-	MYPYPATH=build/lint $(BIN)/mypy
-	$(BIN)/python tools/check_types.py build/lint
-	@for sample in digest offers onboarding refunds; do (cd sample_workspaces/$$sample && MYPYPATH=../../build/lint \
+	MYPYPATH=src $(BIN)/mypy
+	$(BIN)/python tools/check_types.py
+	@for sample in digest offers onboarding refunds; do (cd sample_workspaces/$$sample && MYPYPATH=../../src \
 		../../$(BIN)/mypy --config-file= --strict --cache-dir ../../.mypy_cache/strict agent.py) || exit 1; done
 
 bench: $(BENCH)/installed
@@ -65,16 +62,16 @@ clean:
 	rm -rf $(VENV) $(BENCH) .demo build
 
 # Two stamps: what is installed there was installed from this pyproject.toml. An editable copy serves the demo too.
-$(VENV)/installed: pyproject.toml setup.py $(SOURCES) | $(VENV)/made
+$(VENV)/installed: pyproject.toml $(SOURCES) | $(VENV)/made
 	@if [ ! -e $(VENV)/tests ]; then echo "Installing Satchel into $(VENV) ..."; $(PIP) install .; rm -rf build; fi
 	@touch $@
 
-$(VENV)/tests: pyproject.toml setup.py | $(VENV)/made
+$(VENV)/tests: pyproject.toml | $(VENV)/made
 	@echo "Installing Satchel and what its tests need into $(VENV) ..."
 	@$(PIP) install --editable '.[test]'
 	@touch $@
 
-$(BENCH)/installed: pyproject.toml setup.py benchmarks/peers/requirements.txt $(SOURCES) | $(BENCH)/made
+$(BENCH)/installed: pyproject.toml benchmarks/peers/requirements.txt $(SOURCES) | $(BENCH)/made
 	@echo "Installing Satchel and its peers into $(BENCH) ..."
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check --quiet install . -r benchmarks/peers/requirements.txt
 	@rm -rf build

@@ -118,9 +118,14 @@ def _strict(bench: Bench) -> Iterator[Result]:
     _run(store, in_turns)
     ratio = median(steps) / median(puts)
     yield Result(
-        "a strict step in a bucket", "time", "at most 1.3 conditional PUTs of the same bytes", ratio, 1.3,
-        f"{ratio:.2f} PUTs", f"step {spread(steps, 1e3)} ms, PUT {spread(puts, 1e3)} ms; {calls} pairs",
-    )  # fmt: skip
+        "a strict step in a bucket",
+        "time",
+        "at most 1.3 conditional PUTs of the same bytes",
+        ratio,
+        1.3,
+        f"{ratio:.2f} PUTs",
+        f"step {spread(steps, 1e3)} ms, PUT {spread(puts, 1e3)} ms; {calls} pairs",
+    )
 
 
 def _pipelined(bench: Bench) -> Iterator[Result]:
@@ -141,9 +146,14 @@ def _pipelined(bench: Bench) -> Iterator[Result]:
     _check(run(bench.workspace(), benchmark))
     share = median(times) / 2
     yield Result(
-        "100 pipelined steps of 20 ms each in a bucket", "time", "at most 1.15 times their own time", share, 1.15,
-        f"{share:.3f} times", f"{spread(times)} s until all are durable; {rounds} rounds",
-    )  # fmt: skip
+        "100 pipelined steps of 20 ms each in a bucket",
+        "time",
+        "at most 1.15 times their own time",
+        share,
+        1.15,
+        f"{share:.3f} times",
+        f"{spread(times)} s until all are durable; {rounds} rounds",
+    )
 
 
 # Requests
@@ -188,13 +198,23 @@ def _a_step(bench: Bench) -> Iterator[Result]:
     (tally,) = found
     cost, journal = Cost.of(tally), tally.count("PUT", "journal")
     yield Result(
-        "requests for a strict step", "count", "at most 1.3", cost.requests / calls, 1.3,
-        f"{cost.requests / calls:.2f} requests", f"{journal / calls:.2f} PUTs of the journal; {kinds(tally, calls)}",
-    )  # fmt: skip
+        "requests for a strict step",
+        "count",
+        "at most 1.3",
+        cost.requests / calls,
+        1.3,
+        f"{cost.requests / calls:.2f} requests",
+        f"{journal / calls:.2f} PUTs of the journal; {kinds(tally, calls)}",
+    )
     yield Result(
-        "bytes up for a strict step, result of 200 bytes", "bytes", "", cost.up / calls, None,
-        f"{cost.up / calls:,.0f} bytes", _price(cost, calls, "steps"),
-    )  # fmt: skip
+        "bytes up for a strict step, result of 200 bytes",
+        "bytes",
+        "",
+        cost.up / calls,
+        None,
+        f"{cost.up / calls:,.0f} bytes",
+        _price(cost, calls, "steps"),
+    )
 
 
 def _naive(bench: Bench) -> Iterator[Result]:
@@ -212,10 +232,15 @@ def _naive(bench: Bench) -> Iterator[Result]:
                 client.put_object(Bucket=bucket, Key=f"{key}/state.json", Body=body)
     cost = Cost.of(tallies[0])
     yield Result(
-        "naive: state.json rewritten after each step", "bytes", "", cost.up / calls, None,
-        f"{cost.up / calls:,.0f} bytes", f"a step, of {calls}, and grows with them: the last {len(body):,}; "
+        "naive: state.json rewritten after each step",
+        "bytes",
+        "",
+        cost.up / calls,
+        None,
+        f"{cost.up / calls:,.0f} bytes",
+        f"a step, of {calls}, and grows with them: the last {len(body):,}; "
         f"{cost.requests / calls:.2f} requests, {_price(cost, calls, 'steps')}; no fence, no effects, no second writer",
-    )  # fmt: skip
+    )
 
 
 def _waiting(bench: Bench) -> Iterator[Result]:
@@ -235,9 +260,14 @@ def _waiting(bench: Bench) -> Iterator[Result]:
         per_minute = cost.requests * 60 / seconds
         dollars = cost.dollars * 60 / seconds
         yield Result(
-            f"requests a minute, {name}", "count", "at most 30", per_minute, 30, f"{per_minute:.0f} requests",
+            f"requests a minute, {name}",
+            "count",
+            "at most 30",
+            per_minute,
+            30,
+            f"{per_minute:.0f} requests",
             f"{kinds(tally, seconds / 60)} a minute; ${dollars * 60 * 24 * 30:.2f} a month",
-        )  # fmt: skip
+        )
     yield Result(
         "requests a minute, paused, waiting or asleep", "count", "none", 0, 0, "0 requests", "there is no process then"
     )
@@ -269,8 +299,10 @@ async def _minute(bench: Bench, proxy: Any, waits: Any, seconds: float) -> tuple
 def _resuming(bench: Bench) -> Iterator[Result]:
     many = bench.ground.pick(10_000, 1_000)
     for shape, count, where in (
-        ("scope", 20, "of an open scope"), ("scope", many, "of an open scope"), ("items", many, "in finished items")
-    ):  # fmt: skip
+        ("scope", 20, "of an open scope"),
+        ("scope", many, "of an open scope"),
+        ("items", many, "in finished items"),
+    ):
         for stop, words in (("clean", "a clean stop"), ("kill", "a SIGKILL")):
             url = bench.workspace()
             with environment(bench.server.environment()):
@@ -280,10 +312,14 @@ def _resuming(bench: Bench) -> Iterator[Result]:
                 seen = _until_called(proxy)
             cost = Cost.of(seen)
             yield Result(
-                f"requests to open after {words} and {count:,} steps {where}", "count",
-                f"at most {_OPENING} and listings", cost.requests - seen.count("LIST"), _OPENING,
-                f"{cost.requests - seen.count('LIST')} requests", f"{kinds(seen)}; {_price(cost, 1, 'openings')}",
-            )  # fmt: skip
+                f"requests to open after {words} and {count:,} steps {where}",
+                "count",
+                f"at most {_OPENING} and listings",
+                cost.requests - seen.count("LIST"),
+                _OPENING,
+                f"{cost.requests - seen.count('LIST')} requests",
+                f"{kinds(seen)}; {_price(cost, 1, 'openings')}",
+            )
             if stop == "clean" and count == many:
                 yield _opening_time(bench, shape, count, where, url)
 
@@ -315,10 +351,15 @@ def _opening_time(bench: Bench, shape: str, count: int, where: str, url: str) ->
     times = [(each.opening - each.listing) / each.put for each in samples]
     opening, listing, first_step = ([getattr(each, name) for each in samples] for name in _SHOWN)
     return Result(
-        f"opening with {count:,} steps {where} behind it", "time", "at most 10 PUTs and the listing", median(times), 10,
-        f"{spread(times)} PUTs", f"{spread(opening, 1e3)} ms, of it listing {spread(listing, 1e3)} ms; "
+        f"opening with {count:,} steps {where} behind it",
+        "time",
+        "at most 10 PUTs and the listing",
+        median(times),
+        10,
+        f"{spread(times)} PUTs",
+        f"{spread(opening, 1e3)} ms, of it listing {spread(listing, 1e3)} ms; "
         f"PUT {spread([each.put for each in samples], 1e3)} ms; first new step after {spread(first_step, 1e3)} ms",
-    )  # fmt: skip
+    )
 
 
 def _timed(bench: Bench, shape: str, count: int, url: str) -> _Sample:

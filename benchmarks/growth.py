@@ -32,25 +32,39 @@ def _steps(ground: Ground) -> Iterator[Result]:
     times = [each.ratio(median) for each in found]
     means = [each.ratio(fmean) for each in found]
     yield Result(
-        f"step {_LATE:,} over step {_EARLY}", "time", "at most 1.2, in syncs next to it", median(times), 1.2,
-        f"{spread(times)} times", f"means of {window} steps: {spread(means)}",
-    )  # fmt: skip
+        f"step {_LATE:,} over step {_EARLY}",
+        "time",
+        "at most 1.2, in syncs next to it",
+        median(times),
+        1.2,
+        f"{spread(times)} times",
+        f"means of {window} steps: {spread(means)}",
+    )
     last = found[-1]
     late, early = last.bytes_a_step("late"), last.bytes_a_step("early")
     yield Result(
-        "its bytes in the journal", "bytes", "at most 1.2", late / early, 1.2,
-        f"{late / early:.3f} times", f"{late:.1f} over {early:.1f} bytes",
-    )  # fmt: skip
+        "its bytes in the journal",
+        "bytes",
+        "at most 1.2",
+        late / early,
+        1.2,
+        f"{late / early:.3f} times",
+        f"{late:.1f} over {early:.1f} bytes",
+    )
     yield Result(
-        f"a {_RESULT_BYTES}-byte result in the journal", "bytes", "at most 600 bytes", late, 600,
-        f"{late:.0f} bytes", f"step {_LATE:,}",
-    )  # fmt: skip
+        f"a {_RESULT_BYTES}-byte result in the journal",
+        "bytes",
+        "at most 600 bytes",
+        late,
+        600,
+        f"{late:.0f} bytes",
+        f"step {_LATE:,}",
+    )
     for when, at in (("while running", last.running), ("after a clean stop", last.stopped)):
         each = at.all / last.steps
         yield Result(
-            f"in all files, {when}", "bytes", "", each, None,
-            f"{each:.0f} bytes a step", f"{last.steps:,} steps: {at}",
-        )  # fmt: skip
+            f"in all files, {when}", "bytes", "", each, None, f"{each:.0f} bytes a step", f"{last.steps:,} steps: {at}"
+        )
 
 
 class _Steps:
@@ -119,14 +133,24 @@ def _items(ground: Ground) -> Iterator[Result]:
         raise outcome.error
     first, second = at[2].all - at[0].all, at[4].all - at[2].all
     yield Result(
-        f"{count:,} items, state of 2 KB: second half over first", "bytes", "linear: at most 1.1", second / first, 1.1,
-        f"{second / first:.3f} times", f"{second / (count / 2):.0f} bytes an item: {at[4]}",
-    )  # fmt: skip
+        f"{count:,} items, state of 2 KB: second half over first",
+        "bytes",
+        "linear: at most 1.1",
+        second / first,
+        1.1,
+        f"{second / first:.3f} times",
+        f"{second / (count / 2):.0f} bytes an item: {at[4]}",
+    )
     stopped = sizes(workspace)
     yield Result(
-        "after a clean stop", "bytes", "", stopped.all / count, None,
-        f"{stopped.all / count:.0f} bytes an item", str(stopped),
-    )  # fmt: skip
+        "after a clean stop",
+        "bytes",
+        "",
+        stopped.all / count,
+        None,
+        f"{stopped.all / count:.0f} bytes an item",
+        str(stopped),
+    )
 
 
 async def _fill(run: Run[Any]) -> None:

@@ -22,8 +22,22 @@ from .measuring import Ground, Result, spread
 LINE = "from satchel import agent, effect, step, Run, Item, Partial"
 """The first line of every agent's file."""
 
-SLOW = ("aiobotocore", "apprise", "click", "filelock", "fsspec", "jsonschema", "markdown_it", "openai", "pydantic",
-        "rich", "s3fs", "tenacity", "watchdog", "yaml")  # fmt: skip
+SLOW = (
+    "aiobotocore",
+    "apprise",
+    "click",
+    "filelock",
+    "fsspec",
+    "jsonschema",
+    "markdown_it",
+    "openai",
+    "pydantic",
+    "rich",
+    "s3fs",
+    "tenacity",
+    "watchdog",
+    "yaml",
+)
 """Packages that take more than 5 ms and that no agent's file needs."""
 
 NAME_LOADED = f"import asyncio, sys; before = set(sys.modules); {LINE}; print(*sorted(set(sys.modules) - before))"
@@ -48,20 +62,35 @@ async def answer(number: int) -> int:
 def measure(ground: Ground) -> Iterator[Result]:
     rounds = ground.pick(25, 5)
     bare, line, helps, looks, runs = _in_turns(
-        ground, rounds, ["-c", "import asyncio"], ["-c", f"import asyncio; {LINE}"], ["-m", "satchel", "--help"],
-        ["-m", "satchel", "status", str(_some_workspace(ground))], ["-m", "satchel", "run"],
-    )  # fmt: skip
+        ground,
+        rounds,
+        ["-c", "import asyncio"],
+        ["-c", f"import asyncio; {LINE}"],
+        ["-m", "satchel", "--help"],
+        ["-m", "satchel", "status", str(_some_workspace(ground))],
+        ["-m", "satchel", "run"],
+    )
     over = [one - other for one, other in zip(line, bare, strict=True)]
     yield Result(
-        "an agent's imports, after asyncio", "time", "at most 60 ms of CPU", median(over), 0.060,
-        f"{spread(over, 1e3)} ms", f"{LINE!r}; asyncio alone: {spread(bare, 1e3)} ms; {rounds} pairs, bytecode cached",
-    )  # fmt: skip
+        "an agent's imports, after asyncio",
+        "time",
+        "at most 60 ms of CPU",
+        median(over),
+        0.060,
+        f"{spread(over, 1e3)} ms",
+        f"{LINE!r}; asyncio alone: {spread(bare, 1e3)} ms; {rounds} pairs, bytecode cached",
+    )
     loaded = _python(ground, "-c", NAME_LOADED).split()
     slow = sorted(set(SLOW) & set(loaded))
     yield Result(
-        "slow packages that they load", "count", "none", len(slow), 0, ", ".join(slow) or "none",
+        "slow packages that they load",
+        "count",
+        "none",
+        len(slow),
+        0,
+        ", ".join(slow) or "none",
         f"of {len(SLOW)} that are watched; {len(loaded)} modules in all",
-    )  # fmt: skip
+    )
     for name, times, limit in (
         ("satchel --help", helps, 0.120),
         ("satchel status of a local workspace", looks, 0.150),

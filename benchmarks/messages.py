@@ -82,15 +82,30 @@ def measure(ground: Ground) -> Iterator[Result]:
     for name, found in (("adding a message", adding), (f"a slice of {_SLICE} messages", slicing)):
         ratio = median(found[_LATE]) / median(found[_EARLY])
         yield Result(
-            f"{name}, {_LATE:,} over {_EARLY}", "time", "at most 1.2", ratio, 1.2, f"{ratio:.2f} times",
+            f"{name}, {_LATE:,} over {_EARLY}",
+            "time",
+            "at most 1.2",
+            ratio,
+            1.2,
+            f"{ratio:.2f} times",
             f"{spread(found[_LATE], 1e6)} over {spread(found[_EARLY], 1e6)} µs",
-        )  # fmt: skip
+        )
     size = (workspace / NAME).stat().st_size
     yield Result(
-        "bytes written to messages.jsonl", "bytes", "its size", store.given / size, 1,
-        f"{store.given / size:.3f} times", f"{size:,} bytes",
-    )  # fmt: skip
+        "bytes written to messages.jsonl",
+        "bytes",
+        "its size",
+        store.given / size,
+        1,
+        f"{store.given / size:.3f} times",
+        f"{size:,} bytes",
+    )
     yield Result(
-        f"bytes read for a slice of {_SLICE}, after a restart", "bytes", "at most 128 KiB", store.taken, 128 << 10,
-        f"{store.taken:,} bytes", f"of {size:,}",
-    )  # fmt: skip
+        f"bytes read for a slice of {_SLICE}, after a restart",
+        "bytes",
+        "at most 128 KiB",
+        store.taken,
+        128 << 10,
+        f"{store.taken:,} bytes",
+        f"of {size:,}",
+    )

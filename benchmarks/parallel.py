@@ -26,9 +26,14 @@ def measure(ground: Ground) -> Iterator[Result]:
     took = [_more(ground, count) for _ in range(ground.pick(3, 1))]
     own = _SECONDS * count / _AT_ONCE
     yield Result(
-        f"{count:,} items, {_AT_ONCE} at once, over their own time", "time", "at most 1.3 s more",
-        median(took), 1.3, f"{spread(took)} s more", f"their own time: {own:.1f} s",
-    )  # fmt: skip
+        f"{count:,} items, {_AT_ONCE} at once, over their own time",
+        "time",
+        "at most 1.3 s more",
+        median(took),
+        1.3,
+        f"{spread(took)} s more",
+        f"their own time: {own:.1f} s",
+    )
 
 
 def _more(ground: Ground, count: int) -> float:

@@ -57,14 +57,24 @@ def measure(ground: Ground) -> Iterator[Result]:
     _run(workspace, in_rounds)
     rate = 1 / median(pipelined)
     yield Result(
-        "a pipelined step", "time", f"at most 100 µs ({_A_SECOND:,} a second)", median(pipelined), 1 / _A_SECOND,
-        f"{spread(pipelined, 1e6)} µs", f"{rate:,.0f} a second; {rounds} rounds of {calls:,}, until durable",
-    )  # fmt: skip
+        "a pipelined step",
+        "time",
+        f"at most 100 µs ({_A_SECOND:,} a second)",
+        median(pipelined),
+        1 / _A_SECOND,
+        f"{spread(pipelined, 1e6)} µs",
+        f"{rate:,.0f} a second; {rounds} rounds of {calls:,}, until durable",
+    )
     share = median(pipelined) / median(strict)
     yield Result(
-        "the same, over a strict step in the same run", "time", "at most 0.5", share, 0.5,
-        f"{share:.3f} times", f"strict step {median(strict) * 1e6:.3g} µs, sync {median(syncs) * 1e6:.3g} µs",
-    )  # fmt: skip
+        "the same, over a strict step in the same run",
+        "time",
+        "at most 0.5",
+        share,
+        0.5,
+        f"{share:.3f} times",
+        f"strict step {median(strict) * 1e6:.3g} µs, sync {median(syncs) * 1e6:.3g} µs",
+    )
     yield _late_over_early(ground)
     yield _with_effects(ground)
 
@@ -84,9 +94,14 @@ def _late_over_early(ground: Ground) -> Result:
     _run(ground.workspace("many"), many)
     early, late = median(times[1:4]), median(times[-3:])
     return Result(
-        f"step {last:,} over step {2 * window:,}", "time", "at most 1.5", late / early, 1.5,
-        f"{late / early:.2f} times", f"{late * 1e6:.3g} over {early * 1e6:.3g} µs, checkpoints included",
-    )  # fmt: skip
+        f"step {last:,} over step {2 * window:,}",
+        "time",
+        "at most 1.5",
+        late / early,
+        1.5,
+        f"{late / early:.2f} times",
+        f"{late * 1e6:.3g} over {early * 1e6:.3g} µs, checkpoints included",
+    )
 
 
 def _with_effects(ground: Ground) -> Result:
@@ -104,9 +119,14 @@ def _with_effects(ground: Ground) -> Result:
 
     _run(ground.workspace("mixed"), mixed)
     return Result(
-        "with an effect after every 100", "time", "", times[0], None, f"{times[0] * 1e6:.3g} µs",
+        "with an effect after every 100",
+        "time",
+        "",
+        times[0],
+        None,
+        f"{times[0] * 1e6:.3g} µs",
         f"a call, of {effects} effects and {100 * effects:,} steps",
-    )  # fmt: skip
+    )
 
 
 def _run(workspace: Path, function: Callable[[Run[Any]], Awaitable[None]]) -> None:

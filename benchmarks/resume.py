@@ -32,9 +32,14 @@ def measure(ground: Ground) -> Iterator[Result]:
             await_stopped(child("resume", "prepare", kind, count, stop, workspace), stop)
             times = [_resumed(_copy(ground, workspace), kind, count) for _ in range(ground.pick(7, 3))]
             yield Result(
-                f"resume after {words} and {count:,} {kind}", "time", "at most 150 ms", median(times), _LIMIT,
-                f"{spread(times, 1e3)} ms", str(sizes(workspace)),
-            )  # fmt: skip
+                f"resume after {words} and {count:,} {kind}",
+                "time",
+                "at most 150 ms",
+                median(times),
+                _LIMIT,
+                f"{spread(times, 1e3)} ms",
+                str(sizes(workspace)),
+            )
 
 
 def _copy(ground: Ground, workspace: Path) -> Path:

@@ -70,13 +70,23 @@ def _one_after_another(ground: Ground) -> Iterator[Result]:
     took = [median(times) * 1e6 for times in steps]
     beside_it = [median(times) * 1e6 for times in syncs]
     yield Result(
-        "a strict step", "time", "at most 2.5 appends + fdatasyncs (aim: 1.5)", median(middle), 2.5,
-        f"{spread(middle)} syncs", f"step {spread(took)} µs, sync {spread(beside_it)} µs",
-    )  # fmt: skip
+        "a strict step",
+        "time",
+        "at most 2.5 appends + fdatasyncs (aim: 1.5)",
+        median(middle),
+        2.5,
+        f"{spread(middle)} syncs",
+        f"step {spread(took)} µs, sync {spread(beside_it)} µs",
+    )
     yield Result(
-        "the same, mean", "time", "at most 2.5, projections written meanwhile included", median(mean), 2.5,
-        f"{spread(mean)} syncs", f"{rounds} rounds of {calls} pairs",
-    )  # fmt: skip
+        "the same, mean",
+        "time",
+        "at most 2.5, projections written meanwhile included",
+        median(mean),
+        2.5,
+        f"{spread(mean)} syncs",
+        f"{rounds} rounds of {calls} pairs",
+    )
 
 
 def _concurrent(ground: Ground) -> Iterator[Result]:
@@ -93,11 +103,15 @@ def _concurrent(ground: Ground) -> Iterator[Result]:
         syncs = worst.journal + worst.others
         is_target = kind in ("at once", "after 10 ms each")
         yield Result(
-            f"{_CONCURRENT} concurrent steps, {kind}", "count", "at most 10 syncs" if is_target else "", syncs,
-            10 if is_target else None, f"{syncs} syncs",
+            f"{_CONCURRENT} concurrent steps, {kind}",
+            "count",
+            "at most 10 syncs" if is_target else "",
+            syncs,
+            10 if is_target else None,
+            f"{syncs} syncs",
             f"{worst.journal} of the journal, {worst.others} of other files; "
             f"{spread([each.seconds for each in found], 1e3)} ms in all",
-        )  # fmt: skip
+        )
 
 
 class _Gathered(NamedTuple):

@@ -70,9 +70,14 @@ def _cost(ground: Ground) -> Iterator[Result]:
     if outcome.error:
         raise outcome.error
     yield Result(
-        f"a stream of {tokens:,} tokens into a partial", "time", "at most 1.05 times without", median(ratios), 1.05,
-        f"{spread(ratios)} times", f"in write(): {spread(shares, 100)} % of the time",
-    )  # fmt: skip
+        f"a stream of {tokens:,} tokens into a partial",
+        "time",
+        "at most 1.05 times without",
+        median(ratios),
+        1.05,
+        f"{spread(ratios)} times",
+        f"in write(): {spread(shares, 100)} % of the time",
+    )
 
 
 def _loss(ground: Ground) -> Iterator[Result]:
@@ -81,11 +86,15 @@ def _loss(ground: Ground) -> Iterator[Result]:
     kills = [_killed(ground, 0.3 + dice.random() * seconds) for _ in range(ground.pick(10, 3))]
     worst = max(kills, key=lambda kill: kill.lost / kill.allowed)
     yield Result(
-        f"lost to a SIGKILL, worst of {len(kills)}", "time", "at most what 20 writes' time brings",
-        worst.lost / worst.allowed, 1, f"{worst.lost / worst.allowed:.2f} of it",
+        f"lost to a SIGKILL, worst of {len(kills)}",
+        "time",
+        "at most what 20 writes' time brings",
+        worst.lost / worst.allowed,
+        1,
+        f"{worst.lost / worst.allowed:.2f} of it",
         f"{worst.lost} of {worst.arrived} tokens; a write took {worst.write * 1e6:.0f} µs; "
         f"at the median {median(kill.lost for kill in kills):.0f} lost",
-    )  # fmt: skip
+    )
 
 
 class _Kill:

@@ -60,15 +60,25 @@ def measure(ground: Ground) -> Iterator[Result]:
     cost = Cost.of(seen.tally)
     dollars, down = cost.dollars * _MONTH / seen.seconds, seen.tally.down * _MONTH / seen.seconds
     yield Result(
-        f"serve over {many:,} sleeping runs in a bucket", "count", "at most 5 dollars a month", dollars, 5,
-        f"{dollars:.2f} dollars a month", f"{kinds(seen.tally)} in {seen.seconds:.1f} s, for {seen.objects:,} objects; "
+        f"serve over {many:,} sleeping runs in a bucket",
+        "count",
+        "at most 5 dollars a month",
+        dollars,
+        5,
+        f"{dollars:.2f} dollars a month",
+        f"{kinds(seen.tally)} in {seen.seconds:.1f} s, for {seen.objects:,} objects; "
         f"{down / 1e9:,.0f} GB a month, {down * _BYTES_OUT:,.0f} dollars if they leave the region",
-    )  # fmt: skip
+    )
     late = (seen.started["woken"] - until).total_seconds()
     yield Result(
-        f"woken among {many:,} sleeping runs", "time", "at most 10 s after its time", late, 10, f"{late:.1f} s",
+        f"woken among {many:,} sleeping runs",
+        "time",
+        "at most 10 s after its time",
+        late,
+        10,
+        f"{late:.1f} s",
         "until its process was started",
-    )  # fmt: skip
+    )
 
 
 def _sleep(url: str, seconds: float) -> datetime:

@@ -28,10 +28,7 @@ from .wording import explain, fault
 _Errors = Iterator[jsonschema.exceptions.ValidationError]
 _Keyword = Callable[..., _Errors]
 
-DATA = (
-    "the schema for data (data.json)",
-    "Remove the file .satchel/schemas/data.json; the next run writes it again",
-)
+DATA = ("the schema for data (data.json)", "Remove the file .satchel/schemas/data.json; the next run writes it again")
 AGENTS_OWN = ("the schema of the answer", "Correct it in the agent's code")
 
 
@@ -62,9 +59,14 @@ def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: 
 
 
 def check_foreign(
-    schema: Schema, value: Any, place: Callable[[Where], str], limit: int, of: tuple[str, str],
-    inside: tuple[str, Callable[[str], Schema]] | None = None, known: Callable[[], Container[str]] = tuple,
-) -> list[Problem]:  # fmt: skip
+    schema: Schema,
+    value: Any,
+    place: Callable[[Where], str],
+    limit: int,
+    of: tuple[str, str],
+    inside: tuple[str, Callable[[str], Schema]] | None = None,
+    known: Callable[[], Container[str]] = tuple,
+) -> list[Problem]:
     """The same with a schema that may be a stranger's: it fetches nothing and takes no longer than LIMIT, and an error
     in the schema is returned as a problem. `inside` names the schema of ours that refers to it as data.json, and loads
     the others; without it `schema` is alone. `known`: patterns that can be searched safely.

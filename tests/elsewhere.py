@@ -45,9 +45,11 @@ def serving_webdav(folder: Path) -> Iterator[Elsewhere]:
     from wsgidav.wsgidav_app import WsgiDAVApp
 
     settings = {
-        "provider_mapping": {"/": FilesystemProvider(str(folder))}, "simple_dc": {"user_mapping": {"*": True}},
-        "logging": {"enable": False}, "verbose": 0,
-    }  # fmt: skip
+        "provider_mapping": {"/": FilesystemProvider(str(folder))},
+        "simple_dc": {"user_mapping": {"*": True}},
+        "logging": {"enable": False},
+        "verbose": 0,
+    }
     server = Server(("127.0.0.1", 0), WsgiDAVApp(settings))
     server.prepare()
     thread = threading.Thread(target=server.serve)
@@ -81,9 +83,12 @@ def serving_sftp(folder: Path, driver: str) -> Iterator[Elsewhere]:
 
     async def serve() -> None:
         server = await asyncssh.listen(
-            "127.0.0.1", 0, server_factory=Door, server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+            "127.0.0.1",
+            0,
+            server_factory=Door,
+            server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
             sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=str(folder)),
-        )  # fmt: skip
+        )
         async with server:
             ports.put(server.get_port())
             await asyncio.to_thread(ended.wait)

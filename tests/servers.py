@@ -77,9 +77,14 @@ class Server:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "log", "ab") as log:
             self._guard = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD, "sh", *self.command(self._ports)], stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.folder, env=self._environment(),
-            )  # fmt: skip
+                ["/bin/sh", "-c", _GUARD, "sh", *self.command(self._ports)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self.folder,
+                env=self._environment(),
+            )
         assert self._guard.stdout
         self.pid, self.port = int(self._guard.stdout.readline()), self._ports[0]
         while self._guard.poll() is None and time.monotonic() < deadline:
@@ -143,12 +148,20 @@ class Server:
             from botocore.config import Config
 
             self._client = boto3.session.Session().client(
-                "s3", endpoint_url=self.endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET,
-                region_name="us-east-1", config=Config(
-                    retries={"max_attempts": 1}, connect_timeout=5, read_timeout=20, s3={"addressing_style": "path"},
-                    request_checksum_calculation="when_required", response_checksum_validation="when_required",
+                "s3",
+                endpoint_url=self.endpoint,
+                aws_access_key_id=KEY,
+                aws_secret_access_key=SECRET,
+                region_name="us-east-1",
+                config=Config(
+                    retries={"max_attempts": 1},
+                    connect_timeout=5,
+                    read_timeout=20,
+                    s3={"addressing_style": "path"},
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
                 ),
-            )  # fmt: skip
+            )
         return self._client
 
     def place(self) -> str:
@@ -162,9 +175,11 @@ class Server:
     def environment(self, endpoint: str | None = None) -> dict[str, str]:
         """The same for a process that is given nothing but the URL."""
         return {
-            "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": endpoint or self.endpoint,
-        }  # fmt: skip
+        }
 
 
 class SeaweedFS(Server):
@@ -173,15 +188,34 @@ class SeaweedFS(Server):
     kind = "seaweedfs"
 
     def command(self, ports: list[int]) -> list[str]:
-        names = ["s3.port", "s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc",
-                 "filer.port", "filer.port.grpc", "admin.port", "admin.port.grpc"]  # fmt: skip
+        names = [
+            "s3.port",
+            "s3.port.grpc",
+            "master.port",
+            "master.port.grpc",
+            "volume.port",
+            "volume.port.grpc",
+            "filer.port",
+            "filer.port.grpc",
+            "admin.port",
+            "admin.port.grpc",
+        ]
         return [
-            os.path.join(sysconfig.get_path("scripts"), "weed"), "mini", f"-dir={self.folder}", "-ip=127.0.0.1",
-            "-ip.bind=127.0.0.1", "-master.telemetry=false", "-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0",
-            "-s3.port.lance=0", "-s3.autoCreateBucket=false", f"-filer.localSocket={self.folder}/filer.sock",
+            os.path.join(sysconfig.get_path("scripts"), "weed"),
+            "mini",
+            f"-dir={self.folder}",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+            "-master.telemetry=false",
+            "-admin.ui=false",
+            "-webdav=false",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            "-s3.autoCreateBucket=false",
+            f"-filer.localSocket={self.folder}/filer.sock",
             f"-s3.localSocket={self.folder}/s3.sock",
             *(f"-{name}={port}" for name, port in zip(names, ports, strict=True)),
-        ]  # fmt: skip
+        ]
 
 
 class Moto(Server):

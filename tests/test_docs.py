@@ -37,9 +37,15 @@ def type_in(block: str, folder: Path) -> None:
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         done = subprocess.run(
-            ["bash", "-c", command], cwd=folder, env=environment, timeout=120, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            ["bash", "-c", command],
+            cwd=folder,
+            env=environment,
+            timeout=120,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         found = re.sub(r"[ \t]+$", "", done.stdout, flags=re.MULTILINE)
         assert not expected.strip() or like(expected, found), f"$ {command}\n{found}\nexit code {done.returncode}"
 

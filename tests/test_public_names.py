@@ -64,9 +64,19 @@ def used(public: Any) -> Iterator[Any]:
 
 
 CALLED = (
-    satchel.Answer, satchel.Handle, satchel.InboxTask, satchel.Item, satchel.Outcome, satchel.Partial,
-    satchel.Resource, satchel.Retry, satchel.Run, satchel.Step, satchel.Effect, satchel.Watch,
-)  # fmt: skip
+    satchel.Answer,
+    satchel.Handle,
+    satchel.InboxTask,
+    satchel.Item,
+    satchel.Outcome,
+    satchel.Partial,
+    satchel.Resource,
+    satchel.Retry,
+    satchel.Run,
+    satchel.Step,
+    satchel.Effect,
+    satchel.Watch,
+)
 """The classes whose methods a user calls or writes. Others are results."""
 
 
@@ -78,9 +88,10 @@ def test_every_type_in_a_public_signature_can_be_imported_from_satchel() -> None
     assert len(found) > 20
     classes = tuple(each for each in public if inspect.isclass(each))
     missing = [
-        f"{kind.__module__}.{kind.__name__}, in {by}" for kind, by in found.items()
+        f"{kind.__module__}.{kind.__name__}, in {by}"
+        for kind, by in found.items()
         if not any(kind in each.__mro__ for each in classes)
-    ]  # fmt: skip
+    ]
     assert not missing
 
 

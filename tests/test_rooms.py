@@ -20,14 +20,39 @@ ROOT = Path(__file__).parent.parent
 TABLES = {
     "schemas": (),
     "workspace": (
-        "base", "formats", "secrets", "store", "todo", "journal", "state", "views", "inspect", "history", "people",
-        "retention", "lifecycle", "transfer",
+        "base",
+        "formats",
+        "secrets",
+        "store",
+        "todo",
+        "journal",
+        "state",
+        "views",
+        "inspect",
+        "history",
+        "people",
+        "retention",
+        "lifecycle",
+        "transfer",
     ),
     "runtime": (
-        "steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "web", "page",
-        "listen", "mcp", "terminal", "cli",
+        "steps",
+        "limits",
+        "agent",
+        "engine",
+        "run",
+        "execution",
+        "supervision",
+        "control",
+        "testing",
+        "web",
+        "page",
+        "listen",
+        "mcp",
+        "terminal",
+        "cli",
     ),
-}  # fmt: skip
+}
 """The layers, each with its rooms. A module may import from what comes before it."""
 
 KNOWN: dict[str, str] = {}
@@ -130,9 +155,10 @@ def rank(module: str) -> tuple[int, int]:
 
 def test_each_module_lies_in_a_room_of_the_tables() -> None:
     homeless = [
-        name for name in modules()
+        name
+        for name in modules()
         if TABLES[name.split(".")[0]] and "." in name and name.split(".")[1] not in TABLES[name.split(".")[0]]
-    ]  # fmt: skip
+    ]
     loose = [name for name in modules() if name.count(".") == 1 and TABLES[name.split(".")[0]] and not is_package(name)]
     assert not homeless + loose
 
@@ -262,7 +288,9 @@ def test_an_adapter_is_short_and_uses_public_names_only(path: Path) -> None:
 def test_nothing_of_satchel_loads_an_adapter() -> None:
     others = [*modules().values(), *(ROOT / "src/satchel").glob("*.py")]
     wrong = [
-        str(path) for path in others for node in ast.walk(tree(path))
+        str(path)
+        for path in others
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and "adapters" in (node.module or "").split(".")
-    ]  # fmt: skip
+    ]
     assert not wrong

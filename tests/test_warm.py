@@ -46,9 +46,16 @@ def test_a_warm_process_sees_another_world(tmp_path: Path, is_safe: bool) -> Non
 
 def _told(run: Run, command: list[str], folder: Path, descriptor: int) -> tuple[dict[str, Any], str]:
     done = run(
-        command, cwd=folder, env={**os.environ, "COLOUR": "blue"}, input="typed", capture_output=True, text=True,
-        timeout=60, pass_fds=(descriptor,), start_new_session=True,
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env={**os.environ, "COLOUR": "blue"},
+        input="typed",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        pass_fds=(descriptor,),
+        start_new_session=True,
+    )
     assert done.returncode == 7, done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -56,11 +63,16 @@ def _told(run: Run, command: list[str], folder: Path, descriptor: int) -> tuple[
 @pytest.mark.parametrize(
     "ending",
     [
-        "sys.exit(3)", "sys.exit('no')", "sys.exit()", "raise KeyError('x')", "os.kill(os.getpid(), 2)", "os._exit(5)",
-        "import atexit; atexit.register(print, 'last')", "import threading, time\n"
-        "threading.Thread(target=lambda: (time.sleep(0.1), print('later'))).start()",
+        "sys.exit(3)",
+        "sys.exit('no')",
+        "sys.exit()",
+        "raise KeyError('x')",
+        "os.kill(os.getpid(), 2)",
+        "os._exit(5)",
+        "import atexit; atexit.register(print, 'last')",
+        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('later'))).start()",
     ],
-)  # fmt: skip
+)
 def test_a_warm_process_ends_otherwise(ending: str) -> None:
     command = [sys.executable, "-c", f"import os, sys; print('first')\n{ending}"]
     cold, here = (run(command, capture_output=True, text=True, timeout=60) for run in (subprocess.run, warm.run))

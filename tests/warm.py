@@ -56,18 +56,59 @@ class _Order(NamedTuple):
 
 class Popen(subprocess.Popen[Any]):
     def _execute_child(  # type: ignore[no-untyped-def]
-        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
-        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask,
-        start_new_session, process_group,
-    ) -> None:  # fmt: skip
+        self,
+        args,
+        executable,
+        preexec_fn,
+        close_fds,
+        pass_fds,
+        cwd,
+        env,
+        startupinfo,
+        creationflags,
+        shell,
+        p2cread,
+        p2cwrite,
+        c2pread,
+        c2pwrite,
+        errread,
+        errwrite,
+        restore_signals,
+        gid,
+        gids,
+        uid,
+        umask,
+        start_new_session,
+        process_group,
+    ) -> None:
         environment = dict(os.environ if env is None else env)
         words = [] if isinstance(args, str | bytes | os.PathLike) else [os.fsdecode(word) for word in args]
         if shell or preexec_fn or executable or not _is_warm(words, environment):
             super()._execute_child(  # type: ignore[misc]
-                args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
-                p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask,
-                start_new_session, process_group,
-            )  # fmt: skip
+                args,
+                executable,
+                preexec_fn,
+                close_fds,
+                pass_fds,
+                cwd,
+                env,
+                startupinfo,
+                creationflags,
+                shell,
+                p2cread,
+                p2cwrite,
+                c2pread,
+                c2pwrite,
+                errread,
+                errwrite,
+                restore_signals,
+                gid,
+                gids,
+                uid,
+                umask,
+                start_new_session,
+                process_group,
+            )
             return
         standard = [fd if fd >= 0 else default for default, fd in enumerate((p2cread, c2pwrite, errwrite))]
         folder = os.path.abspath(os.fsdecode(cwd)) if cwd else os.getcwd()
@@ -80,9 +121,14 @@ class Popen(subprocess.Popen[Any]):
 
 
 def run(
-    command: Sequence[Any], *, input: Any = None, capture_output: bool = False, timeout: float | None = None,
-    check: bool = False, **options: Any,
-) -> subprocess.CompletedProcess[Any]:  # fmt: skip
+    command: Sequence[Any],
+    *,
+    input: Any = None,
+    capture_output: bool = False,
+    timeout: float | None = None,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if input is not None:

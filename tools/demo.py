@@ -83,9 +83,8 @@ def start_and_kill() -> CutOff:
     # What it says goes to a file: a progress bar that is killed leaves a terminal without its cursor.
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [SATCHEL, "run", RUN], env=environment(),
-            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [SATCHEL, "run", RUN], env=environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+        )
         try:
             partial = wait_for_partial(process)
         finally:

@@ -16,10 +16,20 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PLACES = (
-    "*.md", "docs/**/*.md", "benchmarks/**/*.md", "benchmarks/**/*.py", "runtime/**/*.py", "schemas/*.json",
-    "schemas/*.py", "src/**/*.py", "tools/*.py", "workspace/**/*.py", "sample_workspaces/**/*.py",
-    "sample_workspaces/**/*.md", "sample_workspaces/**/*.yaml",
-)  # fmt: skip
+    "*.md",
+    "docs/**/*.md",
+    "benchmarks/**/*.md",
+    "benchmarks/**/*.py",
+    "runtime/**/*.py",
+    "schemas/*.json",
+    "schemas/*.py",
+    "src/**/*.py",
+    "tools/*.py",
+    "workspace/**/*.py",
+    "sample_workspaces/**/*.py",
+    "sample_workspaces/**/*.md",
+    "sample_workspaces/**/*.yaml",
+)
 RETIRED = {
     r"\b(?:go|goes|going|gone|went)\s+on\s+with\b": "resume, continue",
     r"\b(?:somebody|nobody|whoever)\b": "name the actor: a person, a process, the run",

@@ -108,9 +108,14 @@ def _row(place: Ground, subject: Subject) -> Row:
     if few.syncs is not None and many.syncs is not None:
         syncs = (many.syncs - few.syncs) / subject.few - 2  # one in the body, and one to see what that costs
     return Row(
-        subject.name, subject.count, [], (many.kept - few.kept) / subject.few, syncs,
-        _repeated(place, subject), subject.few,
-    )  # fmt: skip
+        subject.name,
+        subject.count,
+        [],
+        (many.kept - few.kept) / subject.few,
+        syncs,
+        _repeated(place, subject),
+        subject.few,
+    )
 
 
 class _Counted(NamedTuple):
@@ -147,9 +152,12 @@ def _measure(
     command = [*(before or []), sys.executable, "-m", "benchmarks.peers.one", subject.name, str(folder)]
     with tempfile.TemporaryFile(dir=folder.parent) as out:  # a pipe would stay open as long as what it has started
         process = subprocess.Popen(
-            [*command, *map(str, (warm, count, kill_at))], cwd=REPOSITORY, start_new_session=True, stdout=out,
+            [*command, *map(str, (warm, count, kill_at))],
+            cwd=REPOSITORY,
+            start_new_session=True,
+            stdout=out,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
         try:
             process.wait(_PATIENCE)
         finally:

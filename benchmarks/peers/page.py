@@ -31,21 +31,21 @@ class Row(NamedTuple):
 _STEPS = {
     "nothing.loop": "a bare loop: one line of JSON, appended and synced",
     "satchel.strict": "**Satchel**, a step",
-    "satchel.pipelined": "**Satchel**, a step of an agent with `durability=\"pipelined\"`",
+    "satchel.pipelined": '**Satchel**, a step of an agent with `durability="pipelined"`',
     "dbos.steps": "DBOS, a step of a workflow, on SQLite",
     "dbos.with_wal": "the same, the database switched to a write-ahead log",
     "prefect.tasks": "Prefect, a task of a flow with `persist_result=True`",
-}  # fmt: skip
+}
 _ITEMS = {
     "satchel.items": "**Satchel**, an item of one step",
-    "langgraph.sync": "LangGraph, a node, SQLite saver, `durability=\"sync\"`",
-    "langgraph.default": "the same with its default, `durability=\"async\"`",
-}  # fmt: skip
+    "langgraph.sync": 'LangGraph, a node, SQLite saver, `durability="sync"`',
+    "langgraph.default": 'the same with its default, `durability="async"`',
+}
 _GROWING = {
     "satchel.growing": "**Satchel**, an item of one step that adds to the list",
     "langgraph.growing": "LangGraph, a node, `Annotated[list, operator.add]`, `sync`",
     "langgraph.delta": "the same with its `DeltaChannel` (beta)",
-}  # fmt: skip
+}
 LABELS = {**_STEPS, **_ITEMS, **_GROWING}
 _PACKAGES = ("satchel", "dbos", "prefect", "langgraph", "langgraph-checkpoint-sqlite")
 
@@ -58,12 +58,18 @@ def page(rows: Sequence[Row], folder: Path) -> str:
     syncs = [each["sync"] * 1e6 for row in rows for each in row.rounds]
     growing = next((row.steps for row in rows if row.name in _GROWING), 0)
     return _TEXT.format(
-        date=f"{datetime.now(UTC):%Y-%m-%d}", machine=_machine(folder), versions=", ".join(_versions()),
-        sync=_spread(syncs, "{:,.0f}"), rounds=max((len(row.rounds) for row in rows), default=0),
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        machine=_machine(folder),
+        versions=", ".join(_versions()),
+        sync=_spread(syncs, "{:,.0f}"),
+        rounds=max((len(row.rounds) for row in rows), default=0),
         counted=", counted by strace" if any(row.syncs is not None for row in rows) else " (not counted: no strace)",
-        few=max((row.of for row in rows), default=0), list=f"{growing * 0.2:,.0f}",
-        steps=_table(_STEPS, by_name), items=_table(_ITEMS, by_name), growing=_table(_GROWING, by_name),
-    )  # fmt: skip
+        few=max((row.of for row in rows), default=0),
+        list=f"{growing * 0.2:,.0f}",
+        steps=_table(_STEPS, by_name),
+        items=_table(_ITEMS, by_name),
+        growing=_table(_GROWING, by_name),
+    )
 
 
 def refreshed(text: str, page: str) -> str:

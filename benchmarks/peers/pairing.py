@@ -73,10 +73,13 @@ class Pairing:
         own = time.thread_time() - began
         syncs = self._syncs[self._warm + 1 :]
         return {
-            "step": median(self._gaps), "sync": median(syncs), "mean_step": fmean(self._gaps),
-            "mean_sync": fmean(syncs), "cpu": (self._used.cpu - own) / self._count,
+            "step": median(self._gaps),
+            "sync": median(syncs),
+            "mean_step": fmean(self._gaps),
+            "mean_sync": fmean(syncs),
+            "cpu": (self._used.cpu - own) / self._count,
             "written": self._used.written / self._count - len(RECORD),
-        }  # fmt: skip
+        }
 
 
 def _append(fd: int) -> None:

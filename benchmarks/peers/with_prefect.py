@@ -10,10 +10,13 @@ from .pairing import Pairing
 
 def tasks(folder: Path, pairing: Pairing) -> None:
     os.environ |= {
-        "PREFECT_HOME": str(folder), "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true", "PREFECT_LOGGING_LEVEL": "ERROR",
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90", "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_HOME": str(folder),
+        "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
+        "PREFECT_LOGGING_LEVEL": "ERROR",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
-    }  # fmt: skip
+    }
     from prefect import flow, task
     from prefect.cache_policies import INPUTS
 

@@ -29,9 +29,10 @@ class Parameters:
             hints = declared.hints_of(function) if rest else {}
         except NameError as error:
             raise UsageError(
-                f"the annotations of {what} can't be resolved", why=str(error),
+                f"the annotations of {what} can't be resolved",
+                why=str(error),
                 remedy="import the name where the agent is defined, not only for type checking",
-            ) from error  # fmt: skip
+            ) from error
         self._codecs = {
             each.name: Codec(_kind(each, hints.get(each.name, Any)), f"the argument {each.name!r}") for each in rest
         }
@@ -73,9 +74,10 @@ class Parameters:
         raw = msgspec.json.decode(recorded, type=dict[str, msgspec.Raw])
         if lost := [name for name in raw if name not in self._parameters]:
             raise UsageError(
-                f"{self._what} has no parameter {lost[0]!r} any more", why="the run began with an argument for it",
+                f"{self._what} has no parameter {lost[0]!r} any more",
+                why="the run began with an argument for it",
                 remedy="give it back to the agent, or start a new run",
-            )  # fmt: skip
+            )
         typed = {name: self._codecs[name].decode(bytes(data)) for name, data in raw.items()}
         typed = self._filled(typed)
         bound = inspect.BoundArguments(self._signature, {name: typed[name] for name in self._parameters})

@@ -56,9 +56,10 @@ class Agent(Struct, Generic[P, R], frozen=True):
             return origin()
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"the state type {getattr(origin, '__name__', origin)} can't be made without arguments", why=str(error),
+                f"the state type {getattr(origin, '__name__', origin)} can't be made without arguments",
+                why=str(error),
                 remedy="give every field a default",
-            ) from error  # fmt: skip
+            ) from error
 
 
 class _AgentDecorator(Protocol):
@@ -71,13 +72,23 @@ class _AgentDecorator(Protocol):
 def agent(function: Callable[Concatenate[GivenRun, P], Awaitable[R]], /) -> Agent[P, R]: ...
 @overload
 def agent(
-    *, state: Any = ..., durability: Durability = ..., on_cancel: AgentFunction | None = ...,
-    resources: Sequence[Resource] = ..., migrations: Sequence[Migration] = ...,
-) -> _AgentDecorator: ...  # fmt: skip
+    *,
+    state: Any = ...,
+    durability: Durability = ...,
+    on_cancel: AgentFunction | None = ...,
+    resources: Sequence[Resource] = ...,
+    migrations: Sequence[Migration] = ...,
+) -> _AgentDecorator: ...
 def agent(
-    function: AgentFunction | None = None, /, *, state: Any = dict[str, Any], durability: Durability = "strict",
-    on_cancel: AgentFunction | None = None, resources: Sequence[Resource] = (), migrations: Sequence[Migration] = (),
-) -> Any:  # fmt: skip
+    function: AgentFunction | None = None,
+    /,
+    *,
+    state: Any = dict[str, Any],
+    durability: Durability = "strict",
+    on_cancel: AgentFunction | None = None,
+    resources: Sequence[Resource] = (),
+    migrations: Sequence[Migration] = (),
+) -> Any:
     """Make `async def f(run)` an agent.
 
     Satchel calls it from the top at every start, with the files as they are. Finished items are skipped, and finished
@@ -104,7 +115,7 @@ def agent(
                 f"the agent {getattr(function, '__name__', function)} must be `async def`",
                 why="it yields, so it is a generator" if yields else "Satchel awaits it",
                 remedy="return its result, and stream text in a step" if yields else "write `async def`",
-            )  # fmt: skip
+            )
         if on_cancel is not None and not inspect.iscoroutinefunction(on_cancel):
             raise UsageError(f"on_cancel of {function.__name__} must be `async def`")
         kind = dict[str, Any] if state is dict else state
@@ -125,9 +136,10 @@ def load(store: Store, reference: str) -> Agent:
     if found is None:
         names = [key for key, value in vars(module).items() if isinstance(value, Agent)]
         raise UsageError(
-            f"there is no {name!r} in {place}", path="workspace.yaml",
+            f"there is no {name!r} in {place}",
+            path="workspace.yaml",
             remedy=f"agents there: {', '.join(names)}" if names else "decorate the function with @agent",
-        )  # fmt: skip
+        )
     if not isinstance(found, Agent):
         raise UsageError(f"{reference} is not an agent", path="workspace.yaml", remedy="decorate it with @agent")
     return found
@@ -141,9 +153,10 @@ def _load_file(store: Store, path: str) -> Any:
     except FileNotFoundError as error:
         meant = nearest(path, (entry.path for entry in store.list("") if entry.path.endswith(".py")))
         raise UsageError(
-            f"there is no {path}", path="workspace.yaml",
+            f"there is no {path}",
+            path="workspace.yaml",
             remedy=f"did you mean {meant}?" if meant else "correct `agent`, or put the file there",
-        ) from error  # fmt: skip
+        ) from error
     full = os.path.join(download.folder_of(store), path)
     name = f"satchel_agent_{abs(hash((full, source)))}"
     if name in sys.modules:
@@ -180,7 +193,8 @@ def _load_module(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and name.startswith(error.name):
             raise UsageError(
-                f"the module {name!r} is not installed here", path="workspace.yaml",
+                f"the module {name!r} is not installed here",
+                path="workspace.yaml",
                 remedy="install it, or name a file of the workspace, as in `agent: agent.py:main`",
-            ) from error  # fmt: skip
+            ) from error
         raise

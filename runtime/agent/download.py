@@ -66,19 +66,23 @@ def _code(store: Store, folder: str = "") -> Iterator[str]:
                 size, count = size + entry.size, count + 1
                 if size > LIMIT or count > _MOST:
                     raise Refused(
-                        "the workspace's own code can't be fetched", path=store.url,
+                        "the workspace's own code can't be fetched",
+                        path=store.url,
                         why=f"its modules and prompts are more than {LIMIT >> 20} MiB or {_MOST:,} files",
                         remedy="move other files away, or name an installed agent: `agent: package.module:main`",
-                    )  # fmt: skip
+                    )
                 yield entry.path
         waiting += [inner for inner in store.folders(here) if not _is_passed_over(inner)]
 
 
 def _is_passed_over(folder: str) -> bool:
     name = folder.rpartition("/")[2]
-    return name.startswith(".") or name == "__pycache__" or folder in OF_A_RUN or (
-        folder.startswith("agents/") and name in OF_A_RUN
-    )  # fmt: skip
+    return (
+        name.startswith(".")
+        or name == "__pycache__"
+        or folder in OF_A_RUN
+        or (folder.startswith("agents/") and name in OF_A_RUN)
+    )
 
 
 def _fetch(store: Store, files: _Files) -> str:

@@ -75,18 +75,21 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
     path, newest = folder + STATE, migrations[-1].to if migrations else 1
     if version > newest:
         raise Refused(
-            f"the data is of version {version}, but this agent knows only version {newest}", path=path,
-            why="a newer version of the agent has written them", remedy="run it with that version of the agent",
-        )  # fmt: skip
+            f"the data is of version {version}, but this agent knows only version {newest}",
+            path=path,
+            why="a newer version of the agent has written them",
+            remedy="run it with that version of the agent",
+        )
     steps: list[Step] = []
     for to in range(version + 1, newest + 1):
         found = next((each for each in migrations if each.to == to), None)
         if found is None:
             raise Refused(
-                f"no migration leads from version {to - 1} to {to}", path=path,
+                f"no migration leads from version {to - 1} to {to}",
+                path=path,
                 why=f"the data is of version {version}, but this agent needs version {newest}",
                 remedy=f"give the agent the migration `@migration({to})`",
-            )  # fmt: skip
+            )
         after = _once(data, found, path)
         steps.append(Step(to, patch.diff(data, after, ordered=True)))
         data = after
@@ -95,10 +98,11 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
             codec.decode(msgspec.json.encode(data))
         except UsageError as error:
             raise Refused(
-                f"after the migration to version {newest}, the data does not fit the state type", path=path,
+                f"after the migration to version {newest}, the data does not fit the state type",
+                path=path,
                 why=error.why,
                 remedy="correct the migration; the data has not changed",
-            ) from error  # fmt: skip
+            ) from error
     return Migrated(steps, data)
 
 
@@ -123,12 +127,14 @@ def _once(data: Any, migration: Migration, path: str) -> Any:
         raise Refused(f"{what} has failed", path=path, why=said(error), remedy=remedy) from error
     if not isinstance(after, dict):
         raise Refused(
-            f"{what} has not returned the data", path=path, why=f"it has returned {after!r:.60}",
+            f"{what} has not returned the data",
+            path=path,
+            why=f"it has returned {after!r:.60}",
             remedy="let it return a dict",
-        )  # fmt: skip
+        )
     try:
         return msgspec.json.decode(encode(after, "the data"))
     except NotSerializable as error:
         raise Refused(
             f"{what} has made something that is not JSON", path=path, why=str(error), remedy=remedy
-        ) from error  # fmt: skip
+        ) from error

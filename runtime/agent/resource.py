@@ -53,9 +53,10 @@ class Resource(Struct, frozen=True):
             raise UsageError("a resource needs a name", why=f"got {self.name!r}")
         if not callable(self.factory):
             raise UsageError(
-                f"the resource {self.name!r} needs a function that makes it", why=f"got {self.factory!r}",
+                f"the resource {self.name!r} needs a function that makes it",
+                why=f"got {self.factory!r}",
                 remedy="wrap it: `lambda: ...`",
-            )  # fmt: skip
+            )
         if self.tier not in TIERS:
             raise UsageError(
                 f"the resource {self.name!r} has an unknown tier {self.tier!r}",

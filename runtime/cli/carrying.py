@@ -71,11 +71,21 @@ def _lines(journey: Journey) -> Iterator[str]:
 
 def _json(journey: Journey) -> dict[str, object]:
     return {
-        "kind": journey.kind, "exit_code": 0, "run_id": journey.run_id, "source": journey.source,
-        "to": journey.to, "was_done": journey.was_done, "resumed": journey.resumed, "files": journey.files,
-        "bytes": journey.bytes, "copied": journey.copied, "sha256": journey.sha256, "is_clean": journey.is_clean,
-        "notes": journey.notes, "left": journey.left,
-    }  # fmt: skip
+        "kind": journey.kind,
+        "exit_code": 0,
+        "run_id": journey.run_id,
+        "source": journey.source,
+        "to": journey.to,
+        "was_done": journey.was_done,
+        "resumed": journey.resumed,
+        "files": journey.files,
+        "bytes": journey.bytes,
+        "copied": journey.copied,
+        "sha256": journey.sha256,
+        "is_clean": journey.is_clean,
+        "notes": journey.notes,
+        "left": journey.left,
+    }
 
 
 @contextmanager

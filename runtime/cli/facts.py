@@ -31,4 +31,4 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
         "heard": standing.heard or None,
         "problem": {"kind": type(problem).__name__, "message": str(problem)} if problem else None,
-    }  # fmt: skip
+    }

@@ -120,8 +120,14 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *_: _say_version(*_),
-              help="Show the version of Satchel.")  # fmt: skip
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda *_: _say_version(*_),
+    help="Show the version of Satchel.",
+)
 @click.option("--traceback", is_flag=True, expose_value=False, help="Show the traceback of an unexpected error.")
 def group() -> None:
     """Runs AI agents over workspaces: folders that hold a whole run and survive kill -9."""

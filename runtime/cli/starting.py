@@ -37,15 +37,18 @@ class Length(click.ParamType):  # type: ignore[type-arg]  # generic for the chec
 
 
 drain_timeout_option = click.option(
-    "--drain-timeout", type=Length(), metavar="TIME",
+    "--drain-timeout",
+    type=Length(),
+    metavar="TIME",
     help="How long a stop waits for running work before it interrupts it. Default: workspace.yaml, or 120s.",
-)  # fmt: skip
+)
 
 
 adopt_option = click.option(
-    "--adopt", is_flag=True,
+    "--adopt",
+    is_flag=True,
     help="Continue here, although this may be a copy of a run elsewhere. Make sure that the other one never runs.",
-)  # fmt: skip
+)
 
 
 def options(function: F) -> F:

@@ -8,9 +8,10 @@ from ...workspace.base import LeaseHeld
 from ..control import Handle
 
 option = click.option(
-    "--take-over", is_flag=True,
+    "--take-over",
+    is_flag=True,
     help="In a bucket: take the run from its last process without waiting for a heartbeat. Asks first.",
-)  # fmt: skip
+)
 
 
 def confirm(place: Handle) -> None:

@@ -180,10 +180,11 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
             if before.decision == reply.decision:
                 return
             raise UsageError(
-                f"{question.id} is answered in its file", path=path,
+                f"{question.id} is answered in its file",
+                path=path,
                 why=f"it says {answer_text(msgspec.Raw(msgspec.json.encode(before.decision)))}",
                 remedy="to change that before it is recorded, edit the file",
-            )  # fmt: skip
+            )
         try:
             store.replace(path, data, if_version=version)
             return
@@ -200,9 +201,10 @@ def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
     recorded = msgspec.json.decode(answer.decision)
     if not any(same(recorded, each) for each in said.readings):
         raise UsageError(
-            f"{said.id} is already answered", why=_answered_text(answer),
+            f"{said.id} is already answered",
+            why=_answered_text(answer),
             remedy="a recorded answer can't be changed; the agent may ask again",
-        )  # fmt: skip
+        )
     return _told(said, moment, place, is_recorded=True)
 
 
@@ -216,8 +218,9 @@ def _reply(said: Saying, question: Question) -> Reply:
         problem = error.problems[0]
         raise UsageError(
             f"that is not a valid answer to {said.id}: {question.text}",
-            why=f"found {problem.found}, expected {problem.expected}", remedy=problem.remedy or None,
-        ) from None  # fmt: skip
+            why=f"found {problem.found}, expected {problem.expected}",
+            remedy=problem.remedy or None,
+        ) from None
     if decision is None:
         raise UsageError(f"an answer to {said.id} can't be empty", why="null means that there is no answer yet")
     if said.result is not None and not question.has_happened(decision):
@@ -262,9 +265,10 @@ def _unknown(moment: Moment, id: str, place: Place) -> UsageError:
 
 def _unclear(what: str, found: list[Question], place: Place) -> UsageError:
     return UsageError(
-        what, why=f"open: {_listed(found)}" if found else "none is open",
+        what,
+        why=f"open: {_listed(found)}" if found else "none is open",
         remedy=None if found else f"`{place.command('status')}` shows the state of the run",
-    )  # fmt: skip
+    )
 
 
 def say_what(place: Place, id: str) -> UsageError:

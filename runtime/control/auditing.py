@@ -22,9 +22,20 @@ from ...workspace.journal.records import (
 )
 
 _AUDITED = (
-    Opened, Closed, Saved, Edited, ApprovalAnswered, Resolved, PauseRequested, PauseLate, Forced, Paused, Resumed,
-    Rewound, Pruned,
-)  # fmt: skip
+    Opened,
+    Closed,
+    Saved,
+    Edited,
+    ApprovalAnswered,
+    Resolved,
+    PauseRequested,
+    PauseLate,
+    Forced,
+    Paused,
+    Resumed,
+    Rewound,
+    Pruned,
+)
 
 
 def is_audited(record: AnyRecord) -> bool:

@@ -53,7 +53,7 @@ def blame(place: Place, path: str) -> Blame:
             f"{path!r} names no file whose values are blamed",
             remedy="name state.json or todo.md, or those of a sub-agent, and then what is in it: state.json/KEY, "
             "agents/NAME/todo.md/^3",
-        )  # fmt: skip
+        )
     told = story(place.store)
     agent = "/".join(found["agents"].split("/")[1::2])
     file, rest = folder_of_agent(agent) + found["file"], found["rest"] or ""

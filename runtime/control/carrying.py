@@ -15,9 +15,14 @@ from .place import Place
 
 
 def carry(
-    place: Place, kind: Kind, to: str | os.PathLike[str], *, by: str | None, progress: Tell | None,
+    place: Place,
+    kind: Kind,
+    to: str | os.PathLike[str],
+    *,
+    by: str | None,
+    progress: Tell | None,
     storage_options: Mapping[str, Any] | None,
-) -> Journey:  # fmt: skip
+) -> Journey:
     """Copy or move it to `to`."""
     typed = arguments.place("to", to)
     by = arguments.text("by", by or myself())

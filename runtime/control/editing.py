@@ -60,16 +60,20 @@ def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) ->
         found = judge(place.store, seen.moment, seen.definition, file, data, is_rebuilt=seen.is_rebuilt)
         if there and there.version != version and there.data != data and not is_known(seen.moment, file, there.data):
             raise Conflicting(
-                "another person has saved it since you read it", path=file, why="and the run has not taken it yet",
+                "another person has saved it since you read it",
+                path=file,
+                why="and the run has not taken it yet",
                 remedy="read the file again, and add what is missing there",
-            )  # fmt: skip
+            )
         for refusal in found.refusals:
             raise refusal.error
         for question in () if conflict else found.questions:
             raise Conflicting(
-                "your text conflicts with the run", path=file, why="; ".join(question.places),
+                "your text conflicts with the run",
+                path=file,
+                why="; ".join(question.places),
                 remedy="read the file again, and make your change there",
-            )  # fmt: skip
+            )
         says = [line for each in found.edits for line in each.record.says]
         says += [place for question in found.questions for place in question.places]
         says += ["this is the plan of the run" for _ in found.plans]
@@ -87,9 +91,10 @@ def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) ->
 def _check_name(seen: Look, file: str) -> None:
     if arguments.text("file", file) not in editable(seen.moment):
         raise UsageError(
-            "is no plan and no state of the run", path=file,
+            "is no plan and no state of the run",
+            path=file,
             remedy="name todo.md or state.json, of a sub-agent with its folder: agents/NAME/todo.md",
-        )  # fmt: skip
+        )
 
 
 def _save(place: Place, file: str, data: bytes, there: Content | None) -> bool:

@@ -246,9 +246,17 @@ class Teller:
         """New text of a streamed step, unless the step has returned."""
         if text and not self._has_returned(head):
             yield Tokens(
-                seq=self.seq, at=at or head.at, agent=head.agent, scope=head.scope, no=head.no, step=head.step,
-                call=head.call, text=text, offset=offset, attempt=head.attempt,
-            )  # fmt: skip
+                seq=self.seq,
+                at=at or head.at,
+                agent=head.agent,
+                scope=head.scope,
+                no=head.no,
+                step=head.step,
+                call=head.call,
+                text=text,
+                offset=offset,
+                attempt=head.attempt,
+            )
 
     def title(self, record: Any) -> str:
         """Of the scope that a record is about."""
@@ -293,26 +301,36 @@ def _opened(record: records.Opened, teller: Teller) -> _Facts | None:
     if record.why not in ("run", "replay"):
         return None
     return RunStarted, {
-        "run_id": record.run_id, "host": record.host, "pid": record.pid, "after_crash": record.found == "crash",
-    }  # fmt: skip
+        "run_id": record.run_id,
+        "host": record.host,
+        "pid": record.pid,
+        "after_crash": record.found == "crash",
+    }
 
 
 def _closed(record: records.Closed, teller: Teller) -> _Facts | None:
     if record.status is None:
         return None
     return RunStopped, {
-        "status": record.status, "reason": record.reason, "error": _error(record.error), "until": record.until,
+        "status": record.status,
+        "reason": record.reason,
+        "error": _error(record.error),
+        "until": record.until,
         "result": _value(record.result),
-    }  # fmt: skip
+    }
 
 
 def _committed(record: records.ScopeCommitted, teller: Teller) -> _Facts | None:
     if record.scope == ROOT:
         return None  # the first state of an agent
     return ItemCommitted, {
-        "scope": record.scope, "title": teller.title(record), "changes": len(record.patch),
-        "outputs": tuple(record.outputs), "result": _value(record.result), "skipped": record.cancelled,
-    }  # fmt: skip
+        "scope": record.scope,
+        "title": teller.title(record),
+        "changes": len(record.patch),
+        "outputs": tuple(record.outputs),
+        "result": _value(record.result),
+        "skipped": record.cancelled,
+    }
 
 
 def _begun(record: records.ScopeBegun, teller: Teller) -> _Facts | None:
@@ -322,9 +340,10 @@ def _begun(record: records.ScopeBegun, teller: Teller) -> _Facts | None:
 
 def _doubt(record: records.Doubt) -> str:
     asked = {
-        "unknown_outcome": "has it happened?", "unclaimed": "is it an earlier call with other arguments?",
+        "unknown_outcome": "has it happened?",
+        "unclaimed": "is it an earlier call with other arguments?",
         "unreached": "it started and was not called again: has it happened?",
-    }[record.why]  # fmt: skip
+    }[record.why]
     return f"{record.step}{record.call}: {asked}"
 
 
@@ -333,43 +352,47 @@ _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
     records.Closed: _closed,
     records.ScopeBegun: _begun,
     records.ScopeFailed: lambda record, teller: (
-        ItemFailed, {"scope": record.scope, "title": teller.title(record), "error": _error(record.error)},
+        ItemFailed,
+        {"scope": record.scope, "title": teller.title(record), "error": _error(record.error)},
     ),
     records.ScopeCommitted: _committed,
     records.StepStarted: lambda record, teller: (EffectBegun, _call(record)),
     records.StepCompleted: lambda record, teller: (
         StepCompleted,
-        _call(record)
-        | {"effect": record.effect, "result": _value(record.result), "ms": record.ms, "how": record.how},
+        _call(record) | {"effect": record.effect, "result": _value(record.result), "ms": record.ms, "how": record.how},
     ),
     records.StepFailed: lambda record, teller: (
-        StepFailed, _call(record) | {"error": _error(record.error), "attempt": record.attempt, "final": record.final},
+        StepFailed,
+        _call(record) | {"error": _error(record.error), "attempt": record.attempt, "final": record.final},
     ),
     records.StepRetry: lambda record, teller: (
-        StepRetried, _call(record) | {"error": _error(record.error), "attempt": record.attempt, "wait": record.wait},
+        StepRetried,
+        _call(record) | {"error": _error(record.error), "attempt": record.attempt, "wait": record.wait},
     ),
     records.ApprovalAsked: lambda record, teller: (
-        Asked, {"id": record.id, "kind": "approval", "question": record.question, "choices": record.choices},
+        Asked,
+        {"id": record.id, "kind": "approval", "question": record.question, "choices": record.choices},
     ),
     records.Doubt: lambda record, teller: (Asked, {"id": record.id, "kind": "effect", "question": _doubt(record)}),
     records.ApprovalAnswered: lambda record, teller: (
-        Answered, {"id": record.id, "decision": _value(record.decision), "by": record.by},
+        Answered,
+        {"id": record.id, "decision": _value(record.decision), "by": record.by},
     ),
-    records.Resolved: lambda record, teller: (
-        Answered, {"id": record.id, "decision": record.outcome, "by": record.by},
-    ),
+    records.Resolved: lambda record, teller: (Answered, {"id": record.id, "decision": record.outcome, "by": record.by}),
     records.PauseRequested: lambda record, teller: (
-        PauseRequested, {"reason": record.reason, "by": record.by, "mode": record.mode, "until": record.until},
+        PauseRequested,
+        {"reason": record.reason, "by": record.by, "mode": record.mode, "until": record.until},
     ),
     records.Paused: lambda record, teller: (Paused, {"forced": record.forced}),
     records.Resumed: lambda record, teller: (Resumed, {"by": record.by, "instructions": record.instructions}),
     records.AgentBegun: lambda record, teller: (AgentBegun, {"scope": record.scope, "call": record.call}),
     records.AgentEnded: lambda record, teller: (
-        AgentEnded, {"result": _value(record.result), "error": _error(record.error)},
+        AgentEnded,
+        {"result": _value(record.result), "error": _error(record.error)},
     ),
     records.PlanChanged: lambda record, teller: (PlanChanged, {"by": record.by, "why": record.why}),
     records.Edited: lambda record, teller: (Edited, {"file": record.file, "by": record.by, "says": record.says}),
     records.TaskTaken: lambda record, teller: (TaskTaken, {"id": record.id, "file": record.file}),
     records.TaskDone: lambda record, teller: (TaskDone, {"id": record.id}),
-}  # fmt: skip
+}
 """The event of each type of record that has one, with its facts."""

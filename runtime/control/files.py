@@ -60,19 +60,16 @@ def read(place: Place, path: str, limit: int) -> bytes:
     store.refresh(folder)
     size = next((each.size for each in store.list(folder) if each.path == path), None) if is_readable(path) else None
     if size is None or _leads_through_a_link(store, folder):
-        raise UsageError(
-            "is no readable file of this run",
-            path=path,
-            remedy="name one of the list of its files",
-        )
+        raise UsageError("is no readable file of this run", path=path, remedy="name one of the list of its files")
     try:
         data = store.read(path, limit=limit).data
     except InvalidFile as error:
         found = error.problems[0].found
         raise UsageError(
             f"has {size:,} bytes, and at most {limit:,} are read at once" if size > limit else f"is {found}",
-            path=path, remedy="read it in the workspace itself",
-        ) from error  # fmt: skip
+            path=path,
+            remedy="read it in the workspace itself",
+        ) from error
     return redactor_of(define(store)).file(path, data)
 
 

@@ -18,10 +18,20 @@ from .rewinding import later_steps
 
 
 def fork(
-    place: Place, to: str | os.PathLike[str], at: str | int | None, *, run_id: str, effects: bool, reuse: bool,
-    by: str | None, progress: Tell | None, storage_options: Mapping[str, Any] | None,
-    edit: Callable[[str], str] = str, texts: Mapping[str, bytes] | None = None, is_replay: bool = False,
-) -> Forked:  # fmt: skip
+    place: Place,
+    to: str | os.PathLike[str],
+    at: str | int | None,
+    *,
+    run_id: str,
+    effects: bool,
+    reuse: bool,
+    by: str | None,
+    progress: Tell | None,
+    storage_options: Mapping[str, Any] | None,
+    edit: Callable[[str], str] = str,
+    texts: Mapping[str, bytes] | None = None,
+    is_replay: bool = False,
+) -> Forked:
     """See `Handle.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`."""
     typed = arguments.place("to", to)
     by = arguments.text("by", by or myself())
@@ -34,9 +44,20 @@ def fork(
     reused = later_steps(records, then.seq) if reuse else None
     with transfer.destination(typed, place.store) as there:
         return transfer.fork(
-            place.store, there, then, latest, by=by, run_id=run_id, forgets=effects, reused=reused, edit=edit,
-            texts=texts, is_replay=is_replay, is_newest=at in (None, LATEST), tell=tell,
-        )  # fmt: skip
+            place.store,
+            there,
+            then,
+            latest,
+            by=by,
+            run_id=run_id,
+            forgets=effects,
+            reused=reused,
+            edit=edit,
+            texts=texts,
+            is_replay=is_replay,
+            is_newest=at in (None, LATEST),
+            tell=tell,
+        )
 
 
 def effects_since(place: Place, at: str | int | None) -> tuple[LaterEffect, ...]:

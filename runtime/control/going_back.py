@@ -25,7 +25,7 @@ class GoBack(Look):
 
     def rewind(
         self, *, to: str | int, forget: bool = False, reuse: bool = False, dry_run: bool = False, by: str | None = None
-    ) -> Rewinding:  # fmt: skip
+    ) -> Rewinding:
         """Return to an earlier record: data, plan and results of steps are those of that record, and what came after it
         is done again. It is added to the journal, so `rewind` can also undo it.
 
@@ -42,20 +42,16 @@ class GoBack(Look):
 
     async def rewind_async(
         self, *, to: str | int, forget: bool = False, reuse: bool = False, dry_run: bool = False, by: str | None = None
-    ) -> Rewinding:  # fmt: skip
+    ) -> Rewinding:
         """`rewind`, without blocking the event loop."""
         return await finish_async(self._rewind(to, forget, reuse, dry_run, by))
 
-    def _rewind(
-        self, to: str | int, forget: bool, reuse: bool, dry_run: bool, by: str | None
-    ) -> Steps[Rewinding]:  # fmt: skip
+    def _rewind(self, to: str | int, forget: bool, reuse: bool, dry_run: bool, by: str | None) -> Steps[Rewinding]:
         from . import rewinding
 
         return rewinding.go_back(self, to, by, forget=forget, reuse=reuse, dry_run=dry_run)
 
-    def redo(
-        self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None
-    ) -> Redoing:  # fmt: skip
+    def redo(self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None) -> Redoing:
         """Do an item again from its beginning, finished or open, with the state as it is now.
 
         `item`: its id, `^3`, or its folder's name; of a sub-agent after its path: `child/^3`. Its steps run again. An
@@ -67,7 +63,7 @@ class GoBack(Look):
 
     async def redo_async(
         self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None
-    ) -> Redoing:  # fmt: skip
+    ) -> Redoing:
         """`redo`, without blocking the event loop."""
         return await finish_async(self._redo(item, effects, dry_run, by))
 
@@ -77,10 +73,17 @@ class GoBack(Look):
         return redoing.redo(self, item, by, effects=effects, dry_run=dry_run)
 
     def fork(
-        self, to: str | os.PathLike[str], *, at: str | int | None = None, run_id: str = "", effects: bool = False,
-        reuse: bool = False, by: str | None = None, progress: Tell | None = None,
+        self,
+        to: str | os.PathLike[str],
+        *,
+        at: str | int | None = None,
+        run_id: str = "",
+        effects: bool = False,
+        reuse: bool = False,
+        by: str | None = None,
+        progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Forked:  # fmt: skip
+    ) -> Forked:
         """Start a new run at `to`, a folder or URL that is empty or missing, from an earlier moment of this one. This
         run is only read, also while a process runs it.
 
@@ -108,24 +111,46 @@ class GoBack(Look):
         )
 
     async def fork_async(
-        self, to: str | os.PathLike[str], *, at: str | int | None = None, run_id: str = "", effects: bool = False,
-        reuse: bool = False, by: str | None = None, progress: Tell | None = None,
+        self,
+        to: str | os.PathLike[str],
+        *,
+        at: str | int | None = None,
+        run_id: str = "",
+        effects: bool = False,
+        reuse: bool = False,
+        by: str | None = None,
+        progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Forked:  # fmt: skip
+    ) -> Forked:
         """`fork`, without blocking the event loop; see `move_async`."""
         import asyncio
 
         return await asyncio.to_thread(
-            self.fork, to, at=at, run_id=run_id, effects=effects, reuse=reuse, by=by, progress=progress,
+            self.fork,
+            to,
+            at=at,
+            run_id=run_id,
+            effects=effects,
+            reuse=reuse,
+            by=by,
+            progress=progress,
             storage_options=storage_options,
-        )  # fmt: skip
+        )
 
     def replay(
-        self, item: str, to: str | os.PathLike[str], *, settings: Mapping[str, Any] | None = None,
-        prompts: Mapping[str, Text] | Text | None = None, agent: Agent | None = None, watch: Watch | None = None,
-        run_id: str = "", by: str | None = None, progress: Tell | None = None,
+        self,
+        item: str,
+        to: str | os.PathLike[str],
+        *,
+        settings: Mapping[str, Any] | None = None,
+        prompts: Mapping[str, Text] | Text | None = None,
+        agent: Agent | None = None,
+        watch: Watch | None = None,
+        run_id: str = "",
+        by: str | None = None,
+        progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Replayed:  # fmt: skip
+    ) -> Replayed:
         """Do one item again in a fork at `to`, with other prompts or settings, and compare it with the first time. This
         run is only read.
 
@@ -145,21 +170,25 @@ class GoBack(Look):
         """
         from . import replaying
 
-        wish = replaying.Wish(
-            item, to, settings or {}, prompts, agent, watch, run_id, by, progress, storage_options
-        )  # fmt: skip
+        wish = replaying.Wish(item, to, settings or {}, prompts, agent, watch, run_id, by, progress, storage_options)
         return replaying.replay(self, wish)
 
     async def replay_async(
-        self, item: str, to: str | os.PathLike[str], *, settings: Mapping[str, Any] | None = None,
-        prompts: Mapping[str, Text] | Text | None = None, agent: Agent | None = None, watch: Watch | None = None,
-        run_id: str = "", by: str | None = None, progress: Tell | None = None,
+        self,
+        item: str,
+        to: str | os.PathLike[str],
+        *,
+        settings: Mapping[str, Any] | None = None,
+        prompts: Mapping[str, Text] | Text | None = None,
+        agent: Agent | None = None,
+        watch: Watch | None = None,
+        run_id: str = "",
+        by: str | None = None,
+        progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Replayed:  # fmt: skip
+    ) -> Replayed:
         """`replay` in a running event loop; see `fork_async`. If the task is cancelled, the fork is paused."""
         from . import replaying
 
-        wish = replaying.Wish(
-            item, to, settings or {}, prompts, agent, watch, run_id, by, progress, storage_options
-        )  # fmt: skip
+        wish = replaying.Wish(item, to, settings or {}, prompts, agent, watch, run_id, by, progress, storage_options)
         return await replaying.replay_async(self, wish)

@@ -46,10 +46,16 @@ class Handle(GoBack, EditByHand):
     # Running it
 
     def run(
-        self, agent: Agent | None = None, *args: Any, input: Mapping[str, Any] | None = None,
-        watch: Watch | None = None, accept_drift: bool = False, drain_timeout: float | None = None,
-        take_over: bool = False, adopt: bool = False,
-    ) -> Ended:  # fmt: skip
+        self,
+        agent: Agent | None = None,
+        *args: Any,
+        input: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
+        accept_drift: bool = False,
+        drain_timeout: float | None = None,
+        take_over: bool = False,
+        adopt: bool = False,
+    ) -> Ended:
         """Run the agent in this process until it completes, fails or needs a person, as `satchel.run` does.
 
         A stopped run continues where it was. A run that is paused, waits or sleeps stays as it is. `agent` replaces the
@@ -65,10 +71,16 @@ class Handle(GoBack, EditByHand):
         return running.run(self, wish, args)
 
     async def run_async(
-        self, agent: Agent | None = None, *args: Any, input: Mapping[str, Any] | None = None,
-        watch: Watch | None = None, accept_drift: bool = False, drain_timeout: float | None = None,
-        take_over: bool = False, adopt: bool = False,
-    ) -> Ended:  # fmt: skip
+        self,
+        agent: Agent | None = None,
+        *args: Any,
+        input: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
+        accept_drift: bool = False,
+        drain_timeout: float | None = None,
+        take_over: bool = False,
+        adopt: bool = False,
+    ) -> Ended:
         """`run` in a running event loop. If the task is cancelled, the run is paused, with everything written."""
         from . import running
 
@@ -76,9 +88,16 @@ class Handle(GoBack, EditByHand):
         return await running.run_async(self, wish, args)
 
     def resume(
-        self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
-        drain_timeout: float | None = None, from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
-    ) -> Ended:  # fmt: skip
+        self,
+        agent: Agent | None = None,
+        *,
+        watch: Watch | None = None,
+        accept_drift: bool = False,
+        drain_timeout: float | None = None,
+        from_checkpoint: bool = False,
+        take_over: bool = False,
+        adopt: bool = False,
+    ) -> Ended:
         """`run`, which also ends a pause, whatever its reason, and a sleep. UsageError if the run was never started.
         `from_checkpoint`: first return to the last known-good checkpoint; later effects and answers are kept."""
         from . import running
@@ -87,9 +106,16 @@ class Handle(GoBack, EditByHand):
         return running.run(self, wish)
 
     async def resume_async(
-        self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
-        drain_timeout: float | None = None, from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
-    ) -> Ended:  # fmt: skip
+        self,
+        agent: Agent | None = None,
+        *,
+        watch: Watch | None = None,
+        accept_drift: bool = False,
+        drain_timeout: float | None = None,
+        from_checkpoint: bool = False,
+        take_over: bool = False,
+        adopt: bool = False,
+    ) -> Ended:
         """`resume` in a running event loop."""
         from . import running
 
@@ -97,11 +123,18 @@ class Handle(GoBack, EditByHand):
         return await running.run_async(self, wish)
 
     def supervise(
-        self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
-        input: Mapping[str, Any] | None = None, options: Sequence[str] = (),
+        self,
+        *,
+        resume: bool = False,
+        accept_drift: bool = False,
+        drain_timeout: float | None = None,
+        from_checkpoint: bool = False,
+        take_over: bool = False,
+        adopt: bool = False,
+        input: Mapping[str, Any] | None = None,
+        options: Sequence[str] = (),
         tell: Callable[[str], None] | None = None,
-    ) -> Supervised:  # fmt: skip
+    ) -> Supervised:
         """Run the agent in another process, as `satchel run` does, and supervise it from this one: restart it after a
         crash, and kill it if it does not stop in time. Returns when the run has stopped.
 
@@ -116,10 +149,17 @@ class Handle(GoBack, EditByHand):
         return starting.supervise(self, start, tell)
 
     def detach(
-        self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
-        input: Mapping[str, Any] | None = None, options: Sequence[str] = (),
-    ) -> Background:  # fmt: skip
+        self,
+        *,
+        resume: bool = False,
+        accept_drift: bool = False,
+        drain_timeout: float | None = None,
+        from_checkpoint: bool = False,
+        take_over: bool = False,
+        adopt: bool = False,
+        input: Mapping[str, Any] | None = None,
+        options: Sequence[str] = (),
+    ) -> Background:
         """Run the agent in the background, with a supervisor that outlives this process. Returns when the run is
         active, with the number of the process and its log, which gets its output. If it ended at once, `exit_code`
         says how, and `said` the end of its output."""
@@ -130,24 +170,43 @@ class Handle(GoBack, EditByHand):
         return starting.detach(self, start)
 
     async def detach_async(
-        self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
-        input: Mapping[str, Any] | None = None, options: Sequence[str] = (),
-    ) -> Background:  # fmt: skip
+        self,
+        *,
+        resume: bool = False,
+        accept_drift: bool = False,
+        drain_timeout: float | None = None,
+        from_checkpoint: bool = False,
+        take_over: bool = False,
+        adopt: bool = False,
+        input: Mapping[str, Any] | None = None,
+        options: Sequence[str] = (),
+    ) -> Background:
         """`detach`, without blocking the event loop."""
         import asyncio
 
         return await asyncio.to_thread(
-            self.detach, resume=resume, accept_drift=accept_drift, drain_timeout=drain_timeout,
-            from_checkpoint=from_checkpoint, take_over=take_over, adopt=adopt, input=input, options=options,
-        )  # fmt: skip
+            self.detach,
+            resume=resume,
+            accept_drift=accept_drift,
+            drain_timeout=drain_timeout,
+            from_checkpoint=from_checkpoint,
+            take_over=take_over,
+            adopt=adopt,
+            input=input,
+            options=options,
+        )
 
     # Stopping it
 
     def pause(
-        self, *, reason: str = "manual", until: str | datetime | timedelta | None = None, resume: Resume = "continue",
-        by: str | None = None, wait: bool = False,
-    ) -> Stopping:  # fmt: skip
+        self,
+        *,
+        reason: str = "manual",
+        until: str | datetime | timedelta | None = None,
+        resume: Resume = "continue",
+        by: str | None = None,
+        wait: bool = False,
+    ) -> Stopping:
         """Pause the run at its next safe point, between two steps. Running work finishes.
 
         `until`: when it may continue by itself: a time, a length of time, or a text such as `22:30` or `45m`. `resume`:
@@ -159,9 +218,14 @@ class Handle(GoBack, EditByHand):
         return finish("pause", asked) if wait else at_once(asked)
 
     async def pause_async(
-        self, *, reason: str = "manual", until: str | datetime | timedelta | None = None, resume: Resume = "continue",
-        by: str | None = None, wait: bool = False,
-    ) -> Stopping:  # fmt: skip
+        self,
+        *,
+        reason: str = "manual",
+        until: str | datetime | timedelta | None = None,
+        resume: Resume = "continue",
+        by: str | None = None,
+        wait: bool = False,
+    ) -> Stopping:
         """`pause`, without blocking the event loop."""
         return await finish_async(self._request(reason, by, wait, until=until, resume=resume))
 
@@ -227,9 +291,15 @@ class Handle(GoBack, EditByHand):
         return await asyncio.to_thread(self.stop, reason=reason, by=by)
 
     def _request(
-        self, reason: str, by: str | None, wait: bool, *, mode: Mode = "drain", resume: Resume = "continue",
+        self,
+        reason: str,
+        by: str | None,
+        wait: bool,
+        *,
+        mode: Mode = "drain",
+        resume: Resume = "continue",
         until: str | datetime | timedelta | None = None,
-    ) -> Steps[Stopping]:  # fmt: skip
+    ) -> Steps[Stopping]:
         from ...workspace.journal.records import PauseRequested
         from . import requests
 
@@ -241,7 +311,7 @@ class Handle(GoBack, EditByHand):
 
     def recover(
         self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Recovered:  # fmt: skip
+    ) -> Recovered:
         """Bring all files to the same moment and rescue unfinished output, without running the agent. `run` does this
         by itself; use `recover` to look at the files first.
 
@@ -253,7 +323,7 @@ class Handle(GoBack, EditByHand):
 
     async def recover_async(
         self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Recovered:  # fmt: skip
+    ) -> Recovered:
         """`recover`, without blocking the event loop."""
         return await finish_async(self._recover(truncate_at, take_over, adopt))
 
@@ -275,7 +345,7 @@ class Handle(GoBack, EditByHand):
 
     async def prune_async(
         self, *, dry_run: bool = False, by: str | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Pruned:  # fmt: skip
+    ) -> Pruned:
         """`prune`, without blocking the event loop."""
         return await finish_async(self._prune(dry_run, by, take_over, adopt))
 
@@ -304,9 +374,13 @@ class Handle(GoBack, EditByHand):
     # Moving it
 
     def move(
-        self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
+        self,
+        to: str | os.PathLike[str],
+        *,
+        by: str | None = None,
+        progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Journey:  # fmt: skip
+    ) -> Journey:
         """Move the run to `to`, a folder or URL that is empty or missing. moved.yaml stays here and names the new
         place; open the run there.
 
@@ -321,9 +395,13 @@ class Handle(GoBack, EditByHand):
         return carry(self, "move", to, by=by, progress=progress, storage_options=storage_options)
 
     async def move_async(
-        self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
+        self,
+        to: str | os.PathLike[str],
+        *,
+        by: str | None = None,
+        progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Journey:  # fmt: skip
+    ) -> Journey:
         """`move`, without blocking the event loop. `progress` is called in a thread. A cancellation does not stop it;
         it continues in its thread."""
         import asyncio
@@ -331,9 +409,13 @@ class Handle(GoBack, EditByHand):
         return await asyncio.to_thread(self.move, to, by=by, progress=progress, storage_options=storage_options)
 
     def copy(
-        self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
+        self,
+        to: str | os.PathLike[str],
+        *,
+        by: str | None = None,
+        progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Journey:  # fmt: skip
+    ) -> Journey:
         """Make a second copy of the run at `to`; see `move`. Two active copies would both act, so the first `run` of
         the copy needs `adopt` while the original exists."""
         from .carrying import carry
@@ -342,9 +424,13 @@ class Handle(GoBack, EditByHand):
         return carry(self, "copy", to, by=by, progress=progress, storage_options=storage_options)
 
     async def copy_async(
-        self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
+        self,
+        to: str | os.PathLike[str],
+        *,
+        by: str | None = None,
+        progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Journey:  # fmt: skip
+    ) -> Journey:
         """`copy`, without blocking the event loop; see `move_async`."""
         import asyncio
 
@@ -368,9 +454,15 @@ class Handle(GoBack, EditByHand):
         return sending.send(self, contents, as_message=message, key=arguments.text("key", key))
 
     def answer(
-        self, decision: Any, question: str = "", *, result: Any = None, by: str | None = None, note: str = "",
+        self,
+        decision: Any,
+        question: str = "",
+        *,
+        result: Any = None,
+        by: str | None = None,
+        note: str = "",
         typed: bool = False,
-    ) -> Answering:  # fmt: skip
+    ) -> Answering:
         """Answer a question of the agent (`a1`), or say whether an effect in doubt has happened (`d1`: "done" or
         "redo").
 
@@ -383,15 +475,21 @@ class Handle(GoBack, EditByHand):
         return finish("answer", self._answer(decision, question, result, by, note, typed))
 
     async def answer_async(
-        self, decision: Any, question: str = "", *, result: Any = None, by: str | None = None, note: str = "",
+        self,
+        decision: Any,
+        question: str = "",
+        *,
+        result: Any = None,
+        by: str | None = None,
+        note: str = "",
         typed: bool = False,
-    ) -> Answering:  # fmt: skip
+    ) -> Answering:
         """`answer`, without blocking the event loop."""
         return await finish_async(self._answer(decision, question, result, by, note, typed))
 
     def _answer(
         self, decision: Any, question: str, result: Any, by: str | None, note: str, typed: bool
-    ) -> Steps[Answering]:  # fmt: skip
+    ) -> Steps[Answering]:
         from . import answering
 
         return answering.answer(self, answering.Saying(question, decision, result, by or myself(), note, typed))

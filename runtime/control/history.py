@@ -46,8 +46,12 @@ class Row(NamedTuple):
         try:
             found: dict[str, Any] = msgspec.json.decode(self.data)
         except (msgspec.MsgspecError, RecursionError) as error:  # in a result, which nothing had read yet
-            raise Damaged("can't be read", path=f"journal, record {self.line.seq}", why=str(error),
-                          remedy="take the journal from a backup") from None  # fmt: skip
+            raise Damaged(
+                "can't be read",
+                path=f"journal, record {self.line.seq}",
+                why=str(error),
+                remedy="take the journal from a backup",
+            ) from None
         return found
 
 
@@ -78,9 +82,17 @@ def result(place: Place) -> Result:
     failure = moment.error if moment.status == "failed" else None
     root = moment.root
     return Result(
-        place.url, moment.run_id, moment.status, moment.reason, root.data, moment.outputs, root.plan.progress, failure,
-        value_of(place.store, root.input) or {}, value_of(place.store, root.result),
-    )  # fmt: skip
+        place.url,
+        moment.run_id,
+        moment.status,
+        moment.reason,
+        root.data,
+        moment.outputs,
+        root.plan.progress,
+        failure,
+        value_of(place.store, root.input) or {},
+        value_of(place.store, root.result),
+    )
 
 
 def value_of(store: Store, kept: Kept | None) -> Any:

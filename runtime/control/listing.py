@@ -17,9 +17,11 @@ from .standing import Signs, Standing, look_once, signs, status
 
 
 def ls(
-    root: str | os.PathLike[str] = ".", *, storage_options: Mapping[str, Any] | None = None,
+    root: str | os.PathLike[str] = ".",
+    *,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Standing]:  # fmt: skip
+) -> list[Standing]:
     """The status of each workspace below `root`, a folder or URL, by name. Includes places that a run has moved away
     from.
 
@@ -47,7 +49,7 @@ def ls(
 
 def look_at_all(
     root: Store, there: Sequence[Store | str], progress: Callable[[int, int], None] | None
-) -> list[Standing]:  # fmt: skip
+) -> list[Standing]:
     """Like `look_at` for runs below `root`, where reading is a request. Requests run at the same time, and one new
     listing is for all doubtful looks: after an outage many runs are interrupted."""
     found, doubts = list[Standing](), dict[int, Signs]()
@@ -91,7 +93,7 @@ def _look_once(found: Store | str) -> tuple[Standing, Signs | None]:
 
 def _guarded(
     found: Store | str, look: Callable[[Place], tuple[Standing, Signs | None]]
-) -> tuple[Standing, Signs | None]:  # fmt: skip
+) -> tuple[Standing, Signs | None]:
     folder, doubted = found if isinstance(found, str) else found.url, None
     try:
         standing, doubted = look(Place(_opened(found), folder))

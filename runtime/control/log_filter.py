@@ -75,9 +75,13 @@ _NAMED = {"item": lambda record: getattr(record, "scope", None), "agent": _agent
 
 
 def filter_of(
-    item: str | None, type: str | None, agent: str | None, step: str | None,
-    since: str | timedelta | datetime | None, audit: bool,
-) -> Filter:  # fmt: skip
+    item: str | None,
+    type: str | None,
+    agent: str | None,
+    step: str | None,
+    since: str | timedelta | datetime | None,
+    audit: bool,
+) -> Filter:
     """UsageError for a value that can't be one."""
     named = {"item": item, "agent": agent, "step": step}
     names = {name: arguments.text(name, value) for name, value in named.items() if value is not None}

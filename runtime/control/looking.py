@@ -68,10 +68,17 @@ class Look(Place):
         return checking.try_storage(self.store)
 
     def log(
-        self, *, last: int | None = None, item: str | None = None, type: str | None = None, agent: str | None = None,
-        step: str | None = None, since: str | timedelta | datetime | None = None, audit: bool = False,
+        self,
+        *,
+        last: int | None = None,
+        item: str | None = None,
+        type: str | None = None,
+        agent: str | None = None,
+        step: str | None = None,
+        since: str | timedelta | datetime | None = None,
+        audit: bool = False,
         follow: bool = False,
-    ) -> Iterator[Row]:  # fmt: skip
+    ) -> Iterator[Row]:
         """The records of the journal, oldest first.
 
         `last`: only so many, the newest; `item`: only those of an item (`3`, `^3`) or a named scope (`_NAME`); `type`:

@@ -30,9 +30,12 @@ class Made(Struct, frozen=True):
 
 
 def new(
-    source: str | os.PathLike[str], to: str | os.PathLike[str], *, settings: Mapping[str, Any] | None = None,
+    source: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Made:  # fmt: skip
+) -> Made:
     """Make the workspace `to`, a folder or URL that is empty or missing, from `source`: the name of a sample, or a
     folder with a workspace.yaml.
 
@@ -44,8 +47,11 @@ def new(
     typed, folder = arguments.place("source", source), urls.checked(arguments.place("to", to))
     chosen = arguments.mapping("settings", settings)
     if urls.is_remote(typed):
-        raise UsageError("a template must be on this machine", path=typed,
-                         remedy="copy its definition, code and documents into a folder")  # fmt: skip
+        raise UsageError(
+            "a template must be on this machine",
+            path=typed,
+            remedy="copy its definition, code and documents into a folder",
+        )
     found = template.find(typed)
     run_id = f"{slug(found.name) or 'run'}-{os.urandom(2).hex()}"
     text = yamltext.set_value(found.definition(), ("run_id",), run_id)
@@ -104,8 +110,9 @@ def _upload(store: Store, files: list[File]) -> None:
             with suppress(SatchelError, OSError):
                 store.remove(path)
         if isinstance(error, FileExistsError):
-            raise UsageError("another process is making a workspace there", path=store.url,
-                             remedy="name another place") from error  # fmt: skip
+            raise UsageError(
+                "another process is making a workspace there", path=store.url, remedy="name another place"
+            ) from error
         raise
 
 

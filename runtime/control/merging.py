@@ -53,9 +53,10 @@ def merge(place: Place, side: Side | None, files: Files) -> Steps[Merging]:
     asked = [question.path for question in noticed.questions]
     if unknown := [path for path in paths if path not in asked]:
         raise UsageError(
-            f"there is no conflict in {unknown[0]}", path=place.url,
+            f"there is no conflict in {unknown[0]}",
+            path=place.url,
             remedy=f"conflicts: {', '.join(asked)}" if asked else "there is no conflict: `satchel resume` continues",
-        )  # fmt: skip
+        )
     settled: tuple[str, ...] = ()
     report = Report()
     if side is not None and asked:

@@ -18,9 +18,12 @@ PATIENCE = 12.0
 
 
 def open(
-    url: str | os.PathLike[str] | None = None, *, storage_options: Mapping[str, Any] | None = None,
-    tell: Callable[[str], None] | None = None, patience: float | None = PATIENCE,
-) -> Handle:  # fmt: skip
+    url: str | os.PathLike[str] | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None] | None = None,
+    patience: float | None = PATIENCE,
+) -> Handle:
     """A handle on the workspace at `url`: a folder, or a URL such as `s3://bucket/runs/my-run`; None is the current
     folder.
 
@@ -38,9 +41,10 @@ def open(
         storage.use(".", storage_options)
         if not os.path.isfile(DEFINITION) and not os.path.isfile(moved_file.PATH):
             raise UsageError(
-                "the current folder is not a workspace", why=f"it has no {DEFINITION}",
+                "the current folder is not a workspace",
+                why=f"it has no {DEFINITION}",
                 remedy="name a workspace; `satchel ls` lists them",
-            )  # fmt: skip
+            )
         return Handle(open_store("."), "", tell)
     typed = arguments.place("url", url)
     if os.path.isfile(typed):
@@ -54,9 +58,11 @@ def open(
 
 
 def open_all(
-    root: str | os.PathLike[str] = ".", *, storage_options: Mapping[str, Any] | None = None,
+    root: str | os.PathLike[str] = ".",
+    *,
+    storage_options: Mapping[str, Any] | None = None,
     tell: Callable[[str], None] | None = None,
-) -> list[Handle]:  # fmt: skip
+) -> list[Handle]:
     """Handles on the workspaces below `root`, a folder or URL, at any depth, by name. See `open` for the arguments.
 
     Skips hidden folders, links, and folders inside a workspace. A folder that can't be read is included, since it may

@@ -141,7 +141,7 @@ class Overview:
 
     def _standings(
         self, changed: list[tuple[str, _Run]], progress: Callable[[int, int], None] | None
-    ) -> Iterator[Standing]:  # fmt: skip
+    ) -> Iterator[Standing]:
         if self._store is not None and self.is_remote:
             yield from look_at_all(self._store, [self._root.store(place) for place, _ in changed], progress)
             return

@@ -22,9 +22,14 @@ class Place:
     """The files of a workspace, and the text by which a person named it."""
 
     def __init__(
-        self, store: Store, typed: str, tell: Callable[[str], None] | None = None, *, is_patient: bool = False,
+        self,
+        store: Store,
+        typed: str,
+        tell: Callable[[str], None] | None = None,
+        *,
+        is_patient: bool = False,
         was_found: bool = False,
-    ):  # fmt: skip
+    ):
         """`typed` is empty for the current folder. `tell` is called with a line of text for people before the result is
         there, such as what it waits for. `is_patient`: the store repeats requests as long as a run does. `was_found`: a
         search has found it to be a workspace."""

@@ -41,9 +41,11 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
         return _planned(place)
     if (held := lease.holder(store)) is not None and not take_over:
         raise LeaseHeld(
-            "another process is running this workspace", path=store.url, why=takeover.described(store, held),
+            "another process is running this workspace",
+            path=store.url,
+            why=takeover.described(store, held),
             remedy="a running run prunes by itself; --dry-run (`dry_run=True`) shows what may go",
-        )  # fmt: skip
+        )
     if not take_over:
         yield from takeover.wait(place)
     planned = _planned(place)

@@ -46,7 +46,7 @@ def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool
     moment = look(place.store).moment
     return Recovered(
         place.url, moment.run_id, moment.status, bool(moment.seq), questions_of(moment, place), (*report.remarks,)
-    )  # fmt: skip
+    )
 
 
 def forgotten(cut: Cut) -> str:

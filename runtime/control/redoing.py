@@ -68,17 +68,24 @@ def _planned(place: Place, moment: Moment, item: str, by: str | None, effects: b
     plan = agent.plan.copy()
     splices = plan.reopen(plan.at(task.index))
     record = Edited(
-        agent=agent.path, file=agent.folder + TODO, by=by or myself(), sha="", base=moment.seq,
-        plan=tuple(splices), redone=(task.id or "",), effects=effects,
+        agent=agent.path,
+        file=agent.folder + TODO,
+        by=by or myself(),
+        sha="",
+        base=moment.seq,
+        plan=tuple(splices),
+        redone=(task.id or "",),
+        effects=effects,
         says=(f"item {task.id} ({task.text!r}) will be done again",),
-    )  # fmt: skip
+    )
     above = reach(moment, {agent.path: plan}, [agent.path])
     for path, why in above.unreached.items():
         raise UsageError(
-            f"item {task.id} of {agent.path} can't be done again", path=place.url,
+            f"item {task.id} of {agent.path} can't be done again",
+            path=place.url,
             why=f"nothing spawns the sub-agent {path} again: {why}",
             remedy=f"return to a moment before it: `{place.command('rewind')} --to {agent.path}/^{task.id}`",
-        )  # fmt: skip
+        )
     known = going_back.effects_since({agent.path: agent}, {})
     done = tuple(each for each in known if each.scope == task.id)
     return _Plan(task, [record, *(edit.record for edit in above.edits)], done)
@@ -88,9 +95,16 @@ def _told(place: Place, moment: Moment, planned: _Plan, report: Report) -> Redoi
     own, *above = planned.records
     says = tuple(say for record in above for say in record.says)
     return Redoing(
-        place.url, moment.run_id, own.agent, planned.task.id or "", planned.task.text, planned.effects, own.effects,
-        says, (*report.remarks,),
-    )  # fmt: skip
+        place.url,
+        moment.run_id,
+        own.agent,
+        planned.task.id or "",
+        planned.task.text,
+        planned.effects,
+        own.effects,
+        says,
+        (*report.remarks,),
+    )
 
 
 def _find(place: Place, moment: Moment, item: str) -> tuple[AgentMoment, Task]:
@@ -98,9 +112,11 @@ def _find(place: Place, moment: Moment, item: str) -> tuple[AgentMoment, Task]:
     not begun."""
     if moment.status == "cancelled":
         raise UsageError(
-            "a cancelled run does nothing again", path=place.url, why="a cancellation is final",
+            "a cancelled run does nothing again",
+            path=place.url,
+            why="a cancellation is final",
             remedy=f"start a new run: `{place.command('fork')} DST`",
-        )  # fmt: skip
+        )
     path, _, name = item.strip().rstrip("/").rpartition("/")
     agent = moment.agents.get(path)
     for task in agent.plan.tasks if agent is not None else ():
@@ -109,6 +125,7 @@ def _find(place: Place, moment: Moment, item: str) -> tuple[AgentMoment, Task]:
             return agent, task
     begun = [f"^{task.id}" for task in moment.root.plan.tasks if task.id and task.is_leaf]
     raise UsageError(
-        f"no item {item!r} has begun", path=place.url,
+        f"no item {item!r} has begun",
+        path=place.url,
         remedy=f"name one of {', '.join(begun[:9])}" if begun else "no item of the plan has begun",
-    )  # fmt: skip
+    )

@@ -69,8 +69,10 @@ class Replayed(Struct, frozen=True):
     def is_same(self) -> bool:
         """Whether both times have finished the item, and came to the same: state, result, outputs and outcomes of
         steps. Costs don't count."""
-        sides = [(turn.state, turn.result, {name: each.sha256 for name, each in turn.outputs.items()})
-                 for turn in (self.first, self.second)]  # fmt: skip
+        sides = [
+            (turn.state, turn.result, {name: each.sha256 for name, each in turn.outputs.items()})
+            for turn in (self.first, self.second)
+        ]
         return sides[0] == sides[1] and self.data == [] and all(pair.is_same for pair in self.calls)
 
 
@@ -82,21 +84,40 @@ class _Side(NamedTuple):
 
 
 def compared(
-    old: tuple[Place, Time], new: tuple[Place, Time | None], only: Only, outcome: Outcome,
-    *, settings: dict[str, Any], prompts: dict[str, str], seq: int,
-) -> Replayed:  # fmt: skip
+    old: tuple[Place, Time],
+    new: tuple[Place, Time | None],
+    only: Only,
+    outcome: Outcome,
+    *,
+    settings: dict[str, Any],
+    prompts: dict[str, str],
+    seq: int,
+) -> Replayed:
     """The result. `only` and `outcome` are those of the run that has done it again."""
     place, there, work = old[0], new[0], old[1].work
     moment = look(there.store).moment
     first, second = _side(*old), _side(*new)
     end = only.end or ("missed" if outcome.status in ("completed", "cancelled") else outcome.status)
     return Replayed(
-        place.url, there.url, moment.run_id, work.names[0], work.title, seq, settings, prompts,
-        end, moment.status, only.reason or moment.reason, first.turn, second.turn,  # type: ignore[arg-type]
+        place.url,
+        there.url,
+        moment.run_id,
+        work.names[0],
+        work.title,
+        seq,
+        settings,
+        prompts,
+        end,  # type: ignore[arg-type]
+        moment.status,
+        only.reason or moment.reason,
+        first.turn,
+        second.turn,
         [*pairs(old[1], new[1], only.called, is_finished=second.changes is not None)],
         None if first.changes is None or second.changes is None else [*_differing(first.changes, second.changes)],
-        questions_of(moment, there), moment.error if moment.status == "failed" else None, (*outcome.report.remarks,),
-    )  # fmt: skip
+        questions_of(moment, there),
+        moment.error if moment.status == "failed" else None,
+        (*outcome.report.remarks,),
+    )
 
 
 def _side(place: Place, time: Time | None) -> _Side:
@@ -111,9 +132,14 @@ def _side(place: Place, time: Time | None) -> _Side:
     ]
     commit = lines[-1].record if lines else None
     turn = Turn(
-        work.state, None, sum(len(each.calls) for each in time.parts), sum(each.ms for each in time.parts),
-        sum(each.tokens for each in spent), round(sum(each.usd for each in spent), 9), {},
-    )  # fmt: skip
+        work.state,
+        None,
+        sum(len(each.calls) for each in time.parts),
+        sum(each.ms for each in time.parts),
+        sum(each.tokens for each in spent),
+        round(sum(each.usd for each in spent), 9),
+        {},
+    )
     if not isinstance(commit, ScopeCommitted):
         return _Side(turn, None)
     before = moment_at(place.store, lines[-1].seq - 1).agents[commit.agent]

@@ -95,11 +95,19 @@ def prepare(place: Place, wish: Wish) -> Ready:
         if template.where_of(key, settings) is None:
             raise _unknown(f"setting {key!r}", key, settings, _names(place.store, used))
     forked = forking.fork(
-        place, wish.to, work.begun - 1, run_id=wish.run_id, effects=False, reuse=False, by=wish.by,
-        progress=wish.progress, storage_options=wish.storage_options,
-        edit=lambda text: template.with_settings(text, wish.settings), texts=_as_used(place.store, used) | texts,
+        place,
+        wish.to,
+        work.begun - 1,
+        run_id=wish.run_id,
+        effects=False,
+        reuse=False,
+        by=wish.by,
+        progress=wish.progress,
+        storage_options=wish.storage_options,
+        edit=lambda text: template.with_settings(text, wish.settings),
+        texts=_as_used(place.store, used) | texts,
         is_replay=True,
-    )  # fmt: skip
+    )
     storage.use(urls.checked(forked.to), wish.storage_options)
     store = open_store(urls.checked(forked.to))
     is_known = work.scope.startswith("_") or look(store).moment.root.plan.task(work.scope) is not None
@@ -118,9 +126,14 @@ def result(ready: Ready, outcome: Outcome) -> Replayed:
     second = next((Time(found, told.records.lines, work) for work in is_it), None)
     settings = redactor_of(define(store)).value(dict(ready.wish.settings))
     return compared(
-        (ready.place, ready.first), (Place(store, ready.forked.to), second),
-        only, outcome, settings=settings, prompts=ready.prompts, seq=ready.forked.seq,
-    )  # fmt: skip
+        (ready.place, ready.first),
+        (Place(store, ready.forked.to), second),
+        only,
+        outcome,
+        settings=settings,
+        prompts=ready.prompts,
+        seq=ready.forked.seq,
+    )
 
 
 def _find(found: Worked, item: str) -> Work:
@@ -135,9 +148,10 @@ def _find(found: Worked, item: str) -> Work:
     if work.agent:
         above = found.moment.agents[work.agent.partition("/")[0]].spawned_in
         raise UsageError(
-            f"{wanted!r} is an item of a sub-agent", why="a replay does an item of the run's own agent",
+            f"{wanted!r} is an item of a sub-agent",
+            why="a replay does an item of the run's own agent",
             remedy=f"replay the item that has started it: ^{above}" if above[:1] not in ("", "_") else None,
-        )  # fmt: skip
+        )
     if work.scope.startswith("_inbox-"):
         raise UsageError(f"{wanted!r} is a task of the inbox", why="a task that is done is not taken again")
     if not work.begun:

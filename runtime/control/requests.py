@@ -78,8 +78,11 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
     moment, redactor = seen.moment, redactor_of(seen.definition)
     request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
     if moment.is_finished or moment.status == "cancelled":
-        raise UsageError("was already cancelled" if moment.status == "cancelled" else "has already completed",
-                         path=store.url, remedy="there is nothing to stop")  # fmt: skip
+        raise UsageError(
+            "was already cancelled" if moment.status == "cancelled" else "has already completed",
+            path=store.url,
+            remedy="there is nothing to stop",
+        )
     holder = lease.holder(store)
     if moment.pause is not None and moment.pause.paused_at and moment.clean:
         wanted = pausing.wish(store, moment)

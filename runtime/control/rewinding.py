@@ -39,7 +39,7 @@ class Rewinding(Struct, frozen=True):
 
 def go_back(
     place: Place, to: str | int, by: str | None, *, forget: bool, reuse: bool, dry_run: bool
-) -> Steps[Rewinding]:  # fmt: skip
+) -> Steps[Rewinding]:
     """See `Handle.rewind`."""
     store = place.store
     records = records_of(store)
@@ -85,18 +85,30 @@ def later_steps(records: Records, seq: int) -> going_back.Reused:
 def _check(place: Place, moment: Moment, seq: int) -> None:
     if moment.status == "cancelled":
         raise UsageError(
-            "a cancelled run does not go back", path=place.url, why="a cancellation is final",
+            "a cancelled run does not go back",
+            path=place.url,
+            why="a cancellation is final",
             remedy=f"start a new run from an earlier record: `{place.command('fork')} DST --at {seq}`",
-        )  # fmt: skip
+        )
     if seq >= moment.seq:
         raise UsageError(
-            f"record {seq:,} is not earlier than the run", path=place.url, why=f"the newest is record {moment.seq:,}",
+            f"record {seq:,} is not earlier than the run",
+            path=place.url,
+            why=f"the newest is record {moment.seq:,}",
             remedy=f"`{place.command('log')}` shows all records",
-        )  # fmt: skip
+        )
 
 
 def _result(place: Place, moment: Moment, found: Return, forgotten: bool, report: Report | None) -> Rewinding:
     return Rewinding(
-        place.url, moment.run_id, found.record.to, found.record.says, found.effects, forgotten, report is not None,
-        moment.status, questions_of(moment, place), (*report.remarks,) if report is not None else (),
-    )  # fmt: skip
+        place.url,
+        moment.run_id,
+        found.record.to,
+        found.record.says,
+        found.effects,
+        forgotten,
+        report is not None,
+        moment.status,
+        questions_of(moment, place),
+        (*report.remarks,) if report is not None else (),
+    )

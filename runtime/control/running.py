@@ -91,9 +91,11 @@ def _looked_at(place: Place, store: Store, wish: Wish) -> Look:
     seen = look(store)
     if wish.wake and seen.moment.is_new:
         raise UsageError(
-            "nothing to resume yet", path=store.url, why="this run has never started",
+            "nothing to resume yet",
+            path=store.url,
+            why="this run has never started",
             remedy=f"start it with `{place.command('run')}`",
-        )  # fmt: skip
+        )
     return seen
 
 
@@ -107,7 +109,7 @@ def no_exit(place: Place) -> Iterator[None]:
             f"the agent ended the process (sys.exit({error.code!r}))",
             why="the run can't record anything after that, as in a crash",
             remedy=f"let it raise an exception or return; `{place.command('resume')}` continues from its last step",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _ended(place: Place, store: Store, seen: Look, outcome: Outcome, began: float) -> Ended:

@@ -45,9 +45,10 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
     earlier = keyed.find(place.store, key) if key else None
     if seen.moment.status == "cancelled" and earlier is None:
         raise UsageError(
-            "was cancelled and accepts no tasks", path=place.store.url,
+            "was cancelled and accepts no tasks",
+            path=place.store.url,
             remedy="send the tasks to another run; `satchel new` makes one",
-        )  # fmt: skip
+        )
     redactor = redactor_of(seen.definition)
     try:
         parcels = [_packed(redactor.value(content), as_message) for content in contents]
@@ -96,8 +97,9 @@ def _packed(content: Any, as_message: bool) -> _Parcel:
     try:
         return _Parcel(yamltext.dump(content).encode(), "yaml", "")
     except (TypeError, ValueError) as error:
-        raise UsageError("can't be sent", path=type(content).__name__, why=str(error),
-                         remedy="send a text, a path, or JSON data") from error  # fmt: skip
+        raise UsageError(
+            "can't be sent", path=type(content).__name__, why=str(error), remedy="send a text, a path, or JSON data"
+        ) from error
 
 
 def _values(content: Any) -> int:

@@ -14,9 +14,14 @@ from .waiting import check_main_thread
 
 
 def serve(
-    root: str | os.PathLike[str], *, at_most: int | None = None, once: bool = False, drain_timeout: float | None = None,
-    tell: Callable[[ServeEvent], None] | None = None, storage_options: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+    root: str | os.PathLike[str],
+    *,
+    at_most: int | None = None,
+    once: bool = False,
+    drain_timeout: float | None = None,
+    tell: Callable[[ServeEvent], None] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
     """Start all new and interrupted runs below `root`, and resume those that were answered, released or have slept,
     each in its own process. Ends when SIGINT or SIGTERM comes and all have stopped. Call it in the main thread.
 

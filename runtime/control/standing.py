@@ -52,9 +52,19 @@ _LOOKS = 8
 _REASONS = re.compile(r"\.rejected(-[0-9]+)?\.txt\Z")
 
 State = Literal[
-    "new", "running", "draining", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "cancelled",
-    "damaged", "moved",
-]  # fmt: skip
+    "new",
+    "running",
+    "draining",
+    "interrupted",
+    "waiting",
+    "paused",
+    "sleeping",
+    "failed",
+    "completed",
+    "cancelled",
+    "damaged",
+    "moved",
+]
 
 _DOUBTFUL: frozenset[State] = frozenset(("interrupted", "damaged"))
 

@@ -39,16 +39,19 @@ class Start(Struct, frozen=True):
             raise UsageError(f"options can't be {self.shown!r}", remedy='give a list of texts, as in ["--quiet"]')
         if unknown := [each for each in self.shown if each not in _SHOWN]:
             raise UsageError(
-                f"options can't have {unknown[0]!r}", why="they only say what is printed",
+                f"options can't have {unknown[0]!r}",
+                why="they only say what is printed",
                 remedy=f"there are {', '.join(_SHOWN)}; the rest are arguments of the method",
-            )  # fmt: skip
+            )
 
     def words(self, place: Place) -> list[str]:
         """The command line. `shown`: the options that say what is printed."""
         flags = {
-            "--accept-drift": self.accept_drift, "--from-checkpoint": self.from_checkpoint and self.resume,
-            "--take-over": self.take_over, "--adopt": self.adopt,
-        }  # fmt: skip
+            "--accept-drift": self.accept_drift,
+            "--from-checkpoint": self.from_checkpoint and self.resume,
+            "--take-over": self.take_over,
+            "--adopt": self.adopt,
+        }
         patience = ["--drain-timeout", str(self.drain_timeout)] if self.drain_timeout is not None else []
         patience += ["--input", "-"] if self.input is not None else []
         command = "resume" if self.resume else "run"

@@ -21,8 +21,9 @@ def use(place: str, storage_options: Mapping[str, Any] | None) -> None:
     if not options:
         return
     if not urls.is_remote(place):
-        raise UsageError("storage options are only for URLs", path=place, why="this is a local folder",
-                         remedy="leave them out")  # fmt: skip
+        raise UsageError(
+            "storage options are only for URLs", path=place, why="this is a local folder", remedy="leave them out"
+        )
     scheme = urls.protocol(place)
     _put("s3" if scheme == "s3a" else scheme, options)
 
@@ -33,8 +34,11 @@ def _put(scheme: str, options: Mapping[str, Any]) -> None:
     try:
         merged = json.dumps({**_said(name), **options})
     except (TypeError, ValueError) as error:  # it never shows a value
-        raise UsageError("storage_options can't be handed on to other processes", why=str(error),
-                         remedy="give values as JSON has them: texts, numbers, lists, dicts") from None  # fmt: skip
+        raise UsageError(
+            "storage_options can't be handed on to other processes",
+            why=str(error),
+            remedy="give values as JSON has them: texts, numbers, lists, dicts",
+        ) from None
     for key in list(os.environ):
         if key.upper() in {f"{name}_{option.upper()}" for option in options}:
             del os.environ[key]  # fsspec would prefer it

@@ -19,10 +19,16 @@ from .events import Event, RunEnded, Teller
 
 
 async def stream(
-    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *args: Any,
-    input: Mapping[str, Any] | None = None, wake: bool = False, accept_drift: bool = False,
-    drain_timeout: float | None = None, take_over: bool = False, adopt: bool = False,
-) -> AsyncGenerator[Event, None]:  # fmt: skip
+    workspace: str | os.PathLike[str] | Store,
+    agent: Agent | None = None,
+    *args: Any,
+    input: Mapping[str, Any] | None = None,
+    wake: bool = False,
+    accept_drift: bool = False,
+    drain_timeout: float | None = None,
+    take_over: bool = False,
+    adopt: bool = False,
+) -> AsyncGenerator[Event, None]:
     """Run the agent as `run_async` does, and yield what happens: records once they are durable, and text as it is
     streamed (`events.Tokens`, which is not durable). The last event is `events.RunEnded` with the outcome.
 
@@ -34,10 +40,18 @@ async def stream(
     tap = _Tap(store, look(store).moment)
     task = asyncio.create_task(
         running.tapped(
-            store, agent, *args, tap=tap, input=input, wake=wake, accept_drift=accept_drift,
-            drain_timeout=drain_timeout, take_over=take_over, adopt=adopt,
+            store,
+            agent,
+            *args,
+            tap=tap,
+            input=input,
+            wake=wake,
+            accept_drift=accept_drift,
+            drain_timeout=drain_timeout,
+            take_over=take_over,
+            adopt=adopt,
         )
-    )  # fmt: skip
+    )
     task.add_done_callback(lambda _: tap.found.put_nowait(None))
     try:
         while (tell := await tap.found.get()) is not None:

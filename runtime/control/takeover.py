@@ -16,10 +16,11 @@ def holder(place: Place) -> str:
     store = place.store
     if store.abilities.lock:
         raise UsageError(
-            "there is nothing to take over on a disk", path=store.url,
+            "there is nothing to take over on a disk",
+            path=store.url,
             why="its lock is free as soon as the process that holds it ends",
             remedy=f"stop that process: `{place.command('stop')}`",
-        )  # fmt: skip
+        )
     store.refresh()
     held = lease.read(store)
     return "" if held is None or lease.has_died(held) else described(store, held)

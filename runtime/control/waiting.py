@@ -21,7 +21,7 @@ def check_main_thread(call: str, instead: str) -> None:
             f"{call} can't be called in the thread {threading.current_thread().name!r}",
             why="it handles signals, which only the main thread can",
             remedy=f"call it in the main thread, or {instead}",
-        )  # fmt: skip
+        )
 
 
 def finish(method: str, steps: Steps[T]) -> T:

@@ -89,17 +89,33 @@ def _check(place: Place, seen: Look, wanted: Wish | None, holder: Lease | None) 
     """Refused, with the way out, if what stops the run is no pause that can be withdrawn."""
     url = place.url
     if holder is None or wanted is None or wanted.in_force:
-        raise UsageError("has no pause to withdraw", path=url, why="no process is about to stop it",
-                         remedy=f"`{place.command('status')}` shows where it is")  # fmt: skip
+        raise UsageError(
+            "has no pause to withdraw",
+            path=url,
+            why="no process is about to stop it",
+            remedy=f"`{place.command('status')}` shows where it is",
+        )
     if wanted.mode == "cancel":
-        raise Refused("is being cancelled", path=url, why="a cancellation can't be withdrawn",
-                      remedy="its files stay, and `satchel fork` makes another run of them")  # fmt: skip
+        raise Refused(
+            "is being cancelled",
+            path=url,
+            why="a cancellation can't be withdrawn",
+            remedy="its files stay, and `satchel fork` makes another run of them",
+        )
     if wanted.mode == "emergency":
-        raise Refused("is being killed", path=url, why="an emergency stop can't be withdrawn",
-                      remedy=f"`{place.command('resume')}` continues it when it has stopped")  # fmt: skip
+        raise Refused(
+            "is being killed",
+            path=url,
+            why="an emergency stop can't be withdrawn",
+            remedy=f"`{place.command('resume')}` continues it when it has stopped",
+        )
     if wanted.recorded is not None and wanted.recorded.reason == SIGNAL:
-        raise Refused("is being stopped by a signal", path=url, why=f"{holder.process} has to end",
-                      remedy=f"`{place.command('resume')}` continues it when it has stopped")  # fmt: skip
+        raise Refused(
+            "is being stopped by a signal",
+            path=url,
+            why=f"{holder.process} has to end",
+            remedy=f"`{place.command('resume')}` continues it when it has stopped",
+        )
     pausing.check_may_go_on(wanted)
 
 

@@ -8,9 +8,7 @@ from ...workspace.lifecycle import said
 from .standing import Standing
 
 _TEXT = 100  # characters
-_WANTED = {
-    "new": "run", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check",
-}  # fmt: skip
+_WANTED = {"new": "run", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check"}
 
 
 def wanted(standing: Standing) -> str:

@@ -75,9 +75,15 @@ class Context:
     """What all agents of a run share, each part with its own purpose. For one opening; used from one event loop."""
 
     def __init__(
-        self, workspace: Workspace, stopping: Stopping, doubts: Doubts, announcer: Announcer, watch: Watch | None,
-        tap: Tap | None = None, only: Only | None = None,
-    ):  # fmt: skip
+        self,
+        workspace: Workspace,
+        stopping: Stopping,
+        doubts: Doubts,
+        announcer: Announcer,
+        watch: Watch | None,
+        tap: Tap | None = None,
+        only: Only | None = None,
+    ):
         self.workspace, self.stopping, self.doubts = workspace, stopping, doubts
         self.store, self.moment = workspace.store, workspace.moment
         self.journal, self.projector = workspace.journal, workspace.projector
@@ -181,9 +187,7 @@ class AgentContext:
 
     @property
     def is_abandoned(self) -> bool:
-        return self.abandoned or (
-            self.caller is not None and (self.caller.abandoned or self.caller.agent.is_abandoned)
-        )  # fmt: skip
+        return self.abandoned or (self.caller is not None and (self.caller.abandoned or self.caller.agent.is_abandoned))
 
     def begin_work(self) -> None:
         """From now to its end, this work goes on even if the agent is abandoned."""

@@ -30,14 +30,19 @@ class Doubts:
         """The agent is entered."""
         self._asks.clear()
         self.agents = [
-            path for path, agent in self._workspace.moment.agents.items()
+            path
+            for path, agent in self._workspace.moment.agents.items()
             if path and any(scope.started for scope in agent.scopes.values())
-        ]  # fmt: skip
+        ]
 
     def ask(
-        self, identity: dict[str, Any], why: Literal["unknown_outcome", "unclaimed", "unreached"],
-        cause: str = "", others: tuple[Key, ...] = (), needs_person: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        identity: dict[str, Any],
+        why: Literal["unknown_outcome", "unclaimed", "unreached"],
+        cause: str = "",
+        others: tuple[Key, ...] = (),
+        needs_person: bool = False,
+    ) -> None:
         """Ask about a recorded effect, unless the question is already there. From now on every call unwinds: a person
         is needed."""
         doubt = Doubt(**identity, id="", why=why, cause=cause, others=others, needs_person=needs_person)

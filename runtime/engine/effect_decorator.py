@@ -26,9 +26,15 @@ class Effect(OwnStep[P, R]):
     is_effect = True
 
     def __init__(
-        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None,
-        verify: Callable[..., Any] | None, not_done: tuple[type[BaseException], ...], idempotent: bool,
-    ):  # fmt: skip
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        retry: Retry | None,
+        verify: Callable[..., Any] | None,
+        not_done: tuple[type[BaseException], ...],
+        idempotent: bool,
+    ):
         super().__init__(function, name=name, retry=retry, on_partial="restart")
         self.verify, self.idempotent = verify, idempotent
         self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
@@ -152,9 +158,14 @@ class EffectDecorator(Struct, frozen=True):
 
     @overload
     def __call__(
-        self, *, name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
-        not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
-    ) -> EffectDecorator: ...  # fmt: skip
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        verify: Callable[..., Any] | None = None,
+        not_done: tuple[type[BaseException], ...] = (),
+        idempotent: bool = False,
+    ) -> EffectDecorator: ...
     @overload
     def __call__(self, function: Callable[..., Any], /, *, name: str, **options: Any) -> Effect: ...
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]
@@ -162,9 +173,13 @@ class EffectDecorator(Struct, frozen=True):
             made = replace(self, **options)
             return made if function is None else made(function)
         return Effect(
-            function, name=self.name, retry=self.retry, verify=self.verify, not_done=tuple(self.not_done),
+            function,
+            name=self.name,
+            retry=self.retry,
+            verify=self.verify,
+            not_done=tuple(self.not_done),
             idempotent=self.idempotent,
-        )  # fmt: skip
+        )
 
 
 effect = EffectDecorator()

@@ -254,9 +254,7 @@ async def recheck(call: Call, done: StepCompleted) -> None:
         await recording.keep(call, blobs.fetch(context.store, done), how="verified")
 
 
-def ask(
-    call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()
-) -> None:  # fmt: skip
+def ask(call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()) -> None:
     """Put the question on record and stop. A person answers it in approvals/."""
     needs_person = why == "unknown_outcome" and call.step.needs_person
     call.scope.context.doubts.ask(call.identity(), why, cause, others, needs_person)

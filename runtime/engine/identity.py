@@ -54,10 +54,11 @@ class Names:
         codes = [each for each in (known, code) if isinstance(each, CodeType)]
         places = (f"{place(each.co_filename, root)}:{each.co_firstlineno}" for each in codes)
         raise AgentError(
-            f"two steps are called {name!r} here", path=", ".join(sorted(places)) or None,
+            f"two steps are called {name!r} here",
+            path=", ".join(sorted(places)) or None,
             why="after a restart a call of one could get a result of the other",
             remedy='give one of them another name, as in @step(name="...")',
-        )  # fmt: skip
+        )
 
 
 def changed(arguments: Mapping[str, Any], encoded: bytes) -> str:

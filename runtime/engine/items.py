@@ -68,9 +68,15 @@ async def several(session: Session, most: int, begin: Begin, every: float | None
 
 
 async def run_task(
-    session: Session, id: str, title: str, work: Callable[..., Any], task: Any, dropped: str | None = None,
-    *, follows: bool = False,
-) -> None:  # fmt: skip
+    session: Session,
+    id: str,
+    title: str,
+    work: Callable[..., Any],
+    task: Any,
+    dropped: str | None = None,
+    *,
+    follows: bool = False,
+) -> None:
     """Try once to do a task of the inbox. The commit ends the task, and says why it was `dropped` if it was."""
     session.check_may_begin(title, follows=follows)
     body = Body(scope_of_task(id), title, lambda: work(session.run, task), lambda: ([], dropped), tasks=(id,))

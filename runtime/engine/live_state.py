@@ -60,9 +60,11 @@ class LiveState:
             self.value = self.codec.decode(self._recorded.text)
         except UsageError as error:
             raise Refused(
-                "the data of this run does not fit the agent's state type", path=path, why=error.why,
+                "the data of this run does not fit the agent's state type",
+                path=path,
+                why=error.why,
                 remedy="give the agent a `@migration` for the data, or correct `data` in the file",
-            ) from error  # fmt: skip
+            ) from error
         self._committed = _Said(encode_of_any_depth(self.value, "the state"), None)
         self._has_null = b"null" in self._committed.text
 
@@ -132,7 +134,7 @@ class LiveState:
             f"run.state{_changed(self._committed.text, state)} was changed outside a scope",
             why=f"noticed {when}, and a crash would lose it",
             remedy="change run.state in an item's function, or in one called with run.scope(...)",
-        )  # fmt: skip
+        )
 
 
 def _changed(was: bytes, now: bytes) -> str:
@@ -149,7 +151,8 @@ def as_object(state: Any, what: str) -> bytes:
 def _of_object(data: bytes, state: Any, what: str) -> bytes:
     if not data.startswith(b"{"):
         raise UsageError(
-            f"{what} is not an object", why=f"it is a {type(state).__name__}",
+            f"{what} is not an object",
+            why=f"it is a {type(state).__name__}",
             remedy="let it be a pydantic model, a dataclass, a TypedDict or a dict, and put the value into it",
-        )  # fmt: skip
+        )
     return data

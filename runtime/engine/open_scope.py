@@ -79,8 +79,9 @@ class Call(Struct, eq=False):
         if changed := identity.changed(self.arguments, self.encoded):
             raise AgentError(
                 f"{self.step.name} can't be tried again: its first attempt has changed its argument {changed!r}",
-                why="its result would be that of other arguments", remedy="let it change a copy: copy.deepcopy(...)",
-            )  # fmt: skip
+                why="its result would be that of other arguments",
+                remedy="let it change a copy: copy.deepcopy(...)",
+            )
 
     def identity(self) -> dict[str, Any]:
         """The fields of every record about this call."""
@@ -90,10 +91,15 @@ class Call(Struct, eq=False):
         name, args, n = self.key
         agent = self.scope.agent.path
         return {
-            **({"agent": agent} if agent else {}), **({"prompts": self.prompts} if self.prompts else {}),
-            "scope": self.scope.key, "no": self.no, "step": name, "args": args, "n": n,
+            **({"agent": agent} if agent else {}),
+            **({"prompts": self.prompts} if self.prompts else {}),
+            "scope": self.scope.key,
+            "no": self.no,
+            "step": name,
+            "args": args,
+            "n": n,
             "call": f"({self.named}: {text})" if self.named else f"({text})",
-        }  # fmt: skip
+        }
 
 
 class Work:
@@ -213,6 +219,7 @@ def check_outside_steps(what: str) -> None:
     call = current_call.get()
     if call is not None:
         raise AgentError(
-            f"{what} inside {call.step!r}", why="when a step is answered from the record, its function does not run",
+            f"{what} inside {call.step!r}",
+            why="when a step is answered from the record, its function does not run",
             remedy="let the step return what is needed, and do this in the scope's function",
-        )  # fmt: skip
+        )

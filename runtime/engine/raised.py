@@ -97,9 +97,11 @@ def kept(error: Exception) -> Failure:
     attributes = {name: value for name, value in vars(error).items() if name != _MARK and _is_json(value)}
     args = [*(OSError.__reduce__(error)[1] if isinstance(error, OSError) else error.args)]  # with the names of files
     return replace(
-        brief(error), types=types, args=Raw(encode(args, "args")) if _is_json(args) else NOTHING,
+        brief(error),
+        types=types,
+        args=Raw(encode(args, "args")) if _is_json(args) else NOTHING,
         attributes=Raw(encode(attributes, "attributes")) if attributes else NOTHING,
-    )  # fmt: skip
+    )
 
 
 def again(failure: Failure) -> Exception:

@@ -51,10 +51,15 @@ def failed(call: Call, error: BaseException, attempt: int = 1, *, final: bool = 
     inner = raised.calls_of(error, call.place) or [key for key in scope.recorded.failed if key[:2] in call.counts]
     scope.context.journal.add(
         StepFailed(
-            **call.identity(), error=failure, attempt=attempt, effect=call.step.is_effect, final=final,
-            calls=tuple(inner), **facts,
+            **call.identity(),
+            error=failure,
+            attempt=attempt,
+            effect=call.step.is_effect,
+            final=final,
+            calls=tuple(inner),
+            **facts,
         )
-    )  # fmt: skip
+    )
     scope.context.pace.flush_later()
 
 

@@ -96,9 +96,10 @@ class Rechecks:
                     continue  # no effect is on record as done there, and its results may have to be fetched
                 effects = [each for each in scope.done.values() if is_of_its_own(each)]
                 self._wanted |= {
-                    (agent.path, key, each.key) for each in effects
+                    (agent.path, key, each.key)
+                    for each in effects
                     if (up_to and scope.when.get(each.key, "") <= up_to) or each.key in asked
-                }  # fmt: skip
+                }
 
     def take(self, place: Place) -> bool:
         """Whether to verify this effect. True only the first time."""

@@ -58,9 +58,8 @@ class ScopeRun(OpenScope):
         return outer.made
 
     async def _call(
-        self, made: Made, mark: object, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any],
-        named: str | None,
-    ) -> Any:  # fmt: skip
+        self, made: Made, mark: object, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None
+    ) -> Any:
         made.begun(mark)
         self.agent.check_going_on()
         self.check_not_dismissed()
@@ -95,9 +94,10 @@ class ScopeRun(OpenScope):
             self.work.made.check_dropped(f"the effect {step.name}", self.context.store.url)
         if asyncio.get_running_loop() is not self._loop:
             raise AgentError(
-                f"{step.name} was called from another event loop", why="a run has one",
+                f"{step.name} was called from another event loop",
+                why="a run has one",
                 remedy="make the step that calls it `async def`, and await it there",
-            )  # fmt: skip
+            )
         self._names.check(step.name, step.code, outer.key[0] if outer else "", self.context.store.url)
 
     def _key(self, step: Step, arguments: dict[str, Any], encoded: bytes, named: str | None, outer: Call | None) -> Key:

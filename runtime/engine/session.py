@@ -94,9 +94,10 @@ class Session(AgentContext):
             return self.live
         if here.ended:
             raise AgentError(
-                f"run.state was used after its scope had ended: {here.title!r}", why="a change there would be lost",
+                f"run.state was used after its scope had ended: {here.title!r}",
+                why="a change there would be lost",
                 remedy="await every task before the scope's function returns",
-            )  # fmt: skip
+            )
         return here.apart.live
 
     @property
@@ -148,9 +149,10 @@ class Session(AgentContext):
         if current_scope.get() is not (here or self.root) or (here is None and self.lanes is not None):
             other = f"another scope ran: the scope {here.title!r}" if here else _running(None)
             raise AgentError(
-                f"the plan was changed while {other}", why="it changes with the commit of a scope",
+                f"the plan was changed while {other}",
+                why="it changes with the commit of a scope",
                 remedy="change it in that scope's function, or when it has ended",
-            )  # fmt: skip
+            )
         if here is not None and here.apart is not None:
             here.apart.replan(self._plan, edit, self.recorded.highest_id, planned)
             return
@@ -214,18 +216,20 @@ class Session(AgentContext):
         self._check_not_inside(f"the scope {title!r} would begin")
         if current_scope.get() is not self.root:
             raise AgentError(
-                f"the scope {title!r} was called with another agent's run", why="its commit would belong to that agent",
+                f"the scope {title!r} was called with another agent's run",
+                why="its commit would belong to that agent",
                 remedy="use the `run` that this agent got",
-            )  # fmt: skip
+            )
         if not follows:
             self.live.check_unchanged(f"when {title!r} began")
 
     def _check_not_inside(self, what: str) -> None:
         if (here := self.here) is not None:
             raise AgentError(
-                f"{what} inside {here.title!r}", why="one scope at a time commits",
+                f"{what} inside {here.title!r}",
+                why="one scope at a time commits",
                 remedy="call a step instead, or await one scope after the other",
-            )  # fmt: skip
+            )
 
     def check_between_scopes(self, what: str) -> None:
         """AgentError in a scope, and while several scopes may run."""
@@ -233,9 +237,10 @@ class Session(AgentContext):
         self._check_not_inside(what)
         if self.lanes is not None:
             raise AgentError(
-                f"{what} while {_running(None)}", why="`each` is not over",
+                f"{what} while {_running(None)}",
+                why="`each` is not over",
                 remedy="await one after the other, or give more to one `each`",
-            )  # fmt: skip
+            )
 
     async def run_body(self, body: Body, splices: Sequence[Splice] = ()) -> Any:
         """`splices` change the plan when the scope begins."""
@@ -331,10 +336,17 @@ class Session(AgentContext):
             self.journal.add(task)
         self.journal.add(
             ScopeCommitted(
-                agent=self.path, scope=scope.key, patch=change.patch, plan=tuple(scope.splices),
-                result=kept.result, blob=kept.blob, outputs=scope.outputs, cancelled=cancelled, planned=scope.planned,
+                agent=self.path,
+                scope=scope.key,
+                patch=change.patch,
+                plan=tuple(scope.splices),
+                result=kept.result,
+                blob=kept.blob,
+                outputs=scope.outputs,
+                cancelled=cancelled,
+                planned=scope.planned,
             )
-        )  # fmt: skip
+        )
         for done in inbox.done_with(scope.key, [id for id in scope.tasks if id in self.context.moment.tasks]):
             self.journal.add(done)
         if scope.apart is None:

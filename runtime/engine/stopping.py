@@ -157,8 +157,10 @@ class Stopping:
         """From now on every call unwinds. The weightiest of several reasons is kept, and the shorter of two sleeps."""
         known = self.suspension
         self._reasons += 1
-        if known is None or _WEIGHT[suspension.status] > _WEIGHT[known.status] or (
-            suspension.status == known.status == "sleeping" and suspension.until < known.until
-        ):  # fmt: skip
+        if (
+            known is None
+            or _WEIGHT[suspension.status] > _WEIGHT[known.status]
+            or (suspension.status == known.status == "sleeping" and suspension.until < known.until)
+        ):
             self.suspension = suspension
         self.drain.want()

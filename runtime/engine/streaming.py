@@ -39,17 +39,32 @@ async def once(call: Call) -> Any:
     call.recovered = len(recovered or "")
     name, args, n = call.key
     head = PartialHead(
-        run_id=context.moment.run_id, agent=scope.agent.path, scope=scope.key, no=call.no, step=name, args=args, n=n,
-        attempt=promoted[-1].attempt + 1 if promoted else 1, at=now(), call=call.identity()["call"],
-    )  # fmt: skip
+        run_id=context.moment.run_id,
+        agent=scope.agent.path,
+        scope=scope.key,
+        no=call.no,
+        step=name,
+        args=args,
+        n=n,
+        attempt=promoted[-1].attempt + 1 if promoted else 1,
+        at=now(),
+        call=call.identity()["call"],
+    )
     if context.tap and recovered:
         context.tap.streamed(head, recovered, 0)
     watch = bind(_tell, context, head) if context.watch or context.tap else None
     out = Partial(
-        context.store, context.workspace.behind, context.projector, path(call), head, recovered, marker, watch,
+        context.store,
+        context.workspace.behind,
+        context.projector,
+        path(call),
+        head,
+        recovered,
+        marker,
+        watch,
         _hears_nothing if scope.agent.path else context.listening.hears,
         RedactedStream(context.redactor) if context.redactor else None,
-    )  # fmt: skip
+    )
     try:
         call.out = out
         result = await invoke(call, {step.shape.partial: out} if step.shape.partial else {})
@@ -94,7 +109,7 @@ def _promote(scope: OpenScope, out: Partial, by: str) -> None:
     head, store = out.file.head, scope.context.store
     recovered = partial_file.recovered_path(
         scope.agent.folder, scope.key, scope.title, head.no, head.step, head.attempt
-    )  # fmt: skip
+    )
     data, record = partial_file.promotion(head, out.shown, False, by, recovered)
     store.replace(recovered, data)
     scope.context.journal.add(record)

@@ -234,9 +234,11 @@ class Entering:
         if isinstance(raised, Exception):
             if context.store.version(DEFINITION) is None:  # that may be why it has failed
                 raise StorageFailed(
-                    "is no longer here", path=DEFINITION, why="the workspace was renamed, moved or removed while it "
-                    "was running", remedy="start it at its new place",
-                ) from raised  # fmt: skip
+                    "is no longer here",
+                    path=DEFINITION,
+                    why="the workspace was renamed, moved or removed while it was running",
+                    remedy="start it at its new place",
+                ) from raised
             return Ended(context, "failed", said(raised), error=raised)
         assert raised is not None
         raise raised

@@ -129,6 +129,10 @@ def _point(store: Store, seen: Look) -> Point:
     point = rewind.last_good(store, seen.moment)
     if point is None or seen.moment.is_finished:
         why = "it has completed" if seen.moment.is_finished else "there is no earlier valid checkpoint"
-        raise Refused("can't go back to a known-good checkpoint", path=store.url, why=why,
-                      remedy="resume without `--from-checkpoint` (`from_checkpoint` in Python)")  # fmt: skip
+        raise Refused(
+            "can't go back to a known-good checkpoint",
+            path=store.url,
+            why=why,
+            remedy="resume without `--from-checkpoint` (`from_checkpoint` in Python)",
+        )
     return point

@@ -27,9 +27,13 @@ _SHOWN = 8
 
 
 def config(
-    store: Store, definition: Definition, agent: Agent, code: dependencies.Code, was: Mapping[str, Any],
+    store: Store,
+    definition: Definition,
+    agent: Agent,
+    code: dependencies.Code,
+    was: Mapping[str, Any],
     references: Sequence[str] = (),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """What the run works with now, in its recorded form, after it has worked with `was`. `code` is `code_of` the agent,
     `references` are those that it has named itself.
 
@@ -87,9 +91,10 @@ def refuse(found: Sequence[str]) -> None:
     """Raise the error of `on_drift: refuse`."""
     raise Refused(
         "not resuming: `on_drift: refuse` is set and these have changed:\n  " + "\n  ".join(found) + "\n ",
-        path="workspace.yaml", remedy="undo the changes, or accept them: `satchel resume --accept-drift` "
+        path="workspace.yaml",
+        remedy="undo the changes, or accept them: `satchel resume --accept-drift` "
         "(`resume(accept_drift=True)` in Python)",
-    )  # fmt: skip
+    )
 
 
 def _items(

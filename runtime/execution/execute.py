@@ -27,9 +27,16 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
             pausing.add_end(opened, go.wanted, myself() if start.wake else "", go.found.says)
 
     with opening.opened(
-        store, "replay" if start.only else "run", report, seen=seen, check_data=check_state(start, seen.moment),
-        take_over=True, adopt=start.adopt, add_more=begin, reaches_out=True,
-    ) as opened:  # fmt: skip
+        store,
+        "replay" if start.only else "run",
+        report,
+        seen=seen,
+        check_data=check_state(start, seen.moment),
+        take_over=True,
+        adopt=start.adopt,
+        add_more=begin,
+        reaches_out=True,
+    ) as opened:
         if opened.was_finished:
             return _nothing_to_do(start, opened, go)
         if go.found.is_refused:
@@ -97,10 +104,20 @@ def _outcome(opened: Workspace, ended: Ended) -> Outcome:
     progress = moment.root.plan.progress
     assert ended.status != "edited"
     return Outcome(
-        ended.status, opened.report, ended.returned.value if ended.returned else None, ended.error,
-        list(moment.doubts.values()), list(moment.approvals.values()), tally.answered, tally.recovered, ended.skipped,
-        progress.leaves - progress.settled, tally.noticed, ended.until, late=ended.late,
-    )  # fmt: skip
+        ended.status,
+        opened.report,
+        ended.returned.value if ended.returned else None,
+        ended.error,
+        list(moment.doubts.values()),
+        list(moment.approvals.values()),
+        tally.answered,
+        tally.recovered,
+        ended.skipped,
+        progress.leaves - progress.settled,
+        tally.noticed,
+        ended.until,
+        late=ended.late,
+    )
 
 
 def _go_back(opened: Workspace, point: Point) -> None:

@@ -79,6 +79,7 @@ def _compare(given: bytes, recorded: bytes) -> None:
     other = [name for name in {**old, **new} if name not in old or name not in new or old[name] != new[name]]
     if other:
         raise UsageError(
-            f"this run began with another value of {', '.join(map(repr, other))}", why="its steps depend on it",
+            f"this run began with another value of {', '.join(map(repr, other))}",
+            why="its steps depend on it",
             remedy="start it without arguments to continue with the recorded ones, or start a new run for others",
-        )  # fmt: skip
+        )

@@ -107,6 +107,12 @@ def left(seen: Look, report: Report | None = None, *, is_waiting: bool = False) 
     status = "waiting" if is_waiting else moment.status if moment.status in ("sleeping", "cancelled") else "paused"
     status = "paused" if moment.is_replay and status == "sleeping" else status
     return Outcome(
-        status, report or Report(), doubts=list(moment.doubts.values()), approvals=list(moment.approvals.values()),
-        skipped=settled, open_items=leaves - settled, until=moment.until, entered=False,
-    )  # fmt: skip
+        status,
+        report or Report(),
+        doubts=list(moment.doubts.values()),
+        approvals=list(moment.approvals.values()),
+        skipped=settled,
+        open_items=leaves - settled,
+        until=moment.until,
+        entered=False,
+    )

@@ -313,10 +313,9 @@ class EditWatch:
                 context.stopping.pause(
                     PauseRequested(
                         by="an edit",
-                        reason=f"conflict: {question.path} conflicts with the run; "
-                        "`satchel merge` resolves it",
+                        reason=f"conflict: {question.path} conflicts with the run; `satchel merge` resolves it",
                     )
-                )  # fmt: skip
+                )
         workspace.mark_all()
 
     def _turn_away(self, noticed: Noticed, held: dict[str, Content]) -> bool:

@@ -26,11 +26,18 @@ from .waiting import is_free, until_saved
 
 
 def run(
-    workspace: str | os.PathLike[str] | Store, agent: Agent[..., R] | None = None, *args: Any,
-    input: Mapping[str, Any] | None = None, watch: Watch | None = None, wake: bool = False,
-    accept_drift: bool = False, drain_timeout: float | None = None, from_checkpoint: bool = False,
-    take_over: bool = False, adopt: bool = False,
-) -> Outcome[R]:  # fmt: skip
+    workspace: str | os.PathLike[str] | Store,
+    agent: Agent[..., R] | None = None,
+    *args: Any,
+    input: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+    wake: bool = False,
+    accept_drift: bool = False,
+    drain_timeout: float | None = None,
+    from_checkpoint: bool = False,
+    take_over: bool = False,
+    adopt: bool = False,
+) -> Outcome[R]:
     """Run the agent of a workspace until it completes, fails, or needs a person. Continues where it stopped.
 
     `workspace` is a folder or a store. `agent` replaces the one that workspace.yaml names. `args` are its arguments
@@ -51,10 +58,20 @@ def run(
 
     return with_signals(
         Start(
-            store_of(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint,
-            take_over, adopt, args, input,
+            store_of(workspace),
+            agent,
+            watch,
+            Interruption(),
+            wake,
+            accept_drift,
+            drain_timeout,
+            from_checkpoint,
+            take_over,
+            adopt,
+            args,
+            input,
         )
-    )  # fmt: skip
+    )
 
 
 def with_signals(start: Start) -> Outcome:
@@ -68,30 +85,66 @@ def with_signals(start: Start) -> Outcome:
 
 
 async def run_async(
-    workspace: str | os.PathLike[str] | Store, agent: Agent[..., R] | None = None, *args: Any,
-    input: Mapping[str, Any] | None = None, watch: Watch | None = None, wake: bool = False,
-    accept_drift: bool = False, drain_timeout: float | None = None, from_checkpoint: bool = False,
-    take_over: bool = False, adopt: bool = False,
-) -> Outcome[R]:  # fmt: skip
+    workspace: str | os.PathLike[str] | Store,
+    agent: Agent[..., R] | None = None,
+    *args: Any,
+    input: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+    wake: bool = False,
+    accept_drift: bool = False,
+    drain_timeout: float | None = None,
+    from_checkpoint: bool = False,
+    take_over: bool = False,
+    adopt: bool = False,
+) -> Outcome[R]:
     """`run` in a running event loop, whose owner handles signals. If the task is cancelled, the run is paused with
     everything written, and the cancellation continues."""
     return await tapped(
-        workspace, agent, *args, tap=None, input=input, watch=watch, wake=wake, accept_drift=accept_drift,
-        drain_timeout=drain_timeout, from_checkpoint=from_checkpoint, take_over=take_over, adopt=adopt,
-    )  # fmt: skip
+        workspace,
+        agent,
+        *args,
+        tap=None,
+        input=input,
+        watch=watch,
+        wake=wake,
+        accept_drift=accept_drift,
+        drain_timeout=drain_timeout,
+        from_checkpoint=from_checkpoint,
+        take_over=take_over,
+        adopt=adopt,
+    )
 
 
 async def tapped(
-    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *args: Any, tap: Tap | None,
-    input: Mapping[str, Any] | None = None, watch: Watch | None = None, wake: bool = False,
-    accept_drift: bool = False, drain_timeout: float | None = None, from_checkpoint: bool = False,
-    take_over: bool = False, adopt: bool = False,
-) -> Outcome:  # fmt: skip
+    workspace: str | os.PathLike[str] | Store,
+    agent: Agent | None = None,
+    *args: Any,
+    tap: Tap | None,
+    input: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+    wake: bool = False,
+    accept_drift: bool = False,
+    drain_timeout: float | None = None,
+    from_checkpoint: bool = False,
+    take_over: bool = False,
+    adopt: bool = False,
+) -> Outcome:
     """`run_async`, with a receiver of its durable records and its streamed text."""
     start = Start(
-        store_of(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint,
-        take_over, adopt, args, input, tap,
-    )  # fmt: skip
+        store_of(workspace),
+        agent,
+        watch,
+        Interruption(),
+        wake,
+        accept_drift,
+        drain_timeout,
+        from_checkpoint,
+        take_over,
+        adopt,
+        args,
+        input,
+        tap,
+    )
     return await until_stop(start)
 
 

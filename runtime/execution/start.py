@@ -42,9 +42,10 @@ class Start(Struct, frozen=True):
             raise UsageError("arguments were given twice", why="by position and in `input`", remedy="use one of them")
         if self.watch is not None and (lacking := [each for each in _WATCHED if not _has(self.watch, each)]):
             raise UsageError(
-                f"watch can't be of the type {type(self.watch).__name__}", why=f"it has no method {lacking[0]!r}",
+                f"watch can't be of the type {type(self.watch).__name__}",
+                why=f"it has no method {lacking[0]!r}",
                 remedy=f"give an object with the methods {', '.join(_WATCHED)}",
-            )  # fmt: skip
+            )
 
 
 _WATCHED = tuple(name for name in vars(Watch) if not name.startswith("_"))

@@ -30,9 +30,9 @@ async def is_free(start: Start) -> bool:
     for pause, held in heartbeat.until_free(start.store):
         if start.watch and not is_told:
             start.watch.noticed(
-                "waiting", f"{held.process} has the run and may have died: waiting up to "
-                f"{held.ttl:.0f} s for its heartbeat"
-            )  # fmt: skip
+                "waiting",
+                f"{held.process} has the run and may have died: waiting up to {held.ttl:.0f} s for its heartbeat",
+            )
             is_told = True
         await asyncio.sleep(pause)
         if start.interruption.count:

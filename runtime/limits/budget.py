@@ -58,9 +58,11 @@ class Share(Struct, frozen=True):
 def shares(budget: Budget, steps: int, tokens: int, usd: float, seconds: float) -> Iterator[Share]:
     """The share of each limit."""
     used: tuple[tuple[Kind, float, float | None], ...] = (
-        ("steps", steps, budget.steps), ("tokens", tokens, budget.tokens), ("usd", usd, budget.usd),
+        ("steps", steps, budget.steps),
+        ("tokens", tokens, budget.tokens),
+        ("usd", usd, budget.usd),
         ("time", seconds, budget.time),
-    )  # fmt: skip
+    )
     for kind, so_much, limit in used:
         if limit is not None:
             yield Share(kind, so_much, limit)
@@ -85,9 +87,10 @@ def check(budget: Budget, moment: Moment) -> None:
     for share in shares_of(budget, moment, datetime.fromisoformat(moment.last_at)):
         if share.is_used_up:
             raise Refused(
-                f"the run can't continue: {share.reason}", path=DEFINITION,
+                f"the run can't continue: {share.reason}",
+                path=DEFINITION,
                 remedy=f"raise `budget: {share.kind}:` in {DEFINITION}, then type `satchel resume`",
-            )  # fmt: skip
+            )
 
 
 def checked(tokens: Any, usd: Any) -> tuple[int, float]:

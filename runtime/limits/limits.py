@@ -89,9 +89,10 @@ class Limits:
         an earlier attempt has recorded do not count twice. Durable with the result of the step."""
         if self._loop is None:
             raise AgentError(
-                "run.spend() was called after the run had stopped", why="the run can't record anything any more",
+                "run.spend() was called after the run had stopped",
+                why="the run can't record anything any more",
                 remedy="await what spends before the step or the agent returns",
-            )  # fmt: skip
+            )
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self._spend, agent, scope, tokens, usd, count)
         else:

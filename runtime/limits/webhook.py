@@ -52,9 +52,7 @@ def host_of(url: str) -> str:
         raise NotSent("a webhook has an http or https URL without a user name") from None
 
 
-def deliver(
-    url: str, keys: list[bytes], id: str, body: bytes, *, until: float, failed: Callable[[str], None]
-) -> None:  # fmt: skip
+def deliver(url: str, keys: list[bytes], id: str, body: bytes, *, until: float, failed: Callable[[str], None]) -> None:
     """Send it, again after a failure that may pass, until the time `until` (time.monotonic). NotSent if it was not
     accepted. `failed` is called with the reason before it is sent again."""
     opener = urllib.request.build_opener(_NoRedirects)

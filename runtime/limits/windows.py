@@ -94,12 +94,15 @@ def is_overruled(opened: Open, moment: Moment) -> bool:
 def check(store: Store, definition: Definition) -> None:
     """InvalidFile if `windows:` or `schedule:` contain invalid times. The schema only checks their form."""
     rules: tuple[tuple[str, Sequence[Window | Start]], ...] = (
-        ("windows", definition.windows), ("schedule", definition.schedule),
-    )  # fmt: skip
+        ("windows", definition.windows),
+        ("schedule", definition.schedule),
+    )
     wrong = [
         ((of, number, problem.place), problem)
-        for of, each in rules for number, rule in enumerate(each) for problem in _problems(rule)
-    ]  # fmt: skip
+        for of, each in rules
+        for number, rule in enumerate(each)
+        for problem in _problems(rule)
+    ]
     names = [start.name for start in definition.schedule]
     taken = [number for number, name in enumerate(names) if name in names[:number]]
     remedy = "Give this one another `name:`"

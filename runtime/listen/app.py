@@ -157,9 +157,11 @@ def _check_kind(value: Any) -> None:
     """The token is for tasks and messages. A time of a schedule would count as taken, and the true one never come."""
     if firing.is_one(value):
         raise Problem(
-            422, "a time of a schedule can't be sent", "`schedule:` in workspace.yaml makes them, and `satchel serve` "
+            422,
+            "a time of a schedule can't be sent",
+            "`schedule:` in workspace.yaml makes them, and `satchel serve` "
             "puts them into the inbox; send a task without `kind`, or with another one",
-        )  # fmt: skip
+        )
 
 
 async def _healthy(request: Request) -> Response:

@@ -50,10 +50,18 @@ def listening(
     below = Below(root, storage_options)
     with bound(wanted) as (found, place):
         config = uvicorn.Config(
-            app(below, tokens), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None,
-            access_log=False, proxy_headers=False, server_header=False, limit_concurrency=_AT_ONCE,
+            app(below, tokens),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_AT_ONCE,
             timeout_graceful_shutdown=_GRACE,
-        )  # fmt: skip
+        )
         server = uvicorn.Server(config)
         failed: list[BaseException] = []
 

@@ -100,6 +100,10 @@ def fork(asking: Asking, wanted: shapes.ForkArguments) -> shapes.Forked:
     found = handle.fork(asking.runs.place_of(wanted.to), at=wanted.at, by=asking.by)
     new = asking.runs.find(wanted.to)
     return shapes.Forked(
-        asking.runs.name(new), found.run_id, found.seq, found.files, [each.call for each in found.effects],
+        asking.runs.name(new),
+        found.run_id,
+        found.seq,
+        found.files,
+        [each.call for each in found.effects],
         asking.status(new).next,
-    )  # fmt: skip
+    )

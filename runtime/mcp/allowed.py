@@ -15,7 +15,8 @@ def allowed_of(words: str) -> frozenset[str]:
     named = [word.strip() for word in words.split(",") if word.strip()]
     if unknown := [word for word in named if word not in (*ACTIONS, ALL)]:
         raise UsageError(
-            f"can't allow {unknown[0]!r}", why=f"there are {', '.join(ACTIONS)}, and {ALL}",
+            f"can't allow {unknown[0]!r}",
+            why=f"there are {', '.join(ACTIONS)}, and {ALL}",
             remedy="reading needs no permission",
-        )  # fmt: skip
+        )
     return frozenset(ACTIONS) if ALL in named else frozenset(named)

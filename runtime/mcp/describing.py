@@ -67,10 +67,15 @@ def line(run: str, standing: Standing) -> shapes.RunLine:
     """A run in a list."""
     known = standing.definition or standing.moved
     return shapes.RunLine(
-        run, standing.state, run_id=known.run_id if known else "", task_id=task_id(run, standing.moment),
-        items=items(standing), questions=[each.id for each in standing.questions], last_activity=standing.at,
+        run,
+        standing.state,
+        run_id=known.run_id if known else "",
+        task_id=task_id(run, standing.moment),
+        items=items(standing),
+        questions=[each.id for each in standing.questions],
+        last_activity=standing.at,
         problem=str(standing.problem or ""),
-    )  # fmt: skip
+    )
 
 
 def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunStatus:
@@ -122,9 +127,13 @@ def failure(moment: Moment) -> str:
 def question(asked: OpenQuestion) -> shapes.Question:
     found = asked.question
     return shapes.Question(
-        found.id, found.text, [*found.choices], answer_schema=found.schema, context=found.facts.get("context"),
+        found.id,
+        found.text,
+        [*found.choices],
+        answer_schema=found.schema,
+        context=found.facts.get("context"),
         asked_at=found.asked_at,
-    )  # fmt: skip
+    )
 
 
 def record(row: Row) -> shapes.Record:

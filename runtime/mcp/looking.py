@@ -25,9 +25,14 @@ def status(asking: Asking, wanted: shapes.OneRun) -> shapes.RunStatus:
 
 def log(asking: Asking, wanted: shapes.LogArguments) -> shapes.Log:
     rows = asking.runs.find(wanted.run).log(
-        last=wanted.last, item=wanted.item, type=wanted.type, agent=wanted.agent, step=wanted.step, since=wanted.since,
+        last=wanted.last,
+        item=wanted.item,
+        type=wanted.type,
+        agent=wanted.agent,
+        step=wanted.step,
+        since=wanted.since,
         audit=wanted.audit,
-    )  # fmt: skip
+    )
     return shapes.Log([*map(describing.record, rows)])
 
 

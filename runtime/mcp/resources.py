@@ -17,8 +17,13 @@ LIMIT = 1 << 20
 """Bytes of a file that is handed out."""
 
 _PAGE = 200
-_KINDS = {".md": "text/markdown", ".json": "application/json", ".jsonl": "application/jsonl",
-          ".yaml": "application/yaml", ".txt": "text/plain"}  # fmt: skip
+_KINDS = {
+    ".md": "text/markdown",
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".yaml": "application/yaml",
+    ".txt": "text/plain",
+}
 
 
 def listed(runs: Runs, cursor: str | None) -> types.ListResourcesResult:
@@ -54,21 +59,25 @@ def _position(cursor: str | None) -> tuple[str, str]:
 
 def _resource(run: str, path: str, size: int) -> types.Resource:
     return types.Resource(
-        uri=describing.uri(run, path), name=f"{run}/{path}", description=f"{path} of the run {run}",
-        mime_type=_kind(path), size=size,
-    )  # fmt: skip
+        uri=describing.uri(run, path),
+        name=f"{run}/{path}",
+        description=f"{path} of the run {run}",
+        mime_type=_kind(path),
+        size=size,
+    )
 
 
 def templates() -> types.ListResourceTemplatesResult:
     return types.ListResourceTemplatesResult(
         resource_templates=[
             types.ResourceTemplate(
-                uri_template=f"{describing.SCHEME}{{run}}/{{+path}}", name="file of a run",
+                uri_template=f"{describing.SCHEME}{{run}}/{{+path}}",
+                name="file of a run",
                 description="A file of a run, such as todo.md, state.json or outputs/report.md. `run` as list_runs "
                 "names it, percent-encoded.",
             )
         ]
-    )  # fmt: skip
+    )
 
 
 def read(runs: Runs, uri: str) -> types.ReadResourceResult:

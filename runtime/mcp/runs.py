@@ -52,9 +52,10 @@ class Runs:
         more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
         there = f"there are: {', '.join(known[:_NAMED])}{more}" if known else "there is none"
         raise UsageError(
-            f"there is no run {name!r}", why=there,
+            f"there is no run {name!r}",
+            why=there,
             remedy="name one of them" if known else f"`satchel new` makes one below {self.root}",
-        )  # fmt: skip
+        )
 
     def place_of(self, name: str) -> str:
         """The folder or URL of a run that is to be made. UsageError for a name that leads out of the root, or

@@ -59,13 +59,21 @@ class RunServer(Server[anyio.abc.TaskGroup]):
         self._tools = {each.name: each for each in tools.READING}
         self._tools |= {each.name: each for each in tools.ACTING if each.name in allowed}
         super().__init__(
-            "satchel", version=version(), title="Satchel", instructions=INSTRUCTIONS, lifespan=_lifespan,
+            "satchel",
+            version=version(),
+            title="Satchel",
+            instructions=INSTRUCTIONS,
+            lifespan=_lifespan,
             cache_hints=dict.fromkeys(get_args(CacheableMethod), CacheHint()),  # everything may change at any time
-            on_list_tools=self._list_tools, on_call_tool=self._call_tool,
-            on_list_resources=self._list_resources, on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource, on_subscribe_resource=self._subscribe,
-            on_unsubscribe_resource=self._unsubscribe, on_subscriptions_listen=self._listen,
-        )  # fmt: skip
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+        )
         self.extensions = {EXTENSION: {}}
         self.add_request_handler("tasks/get", TaskParams, self._get_task)
         self.add_request_handler("tasks/update", UpdateParams, self._update_task)

@@ -15,9 +15,14 @@ from .runs import Runs
 
 
 def serve_mcp(
-    root: str | os.PathLike[str], *, allow: str = "", http: str | None = None, token: str = "",
-    storage_options: Mapping[str, Any] | None = None, tell: Callable[[str], None] | None = None,
-) -> None:  # fmt: skip
+    root: str | os.PathLike[str],
+    *,
+    allow: str = "",
+    http: str | None = None,
+    token: str = "",
+    storage_options: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> None:
     """Serve the runs below `root` to clients of the Model Context Protocol, until stdin ends, or a signal comes.
 
     `allow`: what clients may do besides reading, as a list such as `answer,pause`, or `all`. `http`: listen there (see
@@ -30,9 +35,10 @@ def serve_mcp(
     tokens = tokens_of(token)
     if place is not None and not tokens and not place.is_local:
         raise UsageError(
-            f"other machines can reach {place.host}", why="a program that does could read all runs",
+            f"other machines can reach {place.host}",
+            why="a program that does could read all runs",
             remedy="set SATCHEL_MCP_TOKEN or --token-file, which clients have to send, or leave the host out",
-        )  # fmt: skip
+        )
     runs, allowed = Runs(root, storage_options), allowed_of(allow)
     from .transports import over_http, over_stdio
 

@@ -76,10 +76,14 @@ class Tasks:
         often = _REMOTELY if asking.runs.is_remote else _OFTEN
         is_working = status == "working" and standing.state != "sleeping"
         return {
-            "taskId": task, "status": status, "createdAt": created, "lastUpdatedAt": standing.at or created,
-            "statusMessage": visible(_message(name, standing, asking)), "ttlMs": None,
+            "taskId": task,
+            "status": status,
+            "createdAt": created,
+            "lastUpdatedAt": standing.at or created,
+            "statusMessage": visible(_message(name, standing, asking)),
+            "ttlMs": None,
             "pollIntervalMs": often if is_working else _SELDOM,
-        }  # fmt: skip
+        }
 
     def find(self, asking: Asking, task: str) -> tuple[Handle, Standing]:
         """The run of a task. A run whose folder was renamed has another id."""

@@ -32,62 +32,115 @@ class Tool(NamedTuple):
 
 READING = (
     Tool(
-        "list_runs", "List the runs", "All runs with their states, plan progress and open questions.",
-        shapes.ListArguments, shapes.RunList, looking.list_runs,
+        "list_runs",
+        "List the runs",
+        "All runs with their states, plan progress and open questions.",
+        shapes.ListArguments,
+        shapes.RunList,
+        looking.list_runs,
     ),
     Tool(
-        "status", "Status of a run", "Where a run is: what is done, what it asks, what went wrong, its result and "
+        "status",
+        "Status of a run",
+        "Where a run is: what is done, what it asks, what went wrong, its result and "
         "outputs, and what to do next. Call it again every few seconds while a run is running.",
-        shapes.OneRun, shapes.RunStatus, looking.status,
+        shapes.OneRun,
+        shapes.RunStatus,
+        looking.status,
     ),
     Tool(
-        "log", "What happened", "The records of a run, oldest first: steps, items, questions, answers, pauses, edits.",
-        shapes.LogArguments, shapes.Log, looking.log,
+        "log",
+        "What happened",
+        "The records of a run, oldest first: steps, items, questions, answers, pauses, edits.",
+        shapes.LogArguments,
+        shapes.Log,
+        looking.log,
     ),
     Tool(
-        "show", "A run at a moment", "The plan and the data of each agent of a run, now or right after any record.",
-        shapes.ShowArguments, shapes.Moment, looking.show,
+        "show",
+        "A run at a moment",
+        "The plan and the data of each agent of a run, now or right after any record.",
+        shapes.ShowArguments,
+        shapes.Moment,
+        looking.show,
     ),
-)  # fmt: skip
+)
 
 ACTING = (
     Tool(
-        "start", "Start a run", "Start a run in the background, or continue one after a crash. Returns at once; status "
+        "start",
+        "Start a run",
+        "Start a run in the background, or continue one after a crash. Returns at once; status "
         "tells how it goes on. A run that is running stays as it is, and one that is paused needs resume.",
-        shapes.StartArguments, shapes.RunStatus, acting.start,
+        shapes.StartArguments,
+        shapes.RunStatus,
+        acting.start,
     ),
     Tool(
-        "answer", "Answer a question", "Answer an open question of a run. A recorded answer can't be changed. Answer "
+        "answer",
+        "Answer a question",
+        "Answer an open question of a run. A recorded answer can't be changed. Answer "
         "only what your user has decided; the question may be there so that a person decides.",
-        shapes.AnswerArguments, shapes.Answered, acting.answer, is_destructive=True,
+        shapes.AnswerArguments,
+        shapes.Answered,
+        acting.answer,
+        is_destructive=True,
     ),
     Tool(
-        "send", "Send work", "Put a task, or a message to the agent, into the inbox of a run.",
-        shapes.SendArguments, shapes.SentFiles, acting.send, is_idempotent=False,
+        "send",
+        "Send work",
+        "Put a task, or a message to the agent, into the inbox of a run.",
+        shapes.SendArguments,
+        shapes.SentFiles,
+        acting.send,
+        is_idempotent=False,
     ),
     Tool(
-        "pause", "Pause a run", "Stop a run at its next safe point. Running work finishes, and resume continues.",
-        shapes.PauseArguments, shapes.Stopping, acting.pause,
+        "pause",
+        "Pause a run",
+        "Stop a run at its next safe point. Running work finishes, and resume continues.",
+        shapes.PauseArguments,
+        shapes.Stopping,
+        acting.pause,
     ),
     Tool(
-        "resume", "Resume a run", "Continue a run that is paused, waits, sleeps, was interrupted or has failed, in the "
+        "resume",
+        "Resume a run",
+        "Continue a run that is paused, waits, sleeps, was interrupted or has failed, in the "
         "background. Returns at once.",
-        shapes.OneRun, shapes.RunStatus, acting.resume,
+        shapes.OneRun,
+        shapes.RunStatus,
+        acting.resume,
     ),
     Tool(
-        "cancel", "Cancel a run", "End a run for good at its next safe point. Its files stay.",
-        shapes.EndArguments, shapes.Stopping, acting.cancel, is_destructive=True,
+        "cancel",
+        "Cancel a run",
+        "End a run for good at its next safe point. Its files stay.",
+        shapes.EndArguments,
+        shapes.Stopping,
+        acting.cancel,
+        is_destructive=True,
     ),
     Tool(
-        "stop", "Emergency stop", "Kill what runs a run, at once, in the middle of its work. What it was doing to the "
+        "stop",
+        "Emergency stop",
+        "Kill what runs a run, at once, in the middle of its work. What it was doing to the "
         "world may then be in doubt. Use pause unless there is danger.",
-        shapes.EndArguments, shapes.Killed, acting.stop, is_destructive=True,
+        shapes.EndArguments,
+        shapes.Killed,
+        acting.stop,
+        is_destructive=True,
     ),
     Tool(
-        "fork", "Fork a run", "Make a new run from an earlier moment of a run, which is only read. start begins it.",
-        shapes.ForkArguments, shapes.Forked, acting.fork, is_idempotent=False,
+        "fork",
+        "Fork a run",
+        "Make a new run from an earlier moment of a run, which is only read. start begins it.",
+        shapes.ForkArguments,
+        shapes.Forked,
+        acting.fork,
+        is_idempotent=False,
     ),
-)  # fmt: skip
+)
 
 
 _TAKEN = {each.name: decoder(each.takes) for each in (*READING, *ACTING)}
@@ -100,13 +153,18 @@ def listed(tools: Iterable[Tool]) -> types.ListToolsResult:
 def _described(tool: Tool) -> types.Tool:
     is_reading = tool in READING
     return types.Tool(
-        name=tool.name, title=tool.title, description=tool.about, input_schema=_schema(tool.takes),
+        name=tool.name,
+        title=tool.title,
+        description=tool.about,
+        input_schema=_schema(tool.takes),
         output_schema=_schema(tool.gives),
         annotations=types.ToolAnnotations(
-            read_only_hint=is_reading, destructive_hint=tool.is_destructive, idempotent_hint=tool.is_idempotent,
+            read_only_hint=is_reading,
+            destructive_hint=tool.is_destructive,
+            idempotent_hint=tool.is_idempotent,
             open_world_hint=False,
         ),
-    )  # fmt: skip
+    )
 
 
 def _schema(struct: type[Struct]) -> dict[str, Any]:

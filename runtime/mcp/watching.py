@@ -132,9 +132,7 @@ def agreed(asking: Asking, tasks: Tasks, wanted: Watched) -> Watched:
     return Watched(frozenset(filter(describing.is_resource, wanted.uris)), known)
 
 
-async def follow(
-    asking: Asking, tasks: Tasks, client: Client, wanted: Callable[[], Watched]
-) -> AsyncIterator[Change]:  # fmt: skip
+async def follow(asking: Asking, tasks: Tasks, client: Client, wanted: Callable[[], Watched]) -> AsyncIterator[Change]:
     """The changes of what is wanted, as they come, until nothing is wanted any more: that is asked before each look."""
     look = _Look(asking, tasks, client)
     while any(now := wanted()):
@@ -187,6 +185,7 @@ def _texts(values: Iterable[Any]) -> frozenset[str]:
 def needs_tasks() -> MCPError:
     """The error for a client that asks about tasks without saying that it handles them."""
     return MCPError(
-        types.MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability",
+        types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+        "Missing required client capability",
         {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
-    )  # fmt: skip
+    )

@@ -173,10 +173,17 @@ def _words(value: Any) -> str:
 
 
 ACTS: dict[str, Act] = {
-    "pause": pause, "resume": resume, "cancel": cancel, "stop": stop, "answer": answer, "send": send
-}  # fmt: skip
+    "pause": pause,
+    "resume": resume,
+    "cancel": cancel,
+    "stop": stop,
+    "answer": answer,
+    "send": send,
+}
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "answer_kind": answer_kind, "capitalize_first": capitalize_first, "editable_agents": editable_agents
-}  # fmt: skip
+    "answer_kind": answer_kind,
+    "capitalize_first": capitalize_first,
+    "editable_agents": editable_agents,
+}
 """The filters of the templates in act/."""

@@ -54,9 +54,15 @@ def editor(asked: Asked) -> Response:
     draft = asked.handle.draft(file)
     _check_text(file, draft.text)
     return _page(
-        asked, "act/editor.html", file=file, text=draft.text, file_version=draft.version, now="", conflicts=False,
+        asked,
+        "act/editor.html",
+        file=file,
+        text=draft.text,
+        file_version=draft.version,
+        now="",
+        conflicts=False,
         error=None,
-    )  # fmt: skip
+    )
 
 
 def edit(asked: Asked) -> Done:

@@ -104,11 +104,16 @@ def of_shot(shot: Shot) -> dict[str, Any]:
     """All that run.html needs besides the name."""
     standing = shot.standing
     return {
-        "standing": standing, "shot": shot, "moment": standing.moment,
-        "plan": plan_part(standing.plan, centred=True), "timeline": list(reversed(timeline(shot.rows)))[:TIMELINE],
-        "doing": doing(standing), "streams": [*streams(standing)], "below": [*below(standing)],
+        "standing": standing,
+        "shot": shot,
+        "moment": standing.moment,
+        "plan": plan_part(standing.plan, centred=True),
+        "timeline": list(reversed(timeline(shot.rows)))[:TIMELINE],
+        "doing": doing(standing),
+        "streams": [*streams(standing)],
+        "below": [*below(standing)],
         "outputs": outputs(standing),
-    }  # fmt: skip
+    }
 
 
 def plan_part(plan: Plan | None, *, centred: bool = False, begin: int = 0, most: int = PLAN) -> PlanPart:

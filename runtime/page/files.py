@@ -26,10 +26,7 @@ def routes(site: Site) -> list[BaseRoute]:
     def page(show: Callable[[Site, Request], Response]) -> Callable[[Request], Response]:
         return lambda request: show(site, request)
 
-    return [
-        Route("/run/{name:path}/-/files", page(all_files)),
-        Route("/run/{name:path}/-/file", page(one_file)),
-    ]
+    return [Route("/run/{name:path}/-/files", page(all_files)), Route("/run/{name:path}/-/file", page(one_file))]
 
 
 def all_files(site: Site, request: Request) -> Response:
@@ -40,9 +37,16 @@ def all_files(site: Site, request: Request) -> Response:
     begin = number(request, "begin") or 0
     found = facts.outputs(standing)
     return site.run_page(
-        request, "files.html", run, handle, standing=standing, files=found[begin : begin + LOG], begin=begin,
-        total=len(found), most=LOG,
-    )  # fmt: skip
+        request,
+        "files.html",
+        run,
+        handle,
+        standing=standing,
+        files=found[begin : begin + LOG],
+        begin=begin,
+        total=len(found),
+        most=LOG,
+    )
 
 
 def one_file(site: Site, request: Request) -> Response:
@@ -58,6 +62,13 @@ def one_file(site: Site, request: Request) -> Response:
     is_text = b"\0" not in data[:8192]
     text = data[: _SHOWN * 4].decode(errors="replace")[:_SHOWN] if is_text else ""
     return site.run_page(
-        request, "file.html", run, handle, path=path, text=text, bytes=len(data), is_text=is_text,
+        request,
+        "file.html",
+        run,
+        handle,
+        path=path,
+        text=text,
+        bytes=len(data),
+        is_text=is_text,
         is_cut=is_text and len(text) >= _SHOWN,
-    )  # fmt: skip
+    )

@@ -184,9 +184,16 @@ class Guard:
         return response
 
     def _show(
-        self, status: int, title: str, said: str, *, next: str = "", again: bool = False, action: str = "",
+        self,
+        status: int,
+        title: str,
+        said: str,
+        *,
+        next: str = "",
+        again: bool = False,
+        action: str = "",
         form: Sequence[tuple[str, str]] = (),
-    ) -> Response:  # fmt: skip
+    ) -> Response:
         """guard.html: with the login form if there is a `next`, or a `form` to send once more. `again`: the browser
         asks again at once."""
         facts = {"title": title, "said": said, "next": next, "again": again, "action": action, "form": form}

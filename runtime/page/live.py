@@ -172,9 +172,10 @@ def _event(parts: Iterable[tuple[str, str]], prefix: str = "") -> str:
 
 def _stream(site: Site, events: AsyncGenerator[str, None]) -> StreamingResponse:
     return StreamingResponse(
-        _until_it_stops(site, events), media_type="text/event-stream",
+        _until_it_stops(site, events),
+        media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-    )  # fmt: skip
+    )
 
 
 async def _until_it_stops(site: Site, events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:

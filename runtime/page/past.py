@@ -35,9 +35,14 @@ def routes(site: Site) -> list[BaseRoute]:
         return answer
 
     pages: dict[str, Shows] = {
-        "log": log, "plan": plan, "at/{at}": moment, "at": to_moment, "diff": diff, "blame": blame,
+        "log": log,
+        "plan": plan,
+        "at/{at}": moment,
+        "at": to_moment,
+        "diff": diff,
+        "blame": blame,
         "messages": messages,
-    }  # fmt: skip
+    }
     return [Route(f"/run/{{name:path}}/-/{path}", page(show)) for path, show in pages.items()]
 
 
@@ -67,9 +72,17 @@ def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     found = facts.timeline(rows)[::-1]
     query = {"type": kind, "item": item}
     return site.run_page(
-        request, "log.html", run, handle, timeline=found, before=before, problem=problem,
-        query=query, types=RECORD_TYPES, more=found[-1].seq if len(found) == LOG else 0,
-    )  # fmt: skip
+        request,
+        "log.html",
+        run,
+        handle,
+        timeline=found,
+        before=before,
+        problem=problem,
+        query=query,
+        types=RECORD_TYPES,
+        more=found[-1].seq if len(found) == LOG else 0,
+    )
 
 
 def plan(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
@@ -81,9 +94,8 @@ def plan(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response
     part = facts.plan_part(found, begin=number(request, "begin") or 0, most=LOG)
     others = [path for path, each in agents.items() if each.plan.tasks]
     return site.run_page(
-        request, "plan.html", run, handle, standing=standing, plan=part, agent=agent, agents=others,
-        most=LOG,
-    )  # fmt: skip
+        request, "plan.html", run, handle, standing=standing, plan=part, agent=agent, agents=others, most=LOG
+    )
 
 
 def to_moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
@@ -113,9 +125,19 @@ def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respon
     around = [row for row in (shown.before, shown.record, shown.after) if row is not None]
     part = facts.plan_part(shown.moment.agents[agent.path].plan, centred=True)
     return site.run_page(
-        request, "moment.html", run, handle, shown=shown, agent=agent, level=here, plan=part,
-        around=facts.timeline(around), is_latest=at == "latest", at=at, most=values.MOST,
-    )  # fmt: skip
+        request,
+        "moment.html",
+        run,
+        handle,
+        shown=shown,
+        agent=agent,
+        level=here,
+        plan=part,
+        around=facts.timeline(around),
+        is_latest=at == "latest",
+        at=at,
+        most=values.MOST,
+    )
 
 
 def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
@@ -135,9 +157,8 @@ def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respons
     path = request.query_params.get("path", "").strip() or "state.json"
     found = handle.blame(path)
     return site.run_page(
-        request, "blame.html", run, handle, blame=found, path=path, most=CHANGES,
-        preview=values.preview,
-    )  # fmt: skip
+        request, "blame.html", run, handle, blame=found, path=path, most=CHANGES, preview=values.preview
+    )
 
 
 def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
@@ -154,6 +175,11 @@ def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Resp
         problem = error
     told = [(row.line.seq, row.line.at, row.record) for row in reversed(found)]
     return site.run_page(
-        request, "messages.html", run, handle, messages=told, problem=problem,
+        request,
+        "messages.html",
+        run,
+        handle,
+        messages=told,
+        problem=problem,
         more=told[-1][0] if len(told) == LOG else 0,
-    )  # fmt: skip
+    )

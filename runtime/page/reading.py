@@ -65,9 +65,10 @@ class Wish(Struct, frozen=True):
     def of(cls, request: Request) -> Wish:
         number = request.query_params.get("page", "1")
         return cls(
-            request.query_params.get("q", "").strip()[:200], request.query_params.get("state", ""),
+            request.query_params.get("q", "").strip()[:200],
+            request.query_params.get("state", ""),
             min(int(number), 1_000_000) if number.isascii() and number.isdecimal() and len(number) < 7 else 1,
-        )  # fmt: skip
+        )
 
 
 def listed(site: Site, seen: Seen, wish: Wish) -> Listed:

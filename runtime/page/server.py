@@ -72,9 +72,13 @@ class Server(uvicorn.Server):
 
 
 def serve_page(
-    root: str, access: Access, *, tell: Callable[[str], None], opens: bool = False,
+    root: str,
+    access: Access,
+    *,
+    tell: Callable[[str], None],
+    opens: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Serve the page of the runs below `root` until SIGINT or SIGTERM. Call it in the main thread.
 
     `tell` is called with the URL once it listens. `opens`: show it in the browser of this machine. UsageError if `root`
@@ -85,9 +89,13 @@ def serve_page(
         site = Site(overview, root=root)
         site.runs(patience=0)  # so that the first page need not wait for it
         config = uvicorn.Config(
-            make_app(site, access.rules), lifespan="off", access_log=False, log_config=None, server_header=False,
+            make_app(site, access.rules),
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
             timeout_graceful_shutdown=_GRACE,
-        )  # fmt: skip
+        )
         url = address.url if address.path else f"{address.url}/"
         tell(url)
         if opens and not address.path:

@@ -131,9 +131,13 @@ def run_url(name: str, *parts: str | int) -> str:
 
 def _templates(site: Site) -> Environment:
     found = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=_finalize,
-    )  # fmt: skip
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
     found.filters.update(words.FILTERS)
     names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version()}
     told = {"detail": control.detail, "wanted": control.wanted, "pause_lines": control.pause_lines}

@@ -63,8 +63,13 @@ def told(site: Site, stopped: list[Stopped]) -> list[str]:
     if not stopped:
         return ["There is no run to stop."]
     count = Counter[str](each.how for each in stopped)
-    words = {"failed": "not stopped", "elsewhere": "asked to stop on another machine", "draining": "stopping",
-             "stopped": "stopped", "idle": "not running"}  # fmt: skip
+    words = {
+        "failed": "not stopped",
+        "elsewhere": "asked to stop on another machine",
+        "draining": "stopping",
+        "stopped": "stopped",
+        "idle": "not running",
+    }
     rest = max(0, count["idle"] - _IDLE)
     shown = sorted(stopped, key=lambda each: _ORDER.index(each.how))[: len(stopped) - rest]
     lines = [

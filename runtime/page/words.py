@@ -18,10 +18,19 @@ LONG = 20_000
 """Characters of one text that a page shows at most."""
 
 _TONES = {
-    "running": "active", "draining": "active", "waiting": "ask", "paused": "hold", "interrupted": "ask",
-    "sleeping": "rest", "failed": "bad", "damaged": "bad", "completed": "good", "new": "rest", "cancelled": "rest",
+    "running": "active",
+    "draining": "active",
+    "waiting": "ask",
+    "paused": "hold",
+    "interrupted": "ask",
+    "sleeping": "rest",
+    "failed": "bad",
+    "damaged": "bad",
+    "completed": "good",
+    "new": "rest",
+    "cancelled": "rest",
     "moved": "rest",
-}  # fmt: skip
+}
 
 
 def tone(state: str) -> str:
@@ -110,8 +119,19 @@ def as_typed(text: str) -> Markup:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "tone": tone, "ago": ago, "clock": clock, "usd": usd, "one_line": one_line, "cut": cut, "tail": tail,
-    "as_json": as_json, "query": query, "number": number, "seconds": seconds, "size": size,
-    "as_typed": as_typed, "being_saved": saving.said,
-}  # fmt: skip
+    "tone": tone,
+    "ago": ago,
+    "clock": clock,
+    "usd": usd,
+    "one_line": one_line,
+    "cut": cut,
+    "tail": tail,
+    "as_json": as_json,
+    "query": query,
+    "number": number,
+    "seconds": seconds,
+    "size": size,
+    "as_typed": as_typed,
+    "being_saved": saving.said,
+}
 """The filters of the templates."""

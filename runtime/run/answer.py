@@ -29,9 +29,10 @@ class Answer(Struct, frozen=True):
             return (self.decision, self.by, self.note, self.at) == (other.decision, other.by, other.note, other.at)
         if self.choices and other not in self.choices:
             raise UsageError(
-                f"an answer was compared with {other!r}", why=f"it can only be one of {', '.join(self.choices)}",
+                f"an answer was compared with {other!r}",
+                why=f"it can only be one of {', '.join(self.choices)}",
                 remedy="compare it with one of them",
-            )  # fmt: skip
+            )
         return bool(self.decision == other)
 
     def __ne__(self, other: object) -> bool:  # a Struct's own would compare its fields

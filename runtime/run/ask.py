@@ -58,18 +58,19 @@ async def ask(scope: ScopeRun, asking: Asking) -> Answer:
     check_outside_steps("run.ask() was called")
     redactor = scope.context.redactor
     asking = replace(
-        asking, question=redactor.value(asking.question), choices=redactor.value(asking.choices),
-        context=redactor.value(asking.context), default=redactor.value(asking.default),
-    )  # fmt: skip
+        asking,
+        question=redactor.value(asking.question),
+        choices=redactor.value(asking.choices),
+        context=redactor.value(asking.context),
+        default=redactor.value(asking.default),
+    )
     choices, expires = _choices(asking), _expires(asking)
     context = Raw(encode(asking.context, "context")) if asking.context is not None else NOTHING
     default = Raw(encode(asking.default, "default")) if asking.default is not None else NOTHING
     schema = None
     if asking.schema is not None:
         schema = msgspec.json.decode(canonical(asking.schema, "schema"))
-    step = _Ask(
-        choices, schema, context, expires, default, _seconds(asking.wait_for, "wait_for")
-    )  # fmt: skip
+    step = _Ask(choices, schema, context, expires, default, _seconds(asking.wait_for, "wait_for"))
     _check(asking, step)
     said = await scope.call(step, (asking.question, list(choices), schema, asking.context), {})
     return _answer(said, choices)
@@ -89,18 +90,30 @@ def _look_for_answers(workspace: Workspace, noticed: list[str]) -> None:
 
 class _Ask(OwnStep[..., Any]):
     def __init__(
-        self, choices: tuple[str, ...], schema: dict[str, Any] | bool | None, context: Raw, expires: str, default: Raw,
+        self,
+        choices: tuple[str, ...],
+        schema: dict[str, Any] | bool | None,
+        context: Raw,
+        expires: str,
+        default: Raw,
         wait_for: float,
-    ):  # fmt: skip
+    ):
         super().__init__(_question, name="ask", retry=None, on_partial="restart")
         self.choices, self.answer_schema, self.context = choices, schema, context
         self.expires, self.default, self._wait_for = expires, default, wait_for
 
     def as_record(self, question: str, id: str, identity: dict[str, Any], withdraws: tuple[str, ...]) -> ApprovalAsked:
         return ApprovalAsked(
-            **identity, id=id, question=question, choices=self.choices, answer_schema=self.answer_schema,
-            context=self.context, expires=self.expires, default=self.default, withdraws=withdraws,
-        )  # fmt: skip
+            **identity,
+            id=id,
+            question=question,
+            choices=self.choices,
+            answer_schema=self.answer_schema,
+            context=self.context,
+            expires=self.expires,
+            default=self.default,
+            withdraws=withdraws,
+        )
 
     async def perform(self, call: Any) -> Any:
         """Ask, unless the question is already open, and wait for the answer: first in this process, then without a
@@ -160,9 +173,10 @@ def _known(call: Call) -> str | None:
 
 def _stale(scope: OpenScope) -> tuple[str, ...]:
     return tuple(
-        id for id, asked in scope.context.moment.approvals.items()
+        id
+        for id, asked in scope.context.moment.approvals.items()
         if (asked.agent, asked.scope) == (scope.agent.path, scope.key) and id not in scope.asked
-    )  # fmt: skip
+    )
 
 
 class _Recorded(msgspec.Struct):
@@ -197,9 +211,10 @@ def _check(asking: Asking, step: _Ask) -> None:
         raise UsageError("run.ask() takes a question", why=f"got {question!r}")
     if len(step.context) > _LONGEST:
         raise UsageError(
-            f"the context of a question has {len(step.context):,} bytes", why="a person must read it",
+            f"the context of a question has {len(step.context):,} bytes",
+            why="a person must read it",
             remedy="put it into outputs/, and put the name of the file into the context",
-        )  # fmt: skip
+        )
     if step.answer_schema is not None and (problems := _of_schema(step.answer_schema)):
         raise UsageError("the schema of an answer can't be used", why=problems)
     if (asking.expires is None) != (asking.default is None):
@@ -208,9 +223,17 @@ def _check(asking: Asking, step: _Ask) -> None:
             why="a question that expires needs a default, and a question that does not expire can't use one",
         )
     shown = Question(
-        "a1", question, step.as_record(question, "a1", _NOWHERE, ()), step.choices, step.answer_schema, "", "", now(),
-        step.expires, {} if not len(step.context) else {"context": msgspec.json.decode(step.context)},
-    )  # fmt: skip
+        "a1",
+        question,
+        step.as_record(question, "a1", _NOWHERE, ()),
+        step.choices,
+        step.answer_schema,
+        "",
+        "",
+        now(),
+        step.expires,
+        {} if not len(step.context) else {"context": msgspec.json.decode(step.context)},
+    )
     if asking.default is not None:
         try:
             fit(shown, msgspec.json.decode(step.default), file="default")

@@ -229,14 +229,19 @@ class Inbox:
         self._queue.clear()
         self._session.check_going_on()
         answered = {
-            id for step in scope.recorded.done.values() if step.step == _Take.name
+            id
+            for step in scope.recorded.done.values()
+            if step.step == _Take.name
             for id in msgspec.json.decode(blobs.fetch(self._store, step), type=list[str])
-        }  # fmt: skip
+        }
         left = [
-            task for task in self._moment.tasks.values()
-            if kind in (None, task.kind) and task.id not in answered and task.id not in scope.tasks
+            task
+            for task in self._moment.tasks.values()
+            if kind in (None, task.kind)
+            and task.id not in answered
+            and task.id not in scope.tasks
             and (task.scope == scope.key or self._is_left(task))
-        ]  # fmt: skip
+        ]
         found = [
             each for path in self._arrivals.offered if (each := self._read(path)) and kind in (None, each.said.kind)
         ]
@@ -312,9 +317,10 @@ class Inbox:
         check_outside_steps("run.inbox was used")
         if self._session.path:
             raise AgentError(
-                f"the agent {self._session.path!r} has no inbox", why="files that arrive are for the run's own agent",
+                f"the agent {self._session.path!r} has no inbox",
+                why="files that arrive are for the run's own agent",
                 remedy="let that agent take the task and pass it to run.spawn(...) as an argument",
-            )  # fmt: skip
+            )
 
     def _check_between_scopes(self) -> None:
         session = self._session
@@ -323,7 +329,7 @@ class Inbox:
                 "the next task was asked for inside a scope",
                 why="the task would be done before that scope has committed",
                 remedy="use `await run.inbox.take()` there, or ask outside it",
-            )  # fmt: skip
+            )
 
 
 class _Tasks:

@@ -93,9 +93,10 @@ class Todo:
         plan = self._session.plan
         if not plan.progress.leaves:
             raise AgentError(
-                f"{self._session.folder}todo.md has no items", why="a plan without items is not a finished plan",
+                f"{self._session.folder}todo.md has no items",
+                why="a plan without items is not a finished plan",
                 remedy="add lines like `- [ ] the task`, or call run.plan(...) first",
-            )  # fmt: skip
+            )
         if parallel == 1:
             await items.in_order(self._session, self._item, work)
         else:
@@ -165,9 +166,10 @@ async def write(session: Session, title: str | None, items: Sequence[str]) -> No
             return []
         if len(plan):
             raise AgentError(
-                "run.plan() would write a second plan", why="todo.md already has items of the agent or of a person",
+                "run.plan() would write a second plan",
+                why="todo.md already has items of the agent or of a person",
                 remedy="call it under `if not run.todo.items:`, and add to a plan with `await run.todo.add(text)`",
-            )  # fmt: skip
+            )
         return plan.write(title, texts)
 
     await session.replan(edit, "planned", planned)

@@ -56,7 +56,7 @@ class Pool:
             raise UsageError(
                 f"there is a resource {declared.name!r} already",
                 remedy="give each its own name, or pass a function: Satchel calls it only if no resource has that name",
-            )  # fmt: skip
+            )
         factory = declared.factory
         make = bind(factory, run) if takes_run(factory) else factory
         held = Held(declared, make, on_loop=runs_on_loop(factory))
@@ -113,9 +113,10 @@ class Resources:
         if held is None:
             there = ", ".join(self._pool.names())
             raise UsageError(
-                f"there is no resource {name!r}", why=f"there are: {there}" if there else None,
+                f"there is no resource {name!r}",
+                why=f"there are: {there}" if there else None,
                 remedy="declare it with @agent(resources=[...]) at the run's own agent, or enter it",
-            )  # fmt: skip
+            )
         return held.object
 
     def __contains__(self, name: object) -> bool:
@@ -126,9 +127,14 @@ class Resources:
 
     @awaited("run.resources.enter")
     async def enter(
-        self, what: Any, *, name: str, tier: Tier = "application", check: Callable[[Any], Any] | None = None,
+        self,
+        what: Any,
+        *,
+        name: str,
+        tier: Tier = "application",
+        check: Callable[[Any], Any] | None = None,
         timeout: float = 10.0,  # noqa: ASYNC109 - it is also the time limit of the check and the release
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Open one more resource and return the object. It stays open until the run stops, even if an item opened it.
         Every start enters it again.
 
@@ -151,6 +157,4 @@ def _is_manager(what: Any) -> bool:
 
 
 def _record(held: Held, event: Any, came: Event) -> records.Resource:
-    return records.Resource(
-        name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms
-    )  # fmt: skip
+    return records.Resource(name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms)

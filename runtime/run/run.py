@@ -198,10 +198,16 @@ class Run(RunParameter, Generic[S]):
 
     @awaited("run.ask")
     async def ask(
-        self, question: str, choices: Sequence[str] | None = None, *, schema: dict[str, Any] | bool | None = None,
-        context: Any = None, expires: float | timedelta | datetime | None = None, default: Any = None,
+        self,
+        question: str,
+        choices: Sequence[str] | None = None,
+        *,
+        schema: dict[str, Any] | bool | None = None,
+        context: Any = None,
+        expires: float | timedelta | datetime | None = None,
+        default: Any = None,
         wait_for: float = 10.0,
-    ) -> Answer:  # fmt: skip
+    ) -> Answer:
         """Ask a person and return the answer: one of `choices`, a value that fits the JSON `schema`, or any text.
 
         The question is a file in `approvals/`. A person types the answer into it or uses `satchel answer`. The answer

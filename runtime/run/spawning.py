@@ -23,9 +23,10 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
         raise UsageError(f"run.spawn() takes an agent, not {agent!r}", remedy="decorate the function with @agent")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} can't be a sub-agent's name", why="it names the folder of the sub-agent",
+            f"{name!r} can't be a sub-agent's name",
+            why="it names the folder of the sub-agent",
             remedy="use up to 40 lower-case letters, digits, - and _, with a letter or digit first",
-        )  # fmt: skip
+        )
     scope = _scope_of(session, name)
     context = session.context
     path = f"{session.path}/{name}" if session.path else name
@@ -54,9 +55,15 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
 
 
 async def _run(
-    session: Session, scope: ScopeRun, agent: Agent, begun: AgentBegun | None, path: str,
-    args: tuple[Any, ...], kwargs: dict[str, Any], codec: Codec,
-) -> Any:  # fmt: skip
+    session: Session,
+    scope: ScopeRun,
+    agent: Agent,
+    begun: AgentBegun | None,
+    path: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    codec: Codec,
+) -> Any:
     """Enter the agent and return its result in the form of a recorded one."""
     context = session.context
     for needed in agent.resources:
@@ -138,9 +145,10 @@ def _scope_of(session: Session, name: str) -> ScopeRun:
     scope = session.here or session.root
     if current_scope.get() is not scope:
         raise AgentError(
-            f"the agent {name!r} was spawned while a scope ran: {scope.title!r}", why="one scope at a time commits",
+            f"the agent {name!r} was spawned while a scope ran: {scope.title!r}",
+            why="one scope at a time commits",
             remedy="spawn it in that scope's function, with the `run` that this function got",
-        )  # fmt: skip
+        )
     if scope.ended:
         raise AgentError(f"the agent {name!r} was spawned after its scope had ended", remedy="await it before")
     return scope

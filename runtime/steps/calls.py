@@ -113,9 +113,14 @@ class Step(Generic[P, R]):
         return self.verify is None and not self.idempotent
 
     def __init__(
-        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_partial: OnPartial,
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        retry: Retry | None,
+        on_partial: OnPartial,
         fallback: Sequence[str] = (),
-    ):  # fmt: skip
+    ):
         _check(function, "an effect" if self.is_effect else "a step", has_name=name is not None)
         self._of_class = isinstance(function, classmethod)
         self._binds = self._of_class or inspect.isfunction(function)
@@ -144,9 +149,10 @@ class Step(Generic[P, R]):
             return _Shape(self)
         except NameError as error:
             raise UsageError(
-                f"the annotations of {self.name} can't be resolved", why=str(error),
+                f"the annotations of {self.name} can't be resolved",
+                why=str(error),
                 remedy="import the name where the step is defined, not only for type checking",
-            ) from error  # fmt: skip
+            ) from error
 
     @overload
     def __get__(  # type: ignore[misc]  # not every step is one of a class method
@@ -229,9 +235,10 @@ class _Shape:
             raise UsageError(f"the effect {name} can't be streamed", remedy="stream in a step, and act in an effect")
         if self.is_streamed and not (step.is_async or step.is_generator):
             raise UsageError(
-                f"the streamed step {name} must be `async def`", why="it must await its writes to the Partial",
+                f"the streamed step {name} must be `async def`",
+                why="it must await its writes to the Partial",
                 remedy=f"write `async def {name}`, and `await {self.partial}.write(text)`",
-            )  # fmt: skip
+            )
         if step.fallback and MODEL not in signature.parameters:
             raise UsageError(
                 f"{name} has fallback models but no parameter that names the model",
@@ -292,18 +299,20 @@ def _check(function: Any, what: str, *, has_name: bool) -> None:
         raise UsageError(f"{words} can't be {what}", why="it can't be called", remedy=remedy)
     if inspect.isclass(function):
         raise UsageError(
-            f"the class {words} can't be {what}", why="a record has no objects", remedy="decorate its methods",
-        )  # fmt: skip
+            f"the class {words} can't be {what}", why="a record has no objects", remedy="decorate its methods"
+        )
     if not has_name and not hasattr(function, "__name__"):
         raise UsageError(
-            f"{words} can't be {what} without a name", why="a name identifies its calls, and an object has none",
+            f"{words} can't be {what} without a name",
+            why="a name identifies its calls, and an object has none",
             remedy=f'give it one: {what.rpartition(" ")[2]}(name="...")',
-        )  # fmt: skip
+        )
     if inspect.isgeneratorfunction(function):
         raise UsageError(
-            f"the generator {words} can't be {what}", why="its result would not be JSON",
+            f"the generator {words} can't be {what}",
+            why="its result would not be JSON",
             remedy="return a list, or write `async def` and yield text: that makes it a streamed step",
-        )  # fmt: skip
+        )
 
 
 def _yielded(kind: Any, name: str) -> Any:
@@ -311,9 +320,10 @@ def _yielded(kind: Any, name: str) -> Any:
     parts = typing.get_args(kind)
     if kind is not Any and (not parts or parts[0] not in (str, Any)):
         raise UsageError(
-            f"the generator {name} can't be a step", why="it does not yield text, and its result is the whole text",
+            f"the generator {name} can't be a step",
+            why="it does not yield text, and its result is the whole text",
             remedy="yield `str` (AsyncIterator[str]), or return a list",
-        )  # fmt: skip
+        )
     return str
 
 

@@ -34,10 +34,18 @@ class Partial:
     """
 
     def __init__(
-        self, store: Store, behind: Behind, projector: Projector, path: str, head: PartialHead,
-        recovered: str | None, marker: Marker | None, watch: Callable[[str, int], None] | None,
-        hears: Callable[[], bool], redacted: RedactedStream | None = None,
-    ):  # fmt: skip
+        self,
+        store: Store,
+        behind: Behind,
+        projector: Projector,
+        path: str,
+        head: PartialHead,
+        recovered: str | None,
+        marker: Marker | None,
+        watch: Callable[[str, int], None] | None,
+        hears: Callable[[], bool],
+        redacted: RedactedStream | None = None,
+    ):
         self.recovered, self.marker = recovered, marker
         self._projector, self._watch, self._hears = projector, watch, hears
         self.ended = self.was_interrupted = False

@@ -16,9 +16,21 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _MISTAKES = (
-    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError,
-    SyntaxError, TypeError, AgentError, DoesNotFit, NotSerializable, UsageError, StorageFailed,
-)  # fmt: skip
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+    AgentError,
+    DoesNotFit,
+    NotSerializable,
+    UsageError,
+    StorageFailed,
+)
 _PASSING_STATUS = (408, 409, 425, 429)
 
 
@@ -66,9 +78,11 @@ class Retry(Struct, frozen=True):
         return self.is_worth_it(error) and self.too_long(error) is None
 
     async def run(
-        self, once: Callable[[int], Awaitable[R]], failed: Callable[[BaseException, int], None],
+        self,
+        once: Callable[[int], Awaitable[R]],
+        failed: Callable[[BaseException, int], None],
         waits: Callable[[BaseException, int, float], None],
-    ) -> R:  # fmt: skip
+    ) -> R:
         """Call `await once(attempt)` until it returns. Calls `failed` for every attempt that raised, and raises the
         last error. Calls `waits` with the seconds before another attempt."""
         if self.attempts == 1:
@@ -80,9 +94,12 @@ class Retry(Struct, frozen=True):
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
         trying = AsyncRetrying(
-            stop=stop_after_attempt(self.attempts), wait=self._wait, retry=retry_if_exception(self._is_tried_again),
-            reraise=True, before_sleep=lambda state: _told(state, waits),
-        )  # fmt: skip
+            stop=stop_after_attempt(self.attempts),
+            wait=self._wait,
+            retry=retry_if_exception(self._is_tried_again),
+            reraise=True,
+            before_sleep=lambda state: _told(state, waits),
+        )
         async for attempt in trying:
             with attempt:
                 number = attempt.retry_state.attempt_number

@@ -46,11 +46,12 @@ class Sealed:
         from ...workspace.secrets import SEALED_PATTERN
 
         return {
-            "type": "string", "pattern": SEALED_PATTERN,
+            "type": "string",
+            "pattern": SEALED_PATTERN,
             "patternErrorMessage": "a sealed text; print(satchel.Sealed(text).sealed) prints one",
             "writeOnly": True,
             "description": "A sealed text: only who has the key can read it.",
-        }  # fmt: skip
+        }
 
     def _set(self, value: str, sealed: str) -> None:
         object.__setattr__(self, "value", value)

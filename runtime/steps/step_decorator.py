@@ -81,10 +81,13 @@ class StepDecorator(Struct, frozen=True):
 
     @overload
     def __call__(
-        self, *,
-        name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue",
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        on_partial: OnPartial = "continue",
         fallback: Sequence[str] = (),
-    ) -> StepDecorator: ...  # fmt: skip
+    ) -> StepDecorator: ...
     @overload
     def __call__(self, function: Callable[..., Any], /, *, name: str, **options: Any) -> Step: ...
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]

@@ -95,9 +95,11 @@ class Acting:
         if stopped.how == "failed":
             raise UsageError(stopped.said)
         said = {
-            "stopped": "stopped", "idle": "nothing was running; it is paused", "draining": "it stops at a safe point",
+            "stopped": "stopped",
+            "idle": "nothing was running; it is paused",
+            "draining": "it stops at a safe point",
             "elsewhere": "another machine runs it, and stops it within one poll",
-        }[stopped.how]  # fmt: skip
+        }[stopped.how]
         return f"{said}: {stopped.said}" if stopped.said else said
 
     async def cancel(self) -> None:

@@ -84,9 +84,10 @@ def watch(root: str, *, storage_options: Mapping[str, Any] | None = None) -> Non
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         raise UsageError(
-            "there is no terminal to draw on", why="a program reads or writes here, or TERM is dumb",
+            "there is no terminal to draw on",
+            why="a program reads or writes here, or TERM is dumb",
             remedy="`satchel log -f WS` prints what happens line by line, `satchel status --json WS` the status",
-        )  # fmt: skip
+        )
     for name in ("COLUMNS", "LINES"):  # Textual would believe them, and a window may be resized
         os.environ.pop(name, None)
     app = WatchApp(Overview(root, storage_options=storage_options))

@@ -52,13 +52,20 @@ class RunScreen(Screen[None]):
         *(
             Binding(key, f"act('{action}')", show=False)
             for key, action in (
-                ("a", "answer"), ("p", "pause"), ("r", "resume"), ("x", "stop"), ("c", "cancel"), ("s", "send"),
-                ("m", "message"), ("e", "todo"), ("E", "state"),
+                ("a", "answer"),
+                ("p", "pause"),
+                ("r", "resume"),
+                ("x", "stop"),
+                ("c", "cancel"),
+                ("s", "send"),
+                ("m", "message"),
+                ("e", "todo"),
+                ("E", "state"),
             )
         ),
         Binding("escape", "follow", show=False),
         Binding("b", "back", show=False),
-    ]  # fmt: skip
+    ]
 
     def __init__(self, make: Callable[[], Handle], name: str, *, is_alone: bool):
         """`is_alone`: there is no list of runs to go back to."""

@@ -24,9 +24,19 @@ _LOOK = 0.5
 _NARROW, _WIDE = 60, 100  # columns
 _STATE, _ITEMS, _WANTED, _COST, _LAST = 11, 13, 19, 12, 8  # columns of the list
 _ORDER = (
-    "waiting", "failed", "damaged", "interrupted", "draining", "running", "paused", "sleeping", "new", "moved",
-    "completed", "cancelled",
-)  # fmt: skip
+    "waiting",
+    "failed",
+    "damaged",
+    "interrupted",
+    "draining",
+    "running",
+    "paused",
+    "sleeping",
+    "new",
+    "moved",
+    "completed",
+    "cancelled",
+)
 """What needs a person comes first."""
 
 

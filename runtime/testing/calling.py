@@ -20,7 +20,7 @@ class MemoryPartial(Partial):
 
     def __init__(
         self, recovered: str | None = None, marker: Marker | None = None, *, interrupted_after: int | None = None
-    ):  # fmt: skip
+    ):
         self.recovered, self.marker, self.ended, self.was_interrupted = recovered, marker, False, False
         self.pieces: list[str] = []
         self._hears = lambda: interrupted_after is not None and len(self.pieces) >= interrupted_after

@@ -32,7 +32,7 @@ class Survived(NamedTuple):
 
 def assert_survives(
     agent: Agent | None = None, folder: str | os.PathLike[str] | None = None, **options: Any
-) -> Survived:  # fmt: skip
+) -> Survived:
     """Run an agent without a crash. Then crash it after its first record, its second, and so on, each time in a new
     copy of the folder; resume it and compare. AssertionError, naming the record, if one of these ends in another way:
     status, result, the data in state.json, the plan, the questions to people, or a file in outputs/. An error that the

@@ -14,8 +14,10 @@ async def buyer(run: Run[Any], totals: dict[str, float]) -> float:
     async def work(run: Run[Any], item: Item) -> None:
         answer = await run.ask(
             f"The offers go from {min(totals.values()):.2f} to {max(totals.values()):.2f}. What may the chairs cost?",
-            schema={"type": "number", "minimum": 0}, context=totals, wait_for=60,
-        )  # fmt: skip
+            schema={"type": "number", "minimum": 0},
+            context=totals,
+            wait_for=60,
+        )
         run.state["budget"] = answer.decision
 
     if not run.todo.items:

@@ -28,7 +28,7 @@ async def work(run: Run[State], item: Item) -> None:
     elif item.text == SET and settings.privileges:
         run.state.privileges = await run.spawn(
             privileges, "privileges", run.state.account, settings.name, settings.privileges
-        )  # fmt: skip
+        )
     elif item.text == SET:
         item.skip("workspace.yaml asks for none")
     elif item.text == WELCOME:

@@ -19,10 +19,11 @@ async def privileges(run: Run[PrivilegesState], account: str, name: str, wanted:
     async def work(run: Run[PrivilegesState], item: Item) -> None:
         privilege = item.text.removeprefix(ASK_FOR)
         answer = await run.ask(
-            f"May {name} have the privilege {privilege}?", choices=["approve", "deny"],
+            f"May {name} have the privilege {privilege}?",
+            choices=["approve", "deny"],
             context={"who": name, "account": account, "what": privilege},
             wait_for=read_settings(run.settings).wait_for,
-        )  # fmt: skip
+        )
         # The answer is on record here. Whatever dies from now on, it stays what it is.
         if answer == "approve":
             await set_privilege(account, privilege, answer.by)

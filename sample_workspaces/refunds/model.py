@@ -24,9 +24,12 @@ async def rules(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[
     """Look up all orders at once, refund all that exist, and write a letter word by word."""
     prompts = [part for each in messages for part in each.parts if isinstance(part, UserPromptPart)]
     returned = [
-        part for each in messages if isinstance(each, ModelRequest) for part in each.parts
+        part
+        for each in messages
+        if isinstance(each, ModelRequest)
+        for part in each.parts
         if isinstance(part, ToolReturnPart)
-    ]  # fmt: skip
+    ]
     looked_up = [part.model_response_object() for part in returned if part.tool_name == "look_up"]
     orders = [each for each in looked_up if "number" in each]
     numbers = re.findall(r"\d{4}", str(prompts[0].content))

@@ -86,8 +86,9 @@ def test_after_a_crash_only_what_was_under_way_runs_again(workspace: Path, monke
     log: list[str] = []
     helper = Agent(
         calling([("look", {"at": "a"}), ("look", {"at": "b"}), ("look", {"at": "c"})], log=log),
-        name="helper", capabilities=[SatchelDurability()],
-    )  # fmt: skip
+        name="helper",
+        capabilities=[SatchelDurability()],
+    )
     crashes = True
 
     @helper.tool_plain
@@ -213,8 +214,9 @@ def test_an_effect_in_doubt_without_verify_is_asked_about_while_others_run(works
     log: list[str] = []
     helper = Agent(
         calling([("look", {"at": "a"}), ("send", {"to": "ann"}), ("look", {"at": "b"})]),
-        name="helper", capabilities=[SatchelDurability()],
-    )  # fmt: skip
+        name="helper",
+        capabilities=[SatchelDurability()],
+    )
 
     @helper.tool_plain
     async def look(at: str) -> str:
@@ -244,8 +246,9 @@ def test_a_call_that_needs_approval_is_a_question_and_the_answer_goes_back_to_th
     log: list[str] = []
     helper = Agent(
         calling([("drop", {"table": "t"}), ("look", {"at": "a"}), ("drop", {"table": "u"})], log=log),
-        name="helper", capabilities=[SatchelDurability(wait_for=0)],
-    )  # fmt: skip
+        name="helper",
+        capabilities=[SatchelDurability(wait_for=0)],
+    )
 
     @helper.tool_plain
     def look(at: str) -> str:
@@ -368,8 +371,9 @@ def test_what_a_tool_says_to_the_model_is_a_result(workspace: Path) -> None:
     log: list[str] = []
     helper = Agent(
         calling([("send", {"to": "ann"})], [("send", {"to": "ann"})], log=log),
-        name="helper", capabilities=[SatchelDurability()],
-    )  # fmt: skip
+        name="helper",
+        capabilities=[SatchelDurability()],
+    )
 
     @helper.tool_plain(retries=2, metadata=as_effect())
     def send(to: str) -> str:
@@ -451,10 +455,11 @@ def test_a_tool_of_a_dynamic_toolset_is_made_an_effect_from_outside(workspace: P
         return f"{to} {len(idempotency_key())}"
 
     helper = Agent(
-        calling([("send", {"to": "ann"})]), name="helper",
+        calling([("send", {"to": "ann"})]),
+        name="helper",
         toolsets=[DynamicToolset(lambda ctx: FunctionToolset([send], id="inner"), id="found")],
         capabilities=[SatchelDurability(), SetToolMetadata(tools=["send"], **as_effect())],
-    )  # fmt: skip
+    )
     assert completed(run(workspace, entered(helper))) == '["ann 32"]'
     [step] = (line for line in lines(workspace) if line["type"] == "step.started")
     assert step["step"] == "helper.found.send" and step["call"] == '("to":"ann")'
@@ -492,9 +497,11 @@ def test_two_toolsets_with_equal_tools_do_not_exchange_results(workspace: Path) 
         return FunctionToolset([where], id=side)
 
     helper = Agent(
-        calling([("l_where", {"at": "top"}), ("r_where", {"at": "top"})]), name="helper",
-        toolsets=[serving("left").prefixed("l"), serving("right").prefixed("r")], capabilities=[SatchelDurability()],
-    )  # fmt: skip
+        calling([("l_where", {"at": "top"}), ("r_where", {"at": "top"})]),
+        name="helper",
+        toolsets=[serving("left").prefixed("l"), serving("right").prefixed("r")],
+        capabilities=[SatchelDurability()],
+    )
     stops = True
 
     @agent
@@ -513,9 +520,10 @@ def test_conversations_at_once_are_answered_in_any_order(workspace: Path) -> Non
     """After a crash they reach their calls in another order than before it."""
     log: list[str] = []
     helper = Agent(
-        calling([("look", {"at": "a"}), ("look", {"at": "b"})], log=log), name="helper",
+        calling([("look", {"at": "a"}), ("look", {"at": "b"})], log=log),
+        name="helper",
         capabilities=[SatchelDurability()],
-    )  # fmt: skip
+    )
 
     @helper.tool_plain
     async def look(at: str) -> str:
@@ -543,9 +551,10 @@ def test_a_pause_in_a_conversation_loses_nothing(workspace: Path) -> None:
     """A stop comes out of Pydantic AI at the next call, and what runs ends."""
     log: list[str] = []
     helper = Agent(
-        calling([("look", {"at": "a"}), ("ask_to_pause", {})], [("look", {"at": "b"})], log=log), name="helper",
+        calling([("look", {"at": "a"}), ("ask_to_pause", {})], [("look", {"at": "b"})], log=log),
+        name="helper",
         capabilities=[SatchelDurability()],
-    )  # fmt: skip
+    )
 
     @helper.tool_plain
     async def look(at: str) -> str:

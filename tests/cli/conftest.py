@@ -143,8 +143,10 @@ def started() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
         options = options if supervised else ("--in-process", *options)
         process = warm.Popen(
             [sys.executable, "-m", "satchel", "run", *options, str(folder)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         processes.append(process)
         deadline = time.monotonic() + 30
         while not any(b"word9 " in path.read_bytes() for path in folder.glob("partials/2-*/*.md")):

@@ -31,10 +31,7 @@ def test_a_sound_workspace_is_faulted(make: Make, cli: Cli) -> None:
     assert contents(folder) == before
     told = data_of(cli("check", "--json", folder))
     assert told.pop("abilities")["lock"] is True
-    assert told == {
-        "url": str(folder), "ok": True, "problems": [], "planned": [], "same_run_id": [],
-        "questions": [],
-    }  # fmt: skip
+    assert told == {"url": str(folder), "ok": True, "problems": [], "planned": [], "same_run_id": [], "questions": []}
 
 
 def test_a_copy_next_to_it_is_not_named(make: Make, cli: Cli, tmp_path: Path) -> None:
@@ -225,13 +222,17 @@ def tree_hash(folder: Path) -> str:
 EDITS: list[tuple[str, Spoil, int, str]] = [
     ("an untick", _edit("todo.md", "[x] say a", "[ ] say a"), 0, "note todo.md: item 1 ('say a') will be done again"),
     ("data", _edit("state.json", '"data": {}', '"data": {"a": 1}'), 0, "note    state.json: data.a is now 1"),
-    ("settings", _edit("workspace.yaml", "agent.py:main\n", "agent.py:main\nsettings: {a: 1}\n"), 0,
-     "note    workspace.yaml: settings.a is now 1"),
+    (
+        "settings",
+        _edit("workspace.yaml", "agent.py:main\n", "agent.py:main\nsettings: {a: 1}\n"),
+        0,
+        "note    workspace.yaml: settings.a is now 1",
+    ),
     ("a missing file", lambda folder: (folder / "todo.md").unlink(), 0, "note    todo.md was missing; it is restored"),
     ("a refused one", _edit("state.json", '"attempt": 1', '"attempt": 2'), 2, "wrong   state.json: `attempt` can't be"),
     ("a contradiction", lambda folder: (folder / "todo.md").write_text("# Nothing\n"), 2, "satchel merge"),
     ("no journal", lambda folder: shutil.rmtree(folder / "journal"), 0, "note    the journal is missing; the run"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("command", ["check", "status", "merge"])

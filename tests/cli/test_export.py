@@ -164,9 +164,7 @@ def test_a_rule_that_matches_itself_makes_an_export_unreadable(make: Make, cli: 
     assert satchel.open(copy).result.status == "waiting" and SECRET not in (copy / "workspace.yaml").read_text()
 
 
-def test_a_failed_export_leaves_something_behind(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_failed_export_leaves_something_behind(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: zipfile.ZipFile, *_: object) -> None:
         raise OSError(28, "no space left on device")
 
@@ -219,8 +217,9 @@ def test_a_damaged_run_is_not_exported(make: Make, cli: Cli, tmp_path: Path) -> 
     assert (copy / "journal" / segment.name).read_bytes() == segment.read_bytes()
 
 
-def test_a_bucket_is_not_exported(seaweedfs: Server, make: Make, cli: Cli, tmp_path: Path,
-                                  monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_bucket_is_not_exported(
+    seaweedfs: Server, make: Make, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
     folder, url = make(TALKING), seaweedfs.place()

@@ -38,11 +38,28 @@ def test_the_overview_forgets_a_command(cli: Cli) -> None:
 
 
 _OF_A_RUN = {
-    "run": "", "resume": "", "send": "hello", "stop": "", "show": "1", "diff": "1 2", "steps": "",
-    "blame": "state.json", "check": "", "recover": "", "prune": "", "answer": "a1 yes", "rewind": "--to 1",
-    "redo": "^1", "replay": "^1 --into other", "merge": "", "move": "other", "copy": "other", "fork": "other",
-    "export": "a.zip", "log": "",
-}  # fmt: skip
+    "run": "",
+    "resume": "",
+    "send": "hello",
+    "stop": "",
+    "show": "1",
+    "diff": "1 2",
+    "steps": "",
+    "blame": "state.json",
+    "check": "",
+    "recover": "",
+    "prune": "",
+    "answer": "a1 yes",
+    "rewind": "--to 1",
+    "redo": "^1",
+    "replay": "^1 --into other",
+    "merge": "",
+    "move": "other",
+    "copy": "other",
+    "fork": "other",
+    "export": "a.zip",
+    "log": "",
+}
 
 
 @pytest.mark.parametrize("command", _OF_A_RUN)
@@ -95,17 +112,38 @@ def test_a_command_needs_what_another_has_imported(make: Make, tmp_path: Path) -
     demo, moved, new, copied = make(ASKING), tmp_path / "moved", tmp_path / "new", tmp_path / "copy"
     covered = set[str]()
     for words, code in (
-        (["run", demo], 4), (["status", demo], 0), (["ls", tmp_path], 0), (["log", demo], 0), (["check", demo], 0),
-        (["answer", demo, "d1", "done", "--result", "sent"], 0), (["resume", demo], 0), (["send", demo, "a task"], 0),
-        (["merge", demo], 0), (["recover", demo], 0), (["move", demo, moved], 0), (["copy", moved, copied], 0),
-        (["blame", moved, "state.json"], 0), (["prune", moved, "--dry-run"], 0), (["export", moved, tmp_path / "z"], 0),
-        (["fork", moved, tmp_path / "fork"], 0), (["redo", moved, "^1"], 0), (["rewind", moved, "--to", "2"], 0),
-        (["new", moved, new], 0), (["pause", new], 0), (["cancel", new, "--yes"], 0), (["stop", new], 0),
-        (["show", new], 0), (["diff", new, "1"], 0), (["steps", new], 0),
-        (["schema", "data"], 0), (["completion", "bash"], 0), (["serve", "--once", tmp_path], 0),
-        (["skill"], 0), *(([name, tmp_path / "none"], 2) for name in ("page", "mcp", "watch")),
+        (["run", demo], 4),
+        (["status", demo], 0),
+        (["ls", tmp_path], 0),
+        (["log", demo], 0),
+        (["check", demo], 0),
+        (["answer", demo, "d1", "done", "--result", "sent"], 0),
+        (["resume", demo], 0),
+        (["send", demo, "a task"], 0),
+        (["merge", demo], 0),
+        (["recover", demo], 0),
+        (["move", demo, moved], 0),
+        (["copy", moved, copied], 0),
+        (["blame", moved, "state.json"], 0),
+        (["prune", moved, "--dry-run"], 0),
+        (["export", moved, tmp_path / "z"], 0),
+        (["fork", moved, tmp_path / "fork"], 0),
+        (["redo", moved, "^1"], 0),
+        (["rewind", moved, "--to", "2"], 0),
+        (["new", moved, new], 0),
+        (["pause", new], 0),
+        (["cancel", new, "--yes"], 0),
+        (["stop", new], 0),
+        (["show", new], 0),
+        (["diff", new, "1"], 0),
+        (["steps", new], 0),
+        (["schema", "data"], 0),
+        (["completion", "bash"], 0),
+        (["serve", "--once", tmp_path], 0),
+        (["skill"], 0),
+        *(([name, tmp_path / "none"], 2) for name in ("page", "mcp", "watch")),
         (["replay", copied, "^1", "--into", tmp_path / "replayed"], 0),
-    ):  # fmt: skip
+    ):
         done = satchel(*words, is_cold=True)
         assert done.returncode == code and "Traceback" not in done.stderr, (words, done.stdout, done.stderr)
         covered.add(str(words[0]))
@@ -217,8 +255,16 @@ def test_ctrl_c_while_looking_is_a_traceback(cli: Cli, make: Make, monkeypatch: 
 
 
 LOADS_NOT = {
-    "aiohttp", "asyncio", "filelock", "fsspec", "importlib.metadata", "jsonschema", "markdown_it", "rich", "watchdog",
-}  # fmt: skip
+    "aiohttp",
+    "asyncio",
+    "filelock",
+    "fsspec",
+    "importlib.metadata",
+    "jsonschema",
+    "markdown_it",
+    "rich",
+    "watchdog",
+}
 
 
 def loaded(*words: str) -> list[str]:

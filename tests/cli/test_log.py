@@ -105,44 +105,72 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("record", "told"),
     [
-        (TaskTaken(id="t1", scope="_inbox-t1", file="inbox/a.md", sha256="0"),
-         "taken t1    inbox/a.md, a task, into _inbox-t1"),
-        (TaskTaken(id="t1", scope="", file="inbox/s.yaml", sha256="0", kind="schedule", unopened=True),
-         "taken t1    inbox/s.yaml, by an agent that did not open its inbox"),
-        (TaskTaken(id="t1", scope="", file="inbox/a.md", sha256="0", handed_to="/b/inbox/a.md"),
-         "taken t1    inbox/a.md, a task; it is forwarded to /b/inbox/a.md"),
+        (
+            TaskTaken(id="t1", scope="_inbox-t1", file="inbox/a.md", sha256="0"),
+            "taken t1    inbox/a.md, a task, into _inbox-t1",
+        ),
+        (
+            TaskTaken(id="t1", scope="", file="inbox/s.yaml", sha256="0", kind="schedule", unopened=True),
+            "taken t1    inbox/s.yaml, by an agent that did not open its inbox",
+        ),
+        (
+            TaskTaken(id="t1", scope="", file="inbox/a.md", sha256="0", handed_to="/b/inbox/a.md"),
+            "taken t1    inbox/a.md, a task; it is forwarded to /b/inbox/a.md",
+        ),
         (TaskDone(id="t1"), "done  t1"),
         (TaskDone(id="t1", moved_to="/b/inbox/a.md"), "done  t1    forwarded to /b/inbox/a.md"),
         (PauseRequested(reason="cost", by="ada@desk"), "stop        requested by ada@desk: cost"),
-        (PauseRequested(reason="fire", by="ada", mode="emergency", resume="restart_step", until="2026-01-01T00:00:00Z"),
-         "stop        requested by ada, at once: fire, until 2026-01-01T00:00:00Z; then restart_step"),
-        (Forced(under_way=("read(1)", "read(2)"), waited=120.0),
-         "forced      the stop, after 2 min 0 s; still running: read(1), read(2)"),
+        (
+            PauseRequested(
+                reason="fire", by="ada", mode="emergency", resume="restart_step", until="2026-01-01T00:00:00Z"
+            ),
+            "stop        requested by ada, at once: fire, until 2026-01-01T00:00:00Z; then restart_step",
+        ),
+        (
+            Forced(under_way=("read(1)", "read(2)"), waited=120.0),
+            "forced      the stop, after 2 min 0 s; still running: read(1), read(2)",
+        ),
         (Paused(), "paused      as requested"),
-        (Closed(checkpoint="checkpoints/000000000042-stop.json"),
-         "closed      as it was; checkpoints/000000000042-stop.json"),
-        (Saved(file="checkpoints/000000000042-3-a.json", why="item", bytes=1234, sha256="0"),
-         "checkpoint  checkpoints/000000000042-3-a.json (item, 1,234 bytes)"),
-        (Rewound(to=42, file="checkpoints/000000000042-3-a.json", by="ada", agents=Raw(b"{}")),
-         "rewound     to record 42, checkpoints/000000000042-3-a.json by ada"),
-        (Rewound(to=1042, by="ada", agents=Raw(b"{}"), forgets=True, says=("item 2 ('b') will be done again",)),
-         "rewound     to record 1,042 by ada; effects since then are done again: item 2 ('b') will be done again"),
-        (Pruned(by="ada", up_to=42, base="checkpoints/000000000042-3-a.json", files={"journal": 1, "inbox/done": 2}),
-         "pruned      records up to 42, 2 files in inbox/done, 1 file in journal by ada"),
+        (
+            Closed(checkpoint="checkpoints/000000000042-stop.json"),
+            "closed      as it was; checkpoints/000000000042-stop.json",
+        ),
+        (
+            Saved(file="checkpoints/000000000042-3-a.json", why="item", bytes=1234, sha256="0"),
+            "checkpoint  checkpoints/000000000042-3-a.json (item, 1,234 bytes)",
+        ),
+        (
+            Rewound(to=42, file="checkpoints/000000000042-3-a.json", by="ada", agents=Raw(b"{}")),
+            "rewound     to record 42, checkpoints/000000000042-3-a.json by ada",
+        ),
+        (
+            Rewound(to=1042, by="ada", agents=Raw(b"{}"), forgets=True, says=("item 2 ('b') will be done again",)),
+            "rewound     to record 1,042 by ada; effects since then are done again: item 2 ('b') will be done again",
+        ),
+        (
+            Pruned(by="ada", up_to=42, base="checkpoints/000000000042-3-a.json", files={"journal": 1, "inbox/done": 2}),
+            "pruned      records up to 42, 2 files in inbox/done, 1 file in journal by ada",
+        ),
         (Paused(forced=True, error=Failure("OSError", "gone")), "paused      by force: OSError: gone"),
-        (Resumed(by="ada", seconds=90.0, instructions="be brief", says=("agent.py has changed",)),
-         "resumed     by ada, after 1 min 30 s; instructions: be brief; agent.py has changed"),
+        (
+            Resumed(by="ada", seconds=90.0, instructions="be brief", says=("agent.py has changed",)),
+            "resumed     by ada, after 1 min 30 s; instructions: be brief; agent.py has changed",
+        ),
         (Spent(tokens=1200, usd=0.25), "spent       1,200 tokens, $0.25"),
         (Spent(tokens=1), "spent       1 token"),
         (Resource(name="db", tier="infrastructure", event="opened"), "resource    db (infrastructure) opened"),
-        (Resource(name="db", tier="process", event="released", outcome="timed_out", why="no answer", ms=5000),
-         "resource    db (process) released (5.0 s), it took too long: no answer"),
-        (Resource(name="db", tier="process", event="opened", outcome="failed", why="refused"),
-         "resource    db (process) opened, it failed: refused"),
+        (
+            Resource(name="db", tier="process", event="released", outcome="timed_out", why="no answer", ms=5000),
+            "resource    db (process) released (5.0 s), it took too long: no answer",
+        ),
+        (
+            Resource(name="db", tier="process", event="opened", outcome="failed", why="refused"),
+            "resource    db (process) opened, it failed: refused",
+        ),
         (Configured(config={"python": "3.11", "agent_sha256": "0"}), "configured  satchel None, Python 3.11, agent 0"),
         (Migrated(to=2, patch=[{"op": "remove", "path": "/a"}]), "migrated    the data to version 2, 1 change"),
     ],
-)  # fmt: skip
+)
 def test_a_record_is_told_in_other_words(record: AnyRecord, told: str) -> None:
     assert tell(record).text == told
 

@@ -36,8 +36,10 @@ def test_the_run_is_not_shown_as_it_was(folder: Path, cli: Cli) -> None:
     found = data_of(cli("show", folder, "^2", "--json"))
     assert found["agents"][""]["data"] == {"say a": "SAY A"} and found["agents"][""]["open"] == []
     assert (found["before"]["seq"], found["record"]["type"], found["after"]["scope"]) == (
-        found["seq"] - 1, "scope.committed", "2",
-    )  # fmt: skip
+        found["seq"] - 1,
+        "scope.committed",
+        "2",
+    )
     rows = {row.line.seq: row.record for row in satchel.open(folder).log()}
     assert found["record"] == rows[found["seq"]], "the record is not as the log has it"
     newest = data_of(cli("show", folder, "--json"))
@@ -65,9 +67,7 @@ def test_a_mistyped_folder_is_taken_for_a_record_of_the_current_one(
     assert "is not a workspace" in cli("show", tmp_path, "3").stderr
 
 
-def test_the_current_folder_is_not_the_workspace(
-    folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_the_current_folder_is_not_the_workspace(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert cli("show", "^2").stdout == cli("show", folder, "^2").stdout
     assert cli("diff", "^1", "^2").stdout == cli("diff", folder, "^1", "^2").stdout

@@ -22,8 +22,11 @@ def test_a_workspace_is_missed_or_made_up(make: Make, cli: Cli, tmp_path: Path) 
     cli("run", asking)
     told = data_of(cli("ls", "--json", tmp_path))
     assert {os.path.relpath(each["folder"], tmp_path): each["state"] for each in told} == {
-        "a/deep/done": "completed", "asking": "waiting", "new": "new", "broken": "damaged",
-    }  # fmt: skip
+        "a/deep/done": "completed",
+        "asking": "waiting",
+        "new": "new",
+        "broken": "damaged",
+    }
     rows = {line.split()[0]: line for line in cli("ls", tmp_path).stdout.splitlines()[1:]}
     assert "2/2" in rows[str(done)] and "an answer: d1" in rows[str(asking)]
     assert "damaged" in rows[str(broken)] and "check" in rows[str(broken)]

@@ -51,9 +51,10 @@ def test_a_run_over_a_contradiction_goes_on(torn: Path, cli: Cli) -> None:
     assert result.exit_code == 4 and "satchel merge" in result.stderr
     assert "the file conflicts with the run, as do other files" in result.stderr
     assert sorted(path.name for path in (torn / "conflicts").iterdir()) == sorted(
-        f"{stem}.{name}" for stem, extension in (("todo", "md"), ("state", "json"))
+        f"{stem}.{name}"
+        for stem, extension in (("todo", "md"), ("state", "json"))
         for name in (f"base.{extension}", f"ours.{extension}", f"theirs.{extension}", "txt")
-    )  # fmt: skip
+    )
 
 
 def test_an_answer_is_wanted_that_no_process_takes_before_the_merge(make: Make, cli: Cli) -> None:

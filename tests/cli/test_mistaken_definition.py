@@ -33,8 +33,9 @@ def asking(make: Make) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     folder = make(ASKING)
     running = warm.Popen(
         [sys.executable, "-m", "satchel", "run", "--in-process", str(folder)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     _wait_until((folder / "approvals/a1.yaml").exists)
     yield folder, running
     running.kill()

@@ -61,10 +61,15 @@ def test_what_means_nothing_is_tried(make: Make, cli: Cli, tmp_path: Path) -> No
     demo = make()
     before = sorted(tmp_path.rglob("*"))
     for words in (
-        (demo, demo), (demo, demo / "inside"), (demo, tmp_path), (tmp_path / "none", tmp_path / "b"),
-        (demo / "agent.py", tmp_path / "b"), (demo, demo / "agent.py"), (demo, "nonsense://x/y"),
+        (demo, demo),
+        (demo, demo / "inside"),
+        (demo, tmp_path),
+        (tmp_path / "none", tmp_path / "b"),
+        (demo / "agent.py", tmp_path / "b"),
+        (demo, demo / "agent.py"),
+        (demo, "nonsense://x/y"),
         (demo, tmp_path / "b", "--storage-option", "key=x"),
-    ):  # fmt: skip
+    ):
         for command in ("move", "copy"):
             refused = cli(command, *words)
             assert refused.exit_code == 2 and refused.stderr.startswith("satchel: "), words

@@ -146,10 +146,27 @@ def test_settings_lose_comments_or_go_astray(make: Make, cli: Cli, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("typed", "value"),
-    [("5", 5), ("0.5", 0.5), ("true", True), ("null", None), ("no", "no"), ("", ""), ("#fff", "#fff"), ("a #b", "a #b"),
-     ("a: b", "a: b"), ("- x", "- x"), ("[a, 1]", ["a", 1]), ("{a: 1}", {"a": 1}), ('"5"', "5"), ("22:30", "22:30"),
-     ("~user", "~user"), ("*", "*"), ("%", "%"), (" x ", " x ")],
-)  # fmt: skip
+    [
+        ("5", 5),
+        ("0.5", 0.5),
+        ("true", True),
+        ("null", None),
+        ("no", "no"),
+        ("", ""),
+        ("#fff", "#fff"),
+        ("a #b", "a #b"),
+        ("a: b", "a: b"),
+        ("- x", "- x"),
+        ("[a, 1]", ["a", 1]),
+        ("{a: 1}", {"a": 1}),
+        ('"5"', "5"),
+        ("22:30", "22:30"),
+        ("~user", "~user"),
+        ("*", "*"),
+        ("%", "%"),
+        (" x ", " x "),
+    ],
+)
 def test_a_value_is_read_otherwise_than_typed(typed: str, value: object) -> None:
     assert value_of(typed) == value and type(value_of(typed)) is type(value)
 
@@ -186,11 +203,7 @@ def test_an_empty_folder_is_refused(make: Make, cli: Cli, tmp_path: Path) -> Non
 
 
 def test_a_failure_leaves_half_a_workspace(tmp_path: Path) -> None:
-    files = [
-        File("a/b.txt", b"x", None),
-        File("a", b"there is a folder", None),
-        File("workspace.yaml", b"", None),
-    ]
+    files = [File("a/b.txt", b"x", None), File("a", b"there is a folder", None), File("workspace.yaml", b"", None)]
     with pytest.raises(UsageError):
         _write(str(tmp_path / "up/new"), files)
     assert os.listdir(tmp_path) == []

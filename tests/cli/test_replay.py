@@ -72,8 +72,9 @@ def test_a_program_can_not_read_a_replay(folder: Path, cli: Cli, tmp_path: Path)
     said = data_of(found)
     assert found.exit_code == said["exit_code"] == 3 and (said["end"], said["data"]) == ("effect", None)
     assert [(pair.get("new", {}).get("result"), pair["kept"]) for pair in said["calls"]] == [
-        ("Blame dogs", False), (None, True),
-    ]  # fmt: skip
+        ("Blame dogs", False),
+        (None, True),
+    ]
     assert "asking" in found.stderr, "what an agent prints is not JSON"
     told = cli("replay", folder, "^2", "--into", tmp_path / "told", "--set", "prompt=Blame {{what}} much").stdout
     assert "stopped before an effect: " in told and '= post("text":"Praise dogs")  not done again' in told
@@ -95,9 +96,11 @@ def test_items_and_prompts_are_not_completed(folder: Path, monkeypatch: pytest.M
     assert completed("p", "replay", str(folder), "^1", "--set") == ["prompt.note=@"]
     assert completed("^", "replay", "s3://bucket/run") == []
     for words in (
-        ("rewind", str(folder), "--to"), ("fork", str(folder), "there", "--at"), ("steps", str(folder), "--at"),
+        ("rewind", str(folder), "--to"),
+        ("fork", str(folder), "there", "--at"),
+        ("steps", str(folder), "--at"),
         ("fork", "--effects", str(folder), "--at"),
-    ):  # fmt: skip
+    ):
         assert completed("^", *words) == ["^1", "^2"], words
         assert [word[12:] for word in completed("0", *words)] == ["-start", "-stop"], words
     monkeypatch.chdir(folder)

@@ -28,8 +28,11 @@ def test_a_run_does_not_complete_or_mixes_up_its_streams(make: Make, cli: Cli) -
     told = result.stderr.splitlines()
     assert told[0] == "found   a new run"
     assert [line.split("(")[0].rstrip() for line in told[1:]] == [
-        "begin  1 of 2  say a", "end    1 of 2  say a", "begin  2 of 2  say b", "end    2 of 2  say b",
-    ]  # fmt: skip
+        "begin  1 of 2  say a",
+        "end    1 of 2  say a",
+        "begin  2 of 2  say b",
+        "end    2 of 2  say b",
+    ]
 
 
 def test_quiet_is_not_quiet(make: Make, cli: Cli) -> None:
@@ -186,7 +189,7 @@ LOOP = "from satchel import agent\n@agent(on_cancel=print)\nasync def main(run):
 )
 def test_status_does_not_say_why_the_agent_can_not_be_loaded(
     make: Make, cli: Cli, tmp_path: Path, source: str | None, said: str
-) -> None:  # fmt: skip
+) -> None:
     """It said only 'interrupted: repaired after a crash', after each start."""
     folder = make(source or PLAIN)
     if source is None:

@@ -41,9 +41,7 @@ def test_what_is_sent_is_not_what_arrives(make: Make, cli: Cli, tmp_path: Path) 
     assert cli("check", folder).exit_code == 0
     assert cli("run", folder).exit_code == 0
     heard = ["no: 22:30\nis text"]
-    assert seen(folder) == [
-        ["Call Grace\n", heard], [{"customer": 7, "items": ["a", None]}, []], ["Dear Ada\n", []],
-    ]  # fmt: skip
+    assert seen(folder) == [["Call Grace\n", heard], [{"customer": 7, "items": ["a", None]}, []], ["Dear Ada\n", []]]
 
 
 def test_a_path_is_printed_that_is_not_there(make: Make, cli: Cli, tmp_path: Path) -> None:

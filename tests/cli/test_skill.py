@@ -86,9 +86,23 @@ def test_a_command_of_the_skill_fails(skill: str, make: Make, cli: Cli, tmp_path
         assert result.exit_code == expected, (line, result.output)
         played[" ".join(line.split()[1:3])] = result.stdout
     assert {line.split()[1] for line in commands(skill)} == {
-        "ls", "status", "log", "steps", "show", "blame", "diff", "check", "answer", "pause", "send", "rewind", "redo",
-        "fork", "resume", "run",
-    }  # fmt: skip
+        "ls",
+        "status",
+        "log",
+        "steps",
+        "show",
+        "blame",
+        "diff",
+        "check",
+        "answer",
+        "pause",
+        "send",
+        "rewind",
+        "redo",
+        "fork",
+        "resume",
+        "run",
+    }
     status = json.loads(played["status WS"])
     assert status["state"] == "waiting" and status["questions"][0]["id"] == "a1" and "answer" in status["next"]
     assert {"items", "error"} <= status.keys()

@@ -141,9 +141,15 @@ def _damage(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "lease", ['{"pid": 1}', "[]", "x" * 100, '{"format":1,"run_id":"a","host":"HOST","pid":99999999999999999999999999,'
-              '"process_started":"","epoch":1,"since":"x\\u001b[31m","url":""}'],
-)  # fmt: skip
+    "lease",
+    [
+        '{"pid": 1}',
+        "[]",
+        "x" * 100,
+        '{"format":1,"run_id":"a","host":"HOST","pid":99999999999999999999999999,'
+        '"process_started":"","epoch":1,"since":"x\\u001b[31m","url":""}',
+    ],
+)
 def test_a_planted_lease_deceives_or_breaks_it(make: Make, cli: Cli, lease: str) -> None:
     import socket
 

@@ -94,9 +94,15 @@ def test_a_process_that_got_the_number_later_is_killed(make: Make, cli: Cli) -> 
             for started in ("1", ""):
                 process = lease.Process(pid=stranger.pid, process_started=started)
                 mine = lease.Lease(
-                    run_id="demo-1a2b", host=socket.gethostname(), pid=stranger.pid, process_started=started, epoch=1,
-                    since="2026-01-01T00:00:00.000Z", url=store.url, supervisor=process,
-                )  # fmt: skip
+                    run_id="demo-1a2b",
+                    host=socket.gethostname(),
+                    pid=stranger.pid,
+                    process_started=started,
+                    epoch=1,
+                    since="2026-01-01T00:00:00.000Z",
+                    url=store.url,
+                    supervisor=process,
+                )
                 store.replace(lease.PATH, lease.encode(mine))
                 result = cli("stop", folder)
                 assert result.exit_code == 0 and "nothing was running" in result.stdout
@@ -124,9 +130,15 @@ def process_of(victim: subprocess.Popen[bytes]) -> lease.Process:
 
 def put_lease(folder: Path, child: lease.Process, supervisor: lease.Process | None = None, url: str = "") -> None:
     mine = lease.Lease(
-        run_id="demo-1a2b", host=socket.gethostname(), pid=child.pid, process_started=child.process_started, epoch=1,
-        since="2026-01-01T00:00:00.000Z", url=url or str(folder), supervisor=supervisor,
-    )  # fmt: skip
+        run_id="demo-1a2b",
+        host=socket.gethostname(),
+        pid=child.pid,
+        process_started=child.process_started,
+        epoch=1,
+        since="2026-01-01T00:00:00.000Z",
+        url=url or str(folder),
+        supervisor=supervisor,
+    )
     DiskStore(folder).replace(lease.PATH, lease.encode(mine))
 
 
@@ -197,9 +209,14 @@ def test_another_machine_s_process_is_waited_for_or_said_to_be_stopped(make: Mak
     folder = make()
     store = DiskStore(folder)
     there = lease.Lease(
-        run_id="demo-1a2b", host="elsewhere", pid=os.getpid(), process_started="1", epoch=1,
-        since="2026-01-01T00:00:00.000Z", url="/w",
-    )  # fmt: skip
+        run_id="demo-1a2b",
+        host="elsewhere",
+        pid=os.getpid(),
+        process_started="1",
+        epoch=1,
+        since="2026-01-01T00:00:00.000Z",
+        url="/w",
+    )
     store.replace(lease.PATH, lease.encode(there))
     with store.lock():
         result = cli("stop", folder)
@@ -251,7 +268,7 @@ def test_a_pause_file_is_written_where_no_workspace_is(tmp_path: Path, cli: Cli)
 
 def test_pausing_what_somebody_starts_at_the_same_moment_is_asked_for(
     make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """The command has found nobody at work, and is refused when it wants to write that down itself."""
     workspace = make()
     monkeypatch.setattr(requests.lease, "holder", lambda store: None)

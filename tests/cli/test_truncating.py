@@ -57,8 +57,11 @@ def lines(folder: Path) -> list[records.Line]:
 
 
 def commit_of(folder: Path, scope: str) -> int:
-    return next(line.seq for line in lines(folder) if getattr(line.record, "scope", "") == scope
-                and line.record.__struct_config__.tag == "scope.committed")  # fmt: skip
+    return next(
+        line.seq
+        for line in lines(folder)
+        if getattr(line.record, "scope", "") == scope and line.record.__struct_config__.tag == "scope.committed"
+    )
 
 
 def spoil(folder: Path, at: int) -> None:

@@ -26,8 +26,13 @@ def private(make: Make, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     monkeypatch.setattr(os, "scandir", lambda path=".": (refuse(path), scandir(path))[1])
-    monkeypatch.setattr(os, "lstat", lambda path, **options: (refuse(f"{path}/."), lstat(path, **options))[1]
-                        if str(path) != str(folder) else lstat(path, **options))  # fmt: skip
+    monkeypatch.setattr(
+        os,
+        "lstat",
+        lambda path, **options: (
+            (refuse(f"{path}/."), lstat(path, **options))[1] if str(path) != str(folder) else lstat(path, **options)
+        ),
+    )
     return folder
 
 

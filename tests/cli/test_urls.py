@@ -364,7 +364,7 @@ def test_a_folder_pays_for_urls(make: Make) -> None:
 
 def test_a_replay_into_a_folder_stumbles_over_the_options_of_its_bucket(
     upload: Upload, cli: Cli, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     url = upload(PLAIN)
     assert cli("run", url, "--quiet").exit_code == 0
     found = satchel("replay", url, "^1", "--into", tmp_path / "here", "--storage-option", "use_ssl=false")

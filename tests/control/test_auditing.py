@@ -62,9 +62,7 @@ def test_what_is_done_to_a_completed_run_is_told_as_a_repair(make: Make) -> None
     )
     handle.prune()
     assert handle.run().status == "completed"  # nothing is left to do
-    assert [row.record["why"] for row in handle.log(type="opened")] == [
-        "run", "rewind", "run", "redo", "run", "prune",
-    ]  # fmt: skip
+    assert [row.record["why"] for row in handle.log(type="opened")] == ["run", "rewind", "run", "redo", "run", "prune"]
 
 
 def test_a_deed_has_no_record_or_no_name(make: Make) -> None:
@@ -85,9 +83,16 @@ def test_a_deed_has_no_record_or_no_name(make: Make) -> None:
     assert did(handle, "checkpoint.saved") == did(handle, "paused") == {process}
     types = {type for type, _ in audit(handle)}
     assert types <= {
-        "opened", "closed", "checkpoint.saved", "edited", "approval.answered", "pause.requested", "paused", "resumed",
+        "opened",
+        "closed",
+        "checkpoint.saved",
+        "edited",
+        "approval.answered",
+        "pause.requested",
+        "paused",
+        "resumed",
         "plan.changed",
-    }  # fmt: skip
+    }
     assert len([*handle.log()]) > len(audit(handle))
 
 

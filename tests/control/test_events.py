@@ -88,9 +88,19 @@ def durable(told: list[Any]) -> list[Any]:
 
 
 FIRST = [
-    "RunStarted", "PlanChanged", "ItemBegun", "StepFailed", "StepRetried", "Tokens", "Tokens", "Tokens",
-    "StepCompleted", "Asked", "RunStopped", "RunEnded",
-]  # fmt: skip
+    "RunStarted",
+    "PlanChanged",
+    "ItemBegun",
+    "StepFailed",
+    "StepRetried",
+    "Tokens",
+    "Tokens",
+    "Tokens",
+    "StepCompleted",
+    "Asked",
+    "RunStopped",
+    "RunEnded",
+]
 
 
 ENDING = ["StepCompleted", "ItemCommitted", "RunStopped", "RunEnded"]
@@ -102,8 +112,10 @@ def test_a_run_tells_not_what_it_does(workspace: Path) -> None:
     told: dict[str, Any] = dict(zip(names(first), first, strict=True))
     assert told["ItemBegun"].title == "waves" and told["StepRetried"].error == "ConnectionError: 503"
     assert [(each.text, each.offset) for each in first if isinstance(each, events.Tokens)] == [
-        ("one ", 0), ("two ", 4), ("three", 8),
-    ]  # fmt: skip
+        ("one ", 0),
+        ("two ", 4),
+        ("three", 8),
+    ]
     assert told["StepCompleted"].result == "one two three"
     assert (told["Asked"].question, told["Asked"].choices) == ("May I?", ("yes", "no"))
     assert told["RunStopped"].status == told["RunEnded"].outcome.status == "waiting"
@@ -154,8 +166,10 @@ def test_a_follower_misses_what_another_process_does(workspace: Path) -> None:
     starts = [event for event in told if isinstance(event, events.RunStarted)]
     assert [start.after_crash for start in starts] == [False, False, True, False]
     assert [event.status for event in told if isinstance(event, events.RunStopped)] == [
-        "waiting", "waiting", "completed",
-    ]  # fmt: skip
+        "waiting",
+        "waiting",
+        "completed",
+    ]
     assert [event.decision for event in told if isinstance(event, events.Answered)] == ["yes", "not_done"]
     assert durable(told) == asyncio.run(collected(satchel.open(str(workspace)).events()))
     text = ""

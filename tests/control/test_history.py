@@ -80,12 +80,21 @@ def test_a_process_is_started_otherwise_than_was_said(make: Make, monkeypatch: p
     folder = make()
     monkeypatch.chdir(folder.parent)
     place = Place(DiskStore("demo"), "demo")
-    start = Start(True, accept_drift=True, drain_timeout=3.0, from_checkpoint=True, take_over=True, adopt=True,
-                  shown=["--quiet"])  # fmt: skip
+    start = Start(
+        True, accept_drift=True, drain_timeout=3.0, from_checkpoint=True, take_over=True, adopt=True, shown=["--quiet"]
+    )
     assert start.words(place) == [
-        "resume", "--quiet", "--accept-drift", "--from-checkpoint", "--take-over", "--adopt",
-        "--drain-timeout", "3.0", "--", "demo",
-    ]  # fmt: skip
+        "resume",
+        "--quiet",
+        "--accept-drift",
+        "--from-checkpoint",
+        "--take-over",
+        "--adopt",
+        "--drain-timeout",
+        "3.0",
+        "--",
+        "demo",
+    ]
     here = Place(DiskStore("demo"), "")
     assert Start(from_checkpoint=True).words(here) == ["run", "--", str(folder)]
     monkeypatch.chdir(folder)

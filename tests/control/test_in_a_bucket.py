@@ -119,9 +119,7 @@ def answers(handle: control.Handle) -> object:
     return look(handle.store).moment.root.data
 
 
-def test_storage_options_are_shown_or_do_not_count(
-    seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_storage_options_are_shown_or_do_not_count(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in seaweedfs.environment():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FSSPEC_S3", "{}")

@@ -90,12 +90,15 @@ def test_a_filter_differs_from_a_look_at_every_record(folder: Path) -> None:
             and ("type" not in by or re.fullmatch(by["type"].replace(".", r"\.").replace("*", ".*"), record["type"]))
             and (asked is None or (agent == "" if asked == "." else f"{agent}/".startswith(f"{asked}/")))
             and ("since" not in by or record["at"] >= middle)
-        )  # fmt: skip
+        )
 
     choices: dict[str, list[Any]] = {
-        "item": ["^1", "2", "1"], "step": ["ask", "tell"], "type": ["step.*", "scope.committed", "*"],
-        "agent": [".", "left", "left/deep"], "since": [datetime.fromisoformat(middle), middle],
-    }  # fmt: skip
+        "item": ["^1", "2", "1"],
+        "step": ["ask", "tell"],
+        "type": ["step.*", "scope.committed", "*"],
+        "agent": [".", "left", "left/deep"],
+        "since": [datetime.fromisoformat(middle), middle],
+    }
     for _ in range(200):
         by = {name: rng.choice(values) for name, values in choices.items() if rng.random() < 0.4}
         assert seqs(handle.log(**by)) == [each["seq"] for each in known if wanted(each, **by)], by

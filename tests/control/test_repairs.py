@@ -142,11 +142,13 @@ async def main(run):
 @pytest.mark.parametrize(
     ("use", "kept", "files"),
     [
-        ("ours", 2, lambda path: ["state.json"]), ("theirs", 9, lambda path: "state.json"),
-        ("theirs", 9, lambda path: [path]), ("theirs", 9, lambda path: Path("state.json")),
+        ("ours", 2, lambda path: ["state.json"]),
+        ("theirs", 9, lambda path: "state.json"),
+        ("theirs", 9, lambda path: [path]),
+        ("theirs", 9, lambda path: Path("state.json")),
     ],
     ids=["names", "a name", "paths", "a relative path"],
-)  # fmt: skip
+)
 def test_a_conflict_is_not_settled(make: Make, use: Side, kept: int, files: Callable[[Path], Any]) -> None:
     folder = make(COUNTING)
     state, handle = folder / "state.json", satchel.open(folder)

@@ -214,9 +214,12 @@ def test_a_replay_that_does_not_get_through_looks_done(make: Make, tmp_path: Pat
     open_ones = other.replay("^1", tmp_path / "open", agent=main)
     assert open_ones.first.state == open_ones.second.state == "open" and not open_ones.is_same
     for how, end, reason in (
-        ("asks", "waiting", ""), ("sleeps", "sleeping", ""), ("fails", "failed", "TypeError: no"),
-        ("misses", "missed", ""), ("strays", "missed", "began 'other' before it"),
-    ):  # fmt: skip
+        ("asks", "waiting", ""),
+        ("sleeps", "sleeping", ""),
+        ("fails", "failed", "TypeError: no"),
+        ("misses", "missed", ""),
+        ("strays", "missed", "began 'other' before it"),
+    ):
         found = handle.replay("^1", tmp_path / how, settings={"how": how}, agent=main)
         assert found.end == end and reason in found.reason and found.data is None, (how, found)
         assert not found.is_same and is_sound(there(found))
@@ -255,10 +258,15 @@ def test_words_of_the_command_line_mean_something_else(make: Make, tmp_path: Pat
     text.write_text("x")
     words = ["words=3", "models.writer=large", "prompt=Be brief", f"prompt.sum=@{text}", "prompt.tone=warm"]
     assert typed_changes(handle, words) == (
-        {"words": 3, "models.writer": "large", "prompt.tone": "warm"}, {"": "Be brief", "sum": text},
-    )  # fmt: skip
-    for word, says in (("words", "is not KEY=VALUE"), ("prompt=new.md", "@new.md"), (f"prompt={text}", "with @"),
-                       ("prompt.sum=", "@FILE")):  # fmt: skip
+        {"words": 3, "models.writer": "large", "prompt.tone": "warm"},
+        {"": "Be brief", "sum": text},
+    )
+    for word, says in (
+        ("words", "is not KEY=VALUE"),
+        ("prompt=new.md", "@new.md"),
+        (f"prompt={text}", "with @"),
+        ("prompt.sum=", "@FILE"),
+    ):
         with pytest.raises(UsageError, match=says):
             typed_changes(handle, [word])
 
@@ -320,8 +328,10 @@ def test_the_calls_of_a_sub_agent_that_several_items_start_are_mixed_up(make: Ma
     calls.clear()
     found = handle.replay("^1" if item == "a" else "^2", tmp_path / "again", agent=main)
     assert [pair.old.call for pair in found.calls if pair.old] == [
-        f'("text":"outside {item}")', f'("text":"read {item}")', f'("text":"READ {item.upper()}")',
-    ]  # fmt: skip
+        f'("text":"outside {item}")',
+        f'("text":"read {item}")',
+        f'("text":"READ {item.upper()}")',
+    ]
     assert [(pair.is_same, pair.kept) for pair in found.calls] == [(True, False), (True, False), (True, True)]
     assert found.is_same and found.end == "done" and calls == []
     assert (found.first.tokens, found.second.tokens, found.first.calls) == (1, 1, 3)

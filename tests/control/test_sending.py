@@ -108,8 +108,9 @@ def test_two_processes_send_one_key_at_the_same_moment(make: Make) -> None:
     assert handle.status().waiting == 2
     assert handle.run().status == "completed"
     assert [task for task, _ in json.loads((folder / "state.json").read_text())["data"]["seen"]] == [
-        "count the stars\n", "count the moons, too\n",
-    ]  # fmt: skip
+        "count the stars\n",
+        "count the moons, too\n",
+    ]
     double = again("20990103")
     assert handle.run().status == "completed"
     assert len(json.loads((folder / "state.json").read_text())["data"]["seen"]) == 2

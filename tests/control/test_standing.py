@@ -79,8 +79,10 @@ def test_a_workspace_is_missing_in_the_list(make: Make, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     found = satchel.ls(tmp_path / "runs", progress=lambda *each: told.append(each))
     assert [(Path(each.folder).name, each.state) for each in found] == [
-        ("a", "completed"), ("b", "new"), ("c", "damaged"),
-    ]  # fmt: skip
+        ("a", "completed"),
+        ("b", "new"),
+        ("c", "damaged"),
+    ]
     assert [each.same_run_id for each in found] == [[str(tmp_path / "runs/b")], [str(tmp_path / "runs/a")], []]
     assert told == [(1, 3), (2, 3), (3, 3)] and found[2].problem
     with pytest.raises(UsageError, match="no such folder"):

@@ -117,9 +117,11 @@ def _agent(system: Memory, watcher: Watcher, saved: dict[str, int], parallel: in
         run.state.setdefault("items", {})[scope] = item.text
         run.state["count"] = before + 1
         watcher.about_to_commit[item.text] = [
-            Fact("result", scope, f"did {item.text}"), Fact("data", scope, item.text), Fact("output", path),
+            Fact("result", scope, f"did {item.text}"),
+            Fact("data", scope, item.text),
+            Fact("output", path),
             Fact("message", f"about {scope}", 1),
-        ]  # fmt: skip
+        ]
         return f"did {item.text}"
 
     @agent

@@ -145,14 +145,15 @@ class Book:
         self.done, self.started = (
             {
                 (key, each["step"], each["args"], each["n"]): each
-                for key, scope in agent["scopes"].items() for each in scope.get(name, [])
+                for key, scope in agent["scopes"].items()
+                for each in scope.get(name, [])
             }
             for name in ("done", "started")
-        )  # fmt: skip
+        )
         self.past = {
             scope: {(scope, each["step"], each["args"], each["n"]): each for each in past.get("done", [])}
             for scope, past in agent.get("past", {}).items()
-        }  # fmt: skip
+        }
 
     def _resolve(self, record: dict[str, Any]) -> None:
         self.settled.add(record["id"])

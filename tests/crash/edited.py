@@ -128,8 +128,9 @@ def files_agree(journal: Book, after: Tree) -> None:
         if (state["at"]["seq"], state["data"]) != (len(journal.lines), said.data):
             raise Violation(
                 f"{folder}state.json shows {state['data']} at record {state['at']['seq']}, and the journal says "
-                f"{said.data} at record {len(journal.lines)}", f"{folder}state.json",
-            )  # fmt: skip
+                f"{said.data} at record {len(journal.lines)}",
+                f"{folder}state.json",
+            )
         if said.plan is not None:
             match = _TODO.fullmatch(after.get(f"{folder}todo.md", b""))
             shown = (match[1].decode(), int(match[2])) if match else None

@@ -122,9 +122,7 @@ class Working(Editing):
             finish(system, [fact for fact in witness.others if isinstance(fact, Acted)], durability=self._durability)
 
 
-def finish(
-    system: Memory, world: list[Acted], side: Side | None = None, durability: Durability = "strict"
-) -> None:  # fmt: skip
+def finish(system: Memory, world: list[Acted], side: Side | None = None, durability: Durability = "strict") -> None:
     """Run the agents to their end, a person answering truthfully. Violation if an effect is doubled or left out."""
     store = DiskStore(ROOT, system)
     for _ in range(12):
@@ -277,47 +275,52 @@ EDITINGS: dict[str, Editing] = {
     "merges-child": Editing(
         _all(
             _plan("agents/left/todo.md", _marked("Read", " "), _PROSE),
-            _data("agents/left/state.json", mine=1), _data("agents/right/state.json", mine=2),
+            _data("agents/left/state.json", mine=1),
+            _data("agents/right/state.json", mine=2),
         ),
         _both(
-            _shows("agents/left/todo.md", "Words of a person.  \n"), _log_has("agents/left/state.json", 1),
+            _shows("agents/left/todo.md", "Words of a person.  \n"),
+            _log_has("agents/left/state.json", 1),
             _log_has("agents/right/state.json", 1),
         ),
     ),
     "merges-upwards": Editing(
-        _plan(f"{DEEP}todo.md", _marked("Dig", " "), _ADDED), _shows(f"{DEEP}todo.md", "Extra, says a person"), None,
+        _plan(f"{DEEP}todo.md", _marked("Dig", " "), _ADDED), _shows(f"{DEEP}todo.md", "Extra, says a person"), None
     ),
     "obeys-once": Obeying(
         _all(
             _plan("agents/left/todo.md", _marked("Read", " "), _ADDED),
-            _data("agents/left/state.json", mine=1), _plan("agents/right/todo.md", _marked("Cook", " ")),
+            _data("agents/left/state.json", mine=1),
+            _plan("agents/right/todo.md", _marked("Cook", " ")),
         ),
         _log_has("agents/left/state.json", 1),
     ),
     "merges-steps": Editing(
-        _all(_step("-look.json", result="looked at by a person"), _step("-weigh.json", redo=True)), _nothing,
+        _all(_step("-look.json", result="looked at by a person"), _step("-weigh.json", redo=True)), _nothing
     ),
     "rejects": Editing(
-        _all(_written("state.json", b'{"data": {"half": '), _twice("agents/left/todo.md", "^1")), _nothing,
+        _all(_written("state.json", b'{"data": {"half": '), _twice("agents/left/todo.md", "^1")), _nothing
     ),
     "rejects-and-merges": Editing(
-        _all(_plan("todo.md", _ADDED), _written("agents/left/state.json", b'{"data": 5')),
-        _nothing,
+        _all(_plan("todo.md", _ADDED), _written("agents/left/state.json", b'{"data": 5')), _nothing
     ),
     "asks": Editing(
-        _all(_plan("todo.md", _marked("Pack", " "), _ADDED), _unstamped("todo.md")), _nothing, side="theirs",
+        _all(_plan("todo.md", _marked("Pack", " "), _ADDED), _unstamped("todo.md")), _nothing, side="theirs"
     ),
     "asks-of-a-child": Editing(
-        _all(_plan("agents/left/todo.md", _marked("Read", " "), _ADDED), _unstamped("agents/left/todo.md")), _nothing,
+        _all(_plan("agents/left/todo.md", _marked("Read", " "), _ADDED), _unstamped("agents/left/todo.md")),
+        _nothing,
         side="ours",
     ),
     "restores": Editing(
         _all(
             _gone("state.json", "agents/left/todo.md", "steps/", "agents/right/messages.jsonl"),
-            _written("todo.md", b""), _written("agents/left/state.json", bytes(50)),
-        ), _nothing,
+            _written("todo.md", b""),
+            _written("agents/left/state.json", bytes(50)),
+        ),
+        _nothing,
     ),
     "rebuilds": Editing(_gone("journal/", "checkpoints/"), _nothing, None),
     "tree": Working("strict"),
     "tree-pipelined": Working("pipelined"),
-}  # fmt: skip
+}

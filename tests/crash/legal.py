@@ -238,10 +238,17 @@ def _ways_to_tear(nodes: Nodes, number: int, rng: random.Random) -> list[Torn]:
     start, end = file.synced, len(file.data)
     first_sector, first_page = (start // SECTOR + 1) * SECTOR, (start // PAGE + 1) * PAGE
     sizes = {
-        end, start, (start + end) // 2, end - 1, *file.writes,
-        first_sector, end // SECTOR * SECTOR, first_page, end // PAGE * PAGE,
+        end,
+        start,
+        (start + end) // 2,
+        end - 1,
+        *file.writes,
+        first_sector,
+        end // SECTOR * SECTOR,
+        first_page,
+        end // PAGE * PAGE,
         rng.randrange(start, end + 1),
-    }  # fmt: skip
+    }
     ways = [Torn(size) for size in sorted(sizes, reverse=True) if start <= size <= end]
     pages = _pieces(start, end, PAGE)
     if len(pages) <= 3:

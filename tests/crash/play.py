@@ -193,9 +193,14 @@ class Play:
         return {name: Output(hashlib.sha256(data).hexdigest(), len(data))}
 
     def commit(
-        self, scope: str, *, outputs: dict[str, Output] | None = None, talk: bool = False, size: int = 20,
+        self,
+        scope: str,
+        *,
+        outputs: dict[str, Output] | None = None,
+        talk: bool = False,
+        size: int = 20,
         travels: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """State, tick, result, messages and outputs as one; durable at once, or with what comes next."""
         plan = self._plan()
         task = plan.task(scope)
@@ -206,10 +211,14 @@ class Play:
         kept = blobs.keep(self.store, json.dumps(value).encode(), self.journal.epoch)
         self.journal.add(
             ScopeCommitted(
-                scope=scope, patch=[{"op": "add", "path": f"/items/{scope}", "value": value[:20]}],
-                plan=tuple(plan.tick(task)), result=kept.result, blob=kept.blob, outputs=outputs or {},
+                scope=scope,
+                patch=[{"op": "add", "path": f"/items/{scope}", "value": value[:20]}],
+                plan=tuple(plan.tick(task)),
+                result=kept.result,
+                blob=kept.blob,
+                outputs=outputs or {},
             )
-        )  # fmt: skip
+        )
         facts = [Fact("result", scope, value), Fact("data", scope, value[:20]), Fact("tick", task.text)]
         facts += [Fact("output", f"outputs/{name}") for name in outputs or {}]
         if talk:

@@ -23,9 +23,15 @@ from .workloads import WORKLOADS
 SEED = int(os.environ.get("SATCHEL_SEED") or 1)
 
 _STATES = {
-    "growth": 5200, "agent": 3100, "commits": 3100, "effects": 2250, "streams": 2100, "pipelined": 1850,
-    "outputs": 1800, "persons-plan": 1150,
-}  # fmt: skip
+    "growth": 5200,
+    "agent": 3100,
+    "commits": 3100,
+    "effects": 2250,
+    "streams": 2100,
+    "pipelined": 1850,
+    "outputs": 1800,
+    "persons-plan": 1150,
+}
 """How many distinct states the exploration of a whole workload goes through at least: more than 20,000 in all.
 One round is one part of each."""
 
@@ -66,8 +72,7 @@ def test_a_recording_is_the_same_on_any_machine(name: str, monkeypatch: pytest.M
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "part"),
-    [(name, part) for name in _STATES for part in range(1 if ROUNDS == 1 else _PARTS.get(name, 2))],
+    ("name", "part"), [(name, part) for name in _STATES for part in range(1 if ROUNDS == 1 else _PARTS.get(name, 2))]
 )
 def test_no_crash_at_any_call_loses_anything(name: str, part: int) -> None:
     """Every second or fourth call of the workloads without edits and sub-agents, or every call. The seed chooses those
@@ -165,8 +170,10 @@ def test_a_rename_between_two_folders_leaves_the_file_in_one_of_them_or_in_both(
     system = Memory(memory.planted({"a": b"x"}, ("d",)))
     system.rename(f"{ROOT}/a", f"{ROOT}/d/a")
     assert {frozenset(state) for state in _states(system)} == {
-        frozenset({"a", "d/"}), frozenset({"a", "d/a"}), frozenset({"d/a"}),
-    }  # fmt: skip
+        frozenset({"a", "d/"}),
+        frozenset({"a", "d/a"}),
+        frozenset({"d/a"}),
+    }
 
 
 def test_a_kill_leaves_the_page_cache_for_a_later_power_failure() -> None:

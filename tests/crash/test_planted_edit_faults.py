@@ -165,11 +165,10 @@ def test_every_fault_can_be_planted() -> None:
 @pytest.mark.parametrize(
     ("plant", "workload", "told"),
     [
-        pytest.param(*planted, id=f"{planted[0].__name__[1:]}-{planted[1]}",
-                     marks=_marks(planted[0]))
+        pytest.param(*planted, id=f"{planted[0].__name__[1:]}-{planted[1]}", marks=_marks(planted[0]))
         for planted in _PLANTED
     ],
-)  # fmt: skip
+)
 def test_a_planted_fault_of_an_edit_is_found_and_told(plant: Callable[[], Fault], workload: str, told: str) -> None:
     seed = SEED + _LUCKIER.get(plant, 0)
     explorer = Explorer(WORKLOADS[workload], seed, per_call=3, shuffled=True)

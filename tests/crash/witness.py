@@ -109,7 +109,13 @@ class Witness:
 
     def copy(self) -> Witness:
         return Witness(
-            set(self.written), dict(self.latest), dict(self.acknowledged), list(self.facts),
-            list(self.others), dict(self.streams),
-            {path: set(versions) for path, versions in self.outputs.items()}, self.power_failed, self.seen,
-        )  # fmt: skip
+            set(self.written),
+            dict(self.latest),
+            dict(self.acknowledged),
+            list(self.facts),
+            list(self.others),
+            dict(self.streams),
+            {path: set(versions) for path, versions in self.outputs.items()},
+            self.power_failed,
+            self.seen,
+        )

@@ -241,7 +241,12 @@ class Place:
     def substance(self) -> dict[str, Any]:
         """What a moment is about, positions and times aside."""
         return {
-            path: (one.data, one.plan.text, {key: sorted(scope.done) for key, scope in one.scopes.items()},
-                   {key: sorted(past.done) for key, past in one.past.items()}, sorted(one.results))
+            path: (
+                one.data,
+                one.plan.text,
+                {key: sorted(scope.done) for key, scope in one.scopes.items()},
+                {key: sorted(past.done) for key, past in one.past.items()},
+                sorted(one.results),
+            )
             for path, one in self.moment.agents.items()
-        }  # fmt: skip
+        }

@@ -115,9 +115,10 @@ class Editor:
             kind = "item"
         else:
             line = {
-                "remark": f"### Remark {word} of a person  \n", "item": f"- [ ] Extra {word}\n",
+                "remark": f"### Remark {word} of a person  \n",
+                "item": f"- [ ] Extra {word}\n",
                 "note": f"  - a note, {word}\n",
-            }[kind]  # fmt: skip
+            }[kind]
             self.save("todo.md", lambda text: self.inserted(text, line, after_item=kind != "remark"))
         return kind, word
 
@@ -125,9 +126,10 @@ class Editor:
         lines = text.splitlines(keepends=True)
         first = INTRO.count("\n")
         places = [
-            number for number, each in enumerate(lines)
+            number
+            for number, each in enumerate(lines)
             if number > first and (each.startswith("- [") or not after_item) and "|" not in each
-        ]  # fmt: skip
+        ]
         fence = next((number for number, each in enumerate(lines) if each.startswith("```")), len(lines))
         table = next((number for number, each in enumerate(lines) if each.startswith("| a")), fence) - 2
         place = self.rng.choice([each for each in places if each < table])

@@ -16,10 +16,17 @@ from satchel.workspace.base.errors import Conflicting, SatchelError
 from .folder import Place, world
 
 FILES = [
-    "state.json", "todo.md", "messages.jsonl", "agents/bob/state.json", "agents/bob/todo.md",
-    "agents/bob/steps/1-bob-1/01-read.json", "agents/bob/steps/1-bob-1/03-send.json",
-    ".satchel/schemas/state.json", ".satchel/schemas/data.json", ".satchel/schemas/agents/bob/data.json",
-]  # fmt: skip
+    "state.json",
+    "todo.md",
+    "messages.jsonl",
+    "agents/bob/state.json",
+    "agents/bob/todo.md",
+    "agents/bob/steps/1-bob-1/01-read.json",
+    "agents/bob/steps/1-bob-1/03-send.json",
+    ".satchel/schemas/state.json",
+    ".satchel/schemas/data.json",
+    ".satchel/schemas/agents/bob/data.json",
+]
 PROJECTIONS = [path for path in FILES if ".satchel" not in path and "messages" not in path]
 
 
@@ -29,9 +36,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world.__init__()  # type: ignore[misc]
     place = Place(tmp_path_factory.mktemp("template") / "w")
     place.run("bob 1")
-    place.put("todo.md", place.text().replace("- [x] one", "# Title\n\n- [x] one", 1).replace(
-        "- [ ] three\n", "- [ ] three\n\n## Notes\n\nfirst\nsecond\n"
-    ))  # fmt: skip
+    place.put(
+        "todo.md",
+        place.text()
+        .replace("- [x] one", "# Title\n\n- [x] one", 1)
+        .replace("- [ ] three\n", "- [ ] three\n\n## Notes\n\nfirst\nsecond\n"),
+    )
     place.recover()
     assert place.is_at_the_moment() and all((place.folder / path).exists() for path in FILES)
     return place.folder.rename(place.folder.with_name("kept"))  # so that a copy of it is no second one
@@ -160,10 +170,12 @@ EDITS: dict[str, Mix] = {
 
 
 STRAYED = [
-    ("agents/bob/state.json", "state.json"), ("state.json", "agents/bob/state.json"),
-    ("agents/bob/todo.md", "todo.md"), ("todo.md", "agents/bob/todo.md"),
+    ("agents/bob/state.json", "state.json"),
+    ("state.json", "agents/bob/state.json"),
+    ("agents/bob/todo.md", "todo.md"),
+    ("todo.md", "agents/bob/todo.md"),
     ("agents/bob/steps/1-bob-1/01-read.json", "steps/3-ask-bob/01-read.json"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("strayed", "edit"), pairs(STRAYED, EDITS, every=2))

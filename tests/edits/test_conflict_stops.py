@@ -55,7 +55,7 @@ def check_is_paused(place: Place, outcome: Outcome, path: str = "todo.md") -> No
 
 def test_a_conflict_that_stops_an_item_lets_the_run_go_on_and_makes_it_deaf(
     place: Place, attentions: list[EditWatch]
-) -> None:  # fmt: skip
+) -> None:
     gate = Gate("two 1")
     with going(place, make(gate, "one", "two", "three"), gate) as running:
         running.reach("two 1")

@@ -77,14 +77,20 @@ CONFLICTS: dict[str, tuple[str, Callable[[Place], object]]] = {
     "a key changed by both": ("state.json", lambda place: back(place, "state.json", ('"n": 0', '"n": 9'))),
     "a mark changed by both": ("todo.md", lambda place: back(place, "todo.md", ("[ ] two", "[-] two"))),
     "an untick without a stamp": (
-        "todo.md", lambda place: place.put("todo.md", place.without_stamp("todo.md").replace(b"[x] one", b"[ ] one"))
+        "todo.md",
+        lambda place: place.put("todo.md", place.without_stamp("todo.md").replace(b"[x] one", b"[ ] one")),
     ),
     "a deletion without a stamp": (
-        "todo.md", lambda place: place.put("todo.md", place.without_stamp("todo.md").replace(b"- [x] two ^2\n", b""))
+        "todo.md",
+        lambda place: place.put("todo.md", place.without_stamp("todo.md").replace(b"- [x] two ^2\n", b"")),
     ),
-    "all items removed": ("todo.md", lambda place: place.put("todo.md", place.text().partition("- [")[0] +
-                                                             place.text()[place.text().rindex("\n<!--") :])),
-}  # fmt: skip
+    "all items removed": (
+        "todo.md",
+        lambda place: place.put(
+            "todo.md", place.text().partition("- [")[0] + place.text()[place.text().rindex("\n<!--") :]
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("how", CONFLICTS)
@@ -133,7 +139,7 @@ def test_one_of_two_questions_can_not_be_settled_alone(stale: Place) -> None:
     assert stale.root.data["n"] == 9 and stale.get("todo.md") == mine
     assert stale.there("conflicts/*") == [
         f"conflicts/todo.{name}" for name in ("base.md", "ours.md", "theirs.md", "txt")
-    ]  # fmt: skip
+    ]
     asked(stale, "todo.md")
     settle(stale, todo_md="theirs")
     assert not stale.there("conflicts/*") and "[-] two" in stale.text() and stale.is_at_the_moment()

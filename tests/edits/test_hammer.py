@@ -71,10 +71,12 @@ def test_an_edit_of_a_running_plan_is_lost(tmp_path: Path, seed: int, edits: int
     assert len(saved) == edits
     for kind, word, *id in saved:
         wanted = {
-            "remark": f"\n### Remark {word} of a person  \n", "item": f"- [x] Extra {word} ^",
+            "remark": f"\n### Remark {word} of a person  \n",
+            "item": f"- [x] Extra {word} ^",
             "note": f"  - a note, {word}\n",
-            "reword": f"- [x] Task {word} ^{id[0] if id else ''}\n", "data": f'    "{word}": {word.strip("E")}',
-        }[kind]  # fmt: skip
+            "reword": f"- [x] Task {word} ^{id[0] if id else ''}\n",
+            "data": f'    "{word}": {word.strip("E")}',
+        }[kind]
         if (state if kind == "data" else text).count(wanted) != 1 and not (kind == "data" and wanted in kept):
             lost.append(f"{kind} {word}")
     assert not lost, f"{len(lost)} of {edits} edits: {lost[:20]}"

@@ -44,7 +44,7 @@ SEEDS = [pytest.param(seed, longest, id=f"{seed}") for seed, longest in QUICK]
 SEEDS += [
     pytest.param(seed, longest, id=f"{seed}", marks=pytest.mark.slow)
     for seed, longest in [(10, 1.0), (11, 2.0), (12, 3.5), (13, 5.0)]
-]  # fmt: skip
+]
 each_seed = pytest.mark.parametrize(("seed", "longest"), SEEDS)
 
 

@@ -105,7 +105,7 @@ def test_a_second_refusal_overwrites_the_first(stopped: Place) -> None:
         assert len(stopped.there("state.rejected*.json")) == min(number, 3), "the same bytes are kept once"
     assert stopped.there("state.rejected*") == [
         f"state.rejected{more}.{kind}" for more in ("-2", "-3", "") for kind in ("json", "txt")
-    ]  # fmt: skip
+    ]
     assert '"b"' in stopped.text("state.rejected-2.json")
 
 
@@ -173,8 +173,9 @@ def test_a_sub_agents_schema_is_not_asked(finished: Place) -> None:
     with pytest.raises(InvalidFile, match=r"data\.n"):
         finished.recover()
     assert finished.there("agents/bob/state.rejected*") == [
-        "agents/bob/state.rejected.json", "agents/bob/state.rejected.txt",
-    ]  # fmt: skip
+        "agents/bob/state.rejected.json",
+        "agents/bob/state.rejected.txt",
+    ]
 
 
 @pytest.mark.parametrize("schema", ["", "{", "[]", "deleted"])

@@ -114,8 +114,9 @@ def test_a_file_of_a_finished_item_is_obeyed(stopped: Place) -> None:
     with pytest.raises(Refused, match="no longer open"):
         stopped.run()
     assert stopped.is_at_the_moment() or stopped.there("steps/*/*") == [
-        "steps/2-two/01-read.rejected.json", "steps/2-two/01-read.rejected.txt",
-    ]  # fmt: skip
+        "steps/2-two/01-read.rejected.json",
+        "steps/2-two/01-read.rejected.txt",
+    ]
 
 
 def test_a_step_outside_the_items_of_a_finished_run_is_not_redone(place: Place) -> None:

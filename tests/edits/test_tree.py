@@ -22,8 +22,10 @@ def test_a_grandchilds_unticked_item_is_never_reached(finished: Place) -> None:
     assert "item 2 ('ask carol') will run again, because bob/carol was spawned in it" in said
     assert "item 3 ('ask bob') will run again, because bob was spawned in it" in said
     assert [(record.agent, record.by == "the runtime") for record in finished.edited] == [
-        ("", True), ("bob", True), ("bob/carol", False),
-    ]  # fmt: skip
+        ("", True),
+        ("bob", True),
+        ("bob/carol", False),
+    ]
     assert finished.moment.is_finished and finished.is_at_the_moment()
     assert finished.run().report.remarks and world.fresh() == []
 

@@ -88,8 +88,9 @@ def test_an_item_that_is_dropped_while_at_work_goes_on_to_its_end(place: Place) 
         gate.open()
         outcome = running.end()
     assert outcome.status == "completed" and outcome.result == {
-        "one": ["one 1", "one 2 after one 1"], "three": ["three 1", "three 2 after three 1"],
-    }  # fmt: skip
+        "one": ["one 1", "one 2 after one 1"],
+        "three": ["three 1", "three 2 after three 1"],
+    }
     assert gate.calls == [*after("one"), "two 1", *after("three")], "its step ends, and no other begins"
     assert "- [-] two ^2" in place.text() and place.is_at_the_moment()
 
@@ -342,8 +343,9 @@ def test_a_contradiction_is_settled_by_the_run_itself(place: Place) -> None:
         outcome = running.end()
     assert outcome.status == "paused", (outcome, running.told.lines)
     assert "conflict: state.json conflicts with the run" in place.text("pause.yaml")
-    assert place.there("conflicts/*") == [f"conflicts/state.{name}" for name in (
-        "base.json", "ours.json", "theirs.json", "txt")]  # fmt: skip
+    assert place.there("conflicts/*") == [
+        f"conflicts/state.{name}" for name in ("base.json", "ours.json", "theirs.json", "txt")
+    ]
     assert json.loads(place.get("state.json")) == theirs, "it is left as it is"
     with pytest.raises(Conflicting):
         place.recover()

@@ -81,8 +81,10 @@ def test_the_begun_item_of_a_grandchild_is_gone_on_with(place: Place) -> None:
         place.run()
     world.fresh()
     for path, item in (
-        ("todo.md", "ask bob"), ("agents/bob/todo.md", "ask carol"), ("agents/bob/agents/carol/todo.md", "carol 1")
-    ):  # fmt: skip
+        ("todo.md", "ask bob"),
+        ("agents/bob/todo.md", "ask carol"),
+        ("agents/bob/agents/carol/todo.md", "carol 1"),
+    ):
         place.edit(path, (f"[/] {item}", f"[{'x' if item == 'carol 1' else ' '}] {item}"))
     assert place.run().status == "completed"
     assert {"send BOB 1!", "send CAROL 1!"}.isdisjoint(calls := world.fresh()) and "send CAROL 2!" in calls

@@ -17,9 +17,19 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle import opening
 
 KINDS = {
-    "journal", "checkpoints", "lease", "blobs", "partials", "inbox", "approvals", "pause", "definition", "outputs",
-    "internal", "projections",
-}  # fmt: skip
+    "journal",
+    "checkpoints",
+    "lease",
+    "blobs",
+    "partials",
+    "inbox",
+    "approvals",
+    "pause",
+    "definition",
+    "outputs",
+    "internal",
+    "projections",
+}
 
 
 class Crash(BaseException):
@@ -139,9 +149,13 @@ def test_every_put_and_delete_has_a_condition(
     person.save(question, re.sub(rb"(?m)^decision:.*", b"decision: yes", person.read(question)))
     run(ends="completed")
     for names in (
-        "state.rejected.json", "messages.rejected.jsonl", "outputs/report.rejected.txt", "inbox/b.rejected.yaml",
-        "inbox/done/a.md", "agents/helper/todo.md",
-    ):  # fmt: skip
+        "state.rejected.json",
+        "messages.rejected.jsonl",
+        "outputs/report.rejected.txt",
+        "inbox/b.rejected.yaml",
+        "inbox/done/a.md",
+        "agents/helper/todo.md",
+    ):
         assert person.read(names)
     for number, carry in enumerate((transfer.copy, transfer.move)):
         to = opened(seaweedfs, machine.proxy.url, f"{prefix}-{number}")

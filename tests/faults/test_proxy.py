@@ -48,12 +48,19 @@ _session = functools.cache(boto3.session.Session)
 def client(endpoint: str, timeout: float = 10) -> Any:
     """boto3 without retries: what happens to a request is what its caller sees."""
     return _session().client(
-        "s3", endpoint_url=endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1",
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+        region_name="us-east-1",
         config=Config(
-            retries={"total_max_attempts": 1}, read_timeout=timeout, s3={"addressing_style": "path"},
-            request_checksum_calculation="when_required", response_checksum_validation="when_required",
+            retries={"total_max_attempts": 1},
+            read_timeout=timeout,
+            s3={"addressing_style": "path"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -90,8 +97,13 @@ def test_signed_requests_go_through_unchanged(through: Any, seaweedfs: Server, p
     through.delete_object(Bucket=BUCKET, Key=key)
     assert there(seaweedfs, key) is None
     assert [(each.method, each.status) for each in proxy.seen] == [
-        ("PUT", 200), ("GET", 200), ("LIST", 200), ("HEAD", 200), ("PUT", 412), ("DELETE", 204),
-    ]  # fmt: skip
+        ("PUT", 200),
+        ("GET", 200),
+        ("LIST", 200),
+        ("HEAD", 200),
+        ("PUT", 412),
+        ("DELETE", 204),
+    ]
 
 
 def test_a_wrong_signature_is_refused_behind_it(proxy: Proxy, key: str) -> None:
@@ -107,16 +119,30 @@ def test_it_counts_by_what_of_a_workspace_a_request_is_about(through: Any, proxy
     run = key.rpartition("/")[0]
     through.put_object(Bucket=BUCKET, Key=f"{run}/workspace.yaml", Body=b"1")
     with proxy.tallying() as found:
-        for name in ("journal/000000000001.jsonl", "journal/000000000002.jsonl", "checkpoints/1.json", "todo.md",
-                     ".satchel/lease.json", ".satchel/blobs/1", ".satchel/run.log", "agents/a/state.json"):  # fmt: skip
+        for name in (
+            "journal/000000000001.jsonl",
+            "journal/000000000002.jsonl",
+            "checkpoints/1.json",
+            "todo.md",
+            ".satchel/lease.json",
+            ".satchel/blobs/1",
+            ".satchel/run.log",
+            "agents/a/state.json",
+        ):
             through.put_object(Bucket=BUCKET, Key=f"{run}/{name}", Body=b"12345")
         through.list_objects_v2(Bucket=BUCKET, Prefix=f"{run}/")
         through.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": f"{run}/todo.md"}]})
     (tally,) = found
     assert tally.requests == {
-        ("PUT", "journal"): 2, ("PUT", "checkpoints"): 1, ("PUT", "projections"): 2, ("PUT", "lease"): 1,
-        ("PUT", "blobs"): 1, ("PUT", "internal"): 1, ("LIST", "bucket"): 1, ("DELETE", "several"): 1,
-    }  # fmt: skip
+        ("PUT", "journal"): 2,
+        ("PUT", "checkpoints"): 1,
+        ("PUT", "projections"): 2,
+        ("PUT", "lease"): 1,
+        ("PUT", "blobs"): 1,
+        ("PUT", "internal"): 1,
+        ("LIST", "bucket"): 1,
+        ("DELETE", "several"): 1,
+    }
     assert (tally.count("PUT"), tally.count(kind="journal"), tally.count()) == (8, 2, 10)
     assert tally.up >= 8 * 5 and tally.down > 200
     assert proxy.tally().count() == 11
@@ -176,9 +202,14 @@ def test_a_late_request_arrives_after_those_that_came_after_it(
     ],
 )
 def test_an_error_of_the_server(
-    through: Any, seaweedfs: Server, proxy: Proxy, key: str,
-    fault: Any, expected: tuple[int, str], retry_after: str | None,
-) -> None:  # fmt: skip
+    through: Any,
+    seaweedfs: Server,
+    proxy: Proxy,
+    key: str,
+    fault: Any,
+    expected: tuple[int, str],
+    retry_after: str | None,
+) -> None:
     proxy.plant(fault, method="PUT")
     with pytest.raises(ClientError) as error:
         through.put_object(Bucket=BUCKET, Key=key, Body=BODY)

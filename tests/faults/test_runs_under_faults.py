@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 from servers import BUCKET, Server
 
-from faults.faults import (
-    FAULTS,
-    late,
-    partition,
-    slow_down,
-    without,
-)
+from faults.faults import FAULTS, late, partition, slow_down, without
 from faults.proxy import proxying
 from faults.working import DEFINITION, ITEMS, Machine, Midway, World, check, opened, tell_clearly, undisturbed
 from satchel import Run, agent, step
@@ -43,9 +37,13 @@ def _pairs() -> list[Any]:
 
 @pytest.mark.parametrize("fault, kind", _pairs())
 def test_a_run_ends_right_or_says_why_not(
-    seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch,
-    fault: str, kind: str | None,
-) -> None:  # fmt: skip
+    seaweedfs: Server,
+    prefix: str,
+    machines: list[Machine],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    kind: str | None,
+) -> None:
     """The fault strikes twice in a row: the request that is to mend it, too."""
     monkeypatch.setenv(heartbeat.TTL_VARIABLE, "8" if kind == "lease" else "4")
     # A beat takes more than two seconds if it is twice asked to wait for one. If the run ends meanwhile, it leaves its

@@ -14,12 +14,7 @@ from unittest import mock
 import pytest
 from servers import BUCKET, SECRET, Server
 
-from faults.faults import (
-    FAULTS,
-    late,
-    shortened,
-    slow_down,
-)
+from faults.faults import FAULTS, late, shortened, slow_down
 from faults.proxy import Fault, Proxy, proxying
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import FileChanged, Store
@@ -121,15 +116,17 @@ CASES: dict[str, Case] = {
         lambda place: place.store.replace(place.path, NEW) and None, (None,), None, NEW, True
     ),
     "replace if": Case(
-        lambda place: place.store.replace(place.path, NEW, if_version=_version(place)) and None,
-        (None,), OLD, NEW, True,
+        lambda place: place.store.replace(place.path, NEW, if_version=_version(place)) and None, (None,), OLD, NEW, True
     ),
     "replace if, changed": Case(
         lambda place: place.store.replace(place.path, NEW, if_version=_stale(place)), (FileChanged,), OLD, RIVAL
     ),
     "exchange": Case(
         lambda place: place.store.exchange(place.path, NEW, if_version=_version(place)) and None,
-        (None,), OLD, NEW, True,
+        (None,),
+        OLD,
+        NEW,
+        True,
     ),
     "exchange, changed": Case(
         lambda place: place.store.exchange(place.path, NEW, if_version=_stale(place)), (FileChanged,), OLD, RIVAL
@@ -141,7 +138,7 @@ CASES: dict[str, Case] = {
     "append to nothing": Case(lambda place: place.store.append(place.path, NEW), (None,), None, NEW, True),
     "remove": Case(lambda place: place.store.remove(place.path), (None,), OLD, None, True),
     "remove many": Case(lambda place: place.store.remove_many([place.path]), (None,), OLD, None, True),
-}  # fmt: skip
+}
 
 
 def play(place: Place, case: Case, fault: Fault, times: int | None) -> BaseException | None:

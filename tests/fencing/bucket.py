@@ -156,9 +156,14 @@ class SimulatedRequests(Requests):
         simulation.begin(Process("network"), "network", arrive)
 
     def _put_object(
-        self, *, Key: str, Body: bytes, Metadata: Mapping[str, str] | None = None, IfMatch: str | None = None,
+        self,
+        *,
+        Key: str,
+        Body: bytes,
+        Metadata: Mapping[str, str] | None = None,
+        IfMatch: str | None = None,
         IfNoneMatch: str | None = None,
-    ) -> Mapping[str, Any]:  # fmt: skip
+    ) -> Mapping[str, Any]:
         nonce = (Metadata or {}).get("satchel-write", "")
         return {"ETag": self._objects.put(Key, Body, nonce, IfMatch, IfNoneMatch)}
 

@@ -159,9 +159,14 @@ class Model:
         moment = self._taken(name, owned)
         next_seq = owned.begin()
         journal = writer.Journal(
-            store, epoch=owned.epoch, next_seq=next_seq, apply=moment.add, prev=moment.crc,
-            opening=owned.opening, segments=owned.segments,
-        )  # fmt: skip
+            store,
+            epoch=owned.epoch,
+            next_seq=next_seq,
+            apply=moment.add,
+            prev=moment.crc,
+            opening=owned.opening,
+            segments=owned.segments,
+        )
         journal.on_durable = partial(self._told_durable, name, owned.epoch)
         try:
             yield journal, moment, owned

@@ -404,8 +404,7 @@ _MET_LATE = {
 
 
 @pytest.mark.parametrize(
-    ("plant", "told"),
-    [pytest.param(*planted, id=planted[0].__name__[1:]) for planted in _PLANTED],
+    ("plant", "told"), [pytest.param(*planted, id=planted[0].__name__[1:]) for planted in _PLANTED]
 )
 def test_a_rule_that_is_taken_away_is_missed(plant: Callable[[], Fault], told: str) -> None:
     with plant(), pytest.raises(Violation, match=told) as found:

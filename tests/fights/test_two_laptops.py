@@ -215,8 +215,9 @@ def arguments_of(store: Store, doubt: Doubt) -> msgspec.Raw:
 def asked_about(lines: Any) -> set[str]:
     started = {
         line.record.key: msgspec.json.decode(bytes(line.record.arguments))["parcel"]
-        for line in lines if isinstance(line.record, StepStarted)
-    }  # fmt: skip
+        for line in lines
+        if isinstance(line.record, StepStarted)
+    }
     return {started[line.record.key] for line in lines if isinstance(line.record, Doubt)}
 
 

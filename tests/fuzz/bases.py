@@ -114,9 +114,18 @@ def plan(*rows: tuple[int, int, str]) -> tuple[Splice, ...]:
 
 
 OPENED = Opened(
-    format=1, run_id=RUN, satchel="1", python="3.12", host="elsewhere", pid=4242, url="/runs/fuzz", why="run",
-    found="new", definition={"settings": {}, "agent": "agent.py:main"}, by="ann@elsewhere",
-)  # fmt: skip
+    format=1,
+    run_id=RUN,
+    satchel="1",
+    python="3.12",
+    host="elsewhere",
+    pid=4242,
+    url="/runs/fuzz",
+    why="run",
+    found="new",
+    definition={"settings": {}, "agent": "agent.py:main"},
+    by="ann@elsewhere",
+)
 ERROR = Failure("ValueError", "it is wrong", ("agent.py:3 in work",))
 CUT: dict[str, Any] = {"attempt": 1, "characters": 4, "damaged": False, "cut_off_at": AT, "cut_off_by": "a crash"}
 BEGINNING: list[AnyRecord] = [
@@ -131,8 +140,11 @@ BEGINNING: list[AnyRecord] = [
     Spent(tokens=10, usd=0.25, scope="1", n=0),
     Message(scope="1", role="user", content=Raw(b'{"text":"hello"}')),
     ScopeCommitted(
-        scope="1", patch=[{"op": "replace", "path": "/n", "value": 2}], plan=plan((4, 1, "- [x] read ^1\n")),
-        result=Raw(b'"done"'), outputs={"a.txt": Output("00" * 32, 3, "1-2", "0" * 32)},
+        scope="1",
+        patch=[{"op": "replace", "path": "/n", "value": 2}],
+        plan=plan((4, 1, "- [x] read ^1\n")),
+        result=Raw(b'"done"'),
+        outputs={"a.txt": Output("00" * 32, 3, "1-2", "0" * 32)},
     ),
     AgentBegun(agent="helper", scope="", args="1" * 16, call="('b')"),
     PlanChanged(agent="helper", plan=plan((0, 0, "- [ ] look\n")), by="agent"),
@@ -152,38 +164,57 @@ BEGINNING: list[AnyRecord] = [
     TaskDone(id="t2"),
     TaskTaken(id="t3", scope="", file="inbox/y.md", sha256="22" * 32, handed_to="/nowhere/y.md"),
     TaskDone(id="t3", moved_to="/nowhere/y.md"),
-    Edited(file="state.json", by="ann@laptop", sha="33" * 32, base=6, says=("data.n is now 3",),
-           patch=[{"op": "replace", "path": "/n", "value": 3}]),
+    Edited(
+        file="state.json",
+        by="ann@laptop",
+        sha="33" * 32,
+        base=6,
+        says=("data.n is now 3",),
+        patch=[{"op": "replace", "path": "/n", "value": 3}],
+    ),
     PauseRequested(reason="lunch", by="ann", until="2026-11-01T01:00:00.000Z"),
     Paused(),
     Resumed(by="ann", seconds=12.5, checkpoint_age=3.0, says=("the settings have changed",)),
     Migrated(to=2, patch=[{"op": "add", "path": "/more", "value": True}]),
-]  # fmt: skip
+]
 ASKED: list[AnyRecord] = [
     Doubt(**call("2", 2, "post"), id="d1", why="unknown_outcome", cause="a crash"),
     ApprovalAsked(
-        **call("2", 5, "ask"), id="a1", question="Grant rights?", choices=("approve", "deny"),
-        context=Raw(b'{"who":"bob"}'), expires="2036-11-01T00:00:00.000Z", default=Raw(b'"deny"'),
+        **call("2", 5, "ask"),
+        id="a1",
+        question="Grant rights?",
+        choices=("approve", "deny"),
+        context=Raw(b'{"who":"bob"}'),
+        expires="2036-11-01T00:00:00.000Z",
+        default=Raw(b'"deny"'),
     ),
     ApprovalAsked(**call("2", 6, "ask"), id="a2", question="How many?", answer_schema={"type": "integer"}),
     ApprovalAsked(**call("2", 7, "ask"), id="a3", question="Which?"),
     ApprovalAnswered(id="a3", decision=Raw(b'"this"'), by="ann", note="why not"),
     Pruned(by="ann", up_to=3, base="checkpoints/000000000004-start.json", files={"journal": 1}, bytes=99),
     Closed(status="waiting", reason="a person is asked"),
-]  # fmt: skip
+]
 REWOUND: list[AnyRecord] = [
     Rewound(
-        to=13, by="ann", forgets=True, says=("todo.md: item 2 ('mail') will be done again",),
+        to=13,
+        by="ann",
+        forgets=True,
+        says=("todo.md: item 2 ('mail') will be done again",),
         agents=going_back.pack(
             {
-                "": AgentMoment(data={"n": 1, "word": "a", "list": []}, has_data=True, plan=Plan(TODO), has_plan=True,
-                                left={"2": "mail"}),
+                "": AgentMoment(
+                    data={"n": 1, "word": "a", "list": []},
+                    has_data=True,
+                    plan=Plan(TODO),
+                    has_plan=True,
+                    left={"2": "mail"},
+                ),
                 "helper": AgentMoment(path="helper", plan=Plan("- [ ] look\n"), has_plan=True),
             }
         ),
     ),
     Closed(),
-]  # fmt: skip
+]
 ENDED: list[AnyRecord] = [
     Doubt(**call("2", 2, "post"), id="d1", why="unknown_outcome"),
     Resolved(id="d1", outcome="done", by="ann", note="seen", result=Raw(b'"by hand"')),
@@ -198,11 +229,16 @@ FAILED: list[AnyRecord] = [Closed(status="failed", reason="it broke", error=ERRO
 PAUSED: list[AnyRecord] = [PauseRequested(reason="lunch", by="ann"), Paused(forced=True), Closed(status="paused")]
 HEAD = PartialHead(run_id=RUN, scope="2", no=9, step="talk", args="2" * 16, n=0, attempt=1, at=AT, call="('c')")
 COMMON: Files = {
-    "workspace.yaml": DEFINITION.encode(), "agent.py": AGENT.encode(), "a.txt": b"a",
-    ".satchel/schemas/data.json": DATA_SCHEMA, "outputs/a.txt": b"abc",
-    "inbox/first.md": b"do", "inbox/20261101T000000.000000Z-abc123.md": b"Look at this.\n",
-    "inbox/second.yaml": b"to: bob\ncount: 3\n", "inbox/third.yaml": b"kind: message\ntext: hello\n",
-}  # fmt: skip
+    "workspace.yaml": DEFINITION.encode(),
+    "agent.py": AGENT.encode(),
+    "a.txt": b"a",
+    ".satchel/schemas/data.json": DATA_SCHEMA,
+    "outputs/a.txt": b"abc",
+    "inbox/first.md": b"do",
+    "inbox/20261101T000000.000000Z-abc123.md": b"Look at this.\n",
+    "inbox/second.yaml": b"to: bob\ncount: 3\n",
+    "inbox/third.yaml": b"kind: message\ntext: hello\n",
+}
 
 
 def build() -> list[Files]:

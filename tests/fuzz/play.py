@@ -38,17 +38,45 @@ CPU_LIMIT, WALL_LIMIT = 5.0, 60.0  # seconds of a command
 MEMORY_LIMIT = 500 << 20
 _REMEMBERED = 5_000
 LOOKS = (
-    ("status",), ("status", "--json"), ("check",), ("check", "--json"), ("log",), ("log", "--json"), ("ls",),
-    ("ls", "--json"), ("merge",), ("answer",), ("status",), ("status", "--json"), ("check",), ("show",),
-    ("show", "--json", "^2"), ("show", "9"), ("steps",), ("steps", "--json"), ("diff", "9"), ("diff", "--json", "^1"),
-    ("blame", "state.json"), ("blame", "--json", "todo.md"), ("prune", "--dry-run"),
-)  # fmt: skip
+    ("status",),
+    ("status", "--json"),
+    ("check",),
+    ("check", "--json"),
+    ("log",),
+    ("log", "--json"),
+    ("ls",),
+    ("ls", "--json"),
+    ("merge",),
+    ("answer",),
+    ("status",),
+    ("status", "--json"),
+    ("check",),
+    ("show",),
+    ("show", "--json", "^2"),
+    ("show", "9"),
+    ("steps",),
+    ("steps", "--json"),
+    ("diff", "9"),
+    ("diff", "--json", "^1"),
+    ("blame", "state.json"),
+    ("blame", "--json", "todo.md"),
+    ("prune", "--dry-run"),
+)
 """They change nothing, not even in the workspace."""
 WRITES = (
-    ("recover",), ("recover", "--json"), ("pause", "--json"), ("cancel", "--yes"), ("stop",), ("send", "x"),
-    ("recover",), ("merge", "--use", "theirs"), ("merge", "--use", "ours"), ("answer", "d1", "redo"), ("new",),
+    ("recover",),
+    ("recover", "--json"),
+    ("pause", "--json"),
+    ("cancel", "--yes"),
+    ("stop",),
+    ("send", "x"),
+    ("recover",),
+    ("merge", "--use", "theirs"),
+    ("merge", "--use", "ours"),
+    ("answer", "d1", "redo"),
+    ("new",),
     ("copy",),
-)  # fmt: skip
+)
 """They run nothing of the agent, and leave alone what is outside."""
 _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024

@@ -38,7 +38,7 @@ from satchel.workspace.journal.records import (
     StepCompleted,
     StepFailed,
     StepProgress,
-    StepStarted,  # fmt: skip
+    StepStarted,
 )
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.people.approvals import open_questions
@@ -99,9 +99,7 @@ class Target:
     def around(self) -> dict[str, tuple[int, bytes]]:
         """Everything outside the workspace."""
         files = (path for path in self.folder.parent.rglob("*") if not path.is_relative_to(self.folder))
-        return {
-            str(path): (path.lstat().st_mtime_ns, b"" if path.is_dir() else path.read_bytes()) for path in files
-        }  # fmt: skip
+        return {str(path): (path.lstat().st_mtime_ns, b"" if path.is_dir() else path.read_bytes()) for path in files}
 
 
 @pytest.fixture
@@ -277,7 +275,7 @@ RECORDS: dict[str, list[AnyRecord]] = COMBINED | {
     "lists of lists": [PlanChanged(plan=((0, 0, "- " * 5000 + "[ ] a\n"),), by="agent")],  # type: ignore[arg-type]
     "plan with a stamp": [PlanChanged(plan=((0, 0, "<!-- satchel 9.9.00000000 -->\n"),), by="agent")],  # type: ignore[arg-type]
     "progress": [StepProgress(**CALL, value=Raw(b'{"a":' * 50 + b"1" + b"}" * 50))],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", [*thirds(COMBINED), *[*RECORDS][len(COMBINED) :]])
@@ -311,12 +309,26 @@ def test_a_crafted_line_with_a_checksum_that_fits_is_refused_or_harmless(target:
 # Checkpoints
 
 AGENT: dict[str, Any] = {
-    "path": "", "scopes": {"": {}}, "plan": {"text": "", "outline": []}, "results": {}, "outputs": {},
-}  # fmt: skip
+    "path": "",
+    "scopes": {"": {}},
+    "plan": {"text": "", "outline": []},
+    "results": {},
+    "outputs": {},
+}
 MOMENT: dict[str, Any] = {
-    "run_id": "run-1", "seq": 4, "epoch": 1, "status": "running", "reason": "", "error": None, "clean": True,
-    "attempt": 1, "usage": {"steps": 0, "items": 0}, "agents": {"": AGENT}, "doubts": {}, "doubts_asked": 0,
-}  # fmt: skip
+    "run_id": "run-1",
+    "seq": 4,
+    "epoch": 1,
+    "status": "running",
+    "reason": "",
+    "error": None,
+    "clean": True,
+    "attempt": 1,
+    "usage": {"steps": 0, "items": 0},
+    "agents": {"": AGENT},
+    "doubts": {},
+    "doubts_asked": 0,
+}
 MESSAGES = {"count": 0, "bytes": 0, "crc": "00000000"}
 CHECKPOINT: dict[str, Any] = {"format": 1, "moment": MOMENT, "messages": {"": MESSAGES}}
 
@@ -349,7 +361,7 @@ CHECKPOINTS: dict[str, Any] = {
     "data": with_agent({"has_data": True, "data": [1]}),
     "orphan": with_moment({"agents": {"": AGENT, "a/b": AGENT | {"path": "a/b"}}}),
     "deep": json.dumps(CHECKPOINT).encode()[:-1] + f',"x":{DEEP}}}'.encode(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -362,16 +374,42 @@ def test_a_crafted_checkpoint_is_refused_or_harmless(target: Target, name: str) 
 # Files that a person may edit, and what the runtime keeps for itself
 
 JUNK: list[bytes] = [
-    b"", b"\0" * 5000, b"\xff\xfe\0", b"null", b"[]", b"5", b"NaN", b"9" * 5000, DEEP.encode(), b'{"a":' * 50_000,
-    b'{"at": {"seq": 1, "epoch": 1, "sha": "00000000"}}', b'{"a": 1, "a": 2}', b'{"format": 2}', b'"\\ud800"',
-    b"---\nformat: 2\n---\n", b"> " * 20_000, b"- " * 5000 + b"[ ] x", b"[" * 20_000, b"*a_ " * 5000, b"<!-- " * 5000,
-]  # fmt: skip
+    b"",
+    b"\0" * 5000,
+    b"\xff\xfe\0",
+    b"null",
+    b"[]",
+    b"5",
+    b"NaN",
+    b"9" * 5000,
+    DEEP.encode(),
+    b'{"a":' * 50_000,
+    b'{"at": {"seq": 1, "epoch": 1, "sha": "00000000"}}',
+    b'{"a": 1, "a": 2}',
+    b'{"format": 2}',
+    b'"\\ud800"',
+    b"---\nformat: 2\n---\n",
+    b"> " * 20_000,
+    b"- " * 5000 + b"[ ] x",
+    b"[" * 20_000,
+    b"*a_ " * 5000,
+    b"<!-- " * 5000,
+]
 PLACES = [
-    "state.json", "todo.md", "messages.jsonl", "steps/1-a/01-s.json", "partials/1-a/01-s.md",
+    "state.json",
+    "todo.md",
+    "messages.jsonl",
+    "steps/1-a/01-s.json",
+    "partials/1-a/01-s.md",
     "checkpoints/000000000009-x.json",
-    "journal/000000000005.jsonl", ".satchel/lease.json", ".satchel/report.json", ".satchel/schemas/state.json",
-    ".satchel/tmp/1-1", "recovered/1-a/01-s-1.md", "outputs/x",
-]  # fmt: skip
+    "journal/000000000005.jsonl",
+    ".satchel/lease.json",
+    ".satchel/report.json",
+    ".satchel/schemas/state.json",
+    ".satchel/tmp/1-1",
+    "recovered/1-a/01-s-1.md",
+    "outputs/x",
+]
 
 
 @pytest.mark.parametrize("place", range(len(PLACES)), ids=PLACES)
@@ -397,12 +435,33 @@ def _try_junk(tmp_path: Path, path: str, numbers: Sequence[int]) -> None:
 
 
 LINKS = [
-    "workspace.yaml", "journal", "journal/000000000001.jsonl", "journal/000000000005.jsonl", "outputs", "checkpoints",
-    "steps", "steps/1-a", "steps/1-a/01-s.json", "partials", "partials/1-a", "partials/1-a/01-s.md", "recovered",
+    "workspace.yaml",
+    "journal",
+    "journal/000000000001.jsonl",
+    "journal/000000000005.jsonl",
+    "outputs",
+    "checkpoints",
+    "steps",
+    "steps/1-a",
+    "steps/1-a/01-s.json",
+    "partials",
+    "partials/1-a",
+    "partials/1-a/01-s.md",
+    "recovered",
     "recovered/1-a",
-    "state.json", "todo.md", "messages.jsonl", ".satchel", ".satchel/tmp", ".satchel/lock", ".satchel/lease.json",
-    ".satchel/report.json", ".satchel/schemas", ".satchel/schemas/state.json", ".satchel/blobs", "agent.py",
-]  # fmt: skip
+    "state.json",
+    "todo.md",
+    "messages.jsonl",
+    ".satchel",
+    ".satchel/tmp",
+    ".satchel/lock",
+    ".satchel/lease.json",
+    ".satchel/report.json",
+    ".satchel/schemas",
+    ".satchel/schemas/state.json",
+    ".satchel/blobs",
+    "agent.py",
+]
 
 
 @pytest.mark.parametrize("path", LINKS)
@@ -491,7 +550,7 @@ ATTACKS: dict[str, Callable[[Target], object]] = {
     "doubt": lambda target: target.journal(*GOOD, *RECORDS["commit with a doubt"]),
     "link": lambda target: target.link("journal", target.outside),
     "terminal": lambda target: target.journal(*GOOD, ScopeBegun(scope="2", title="\x1b]0;x\x07\x1b[2J[red]x[/red][/]")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -500,9 +559,14 @@ def test_the_commands_end_in_a_clear_message_and_run_nothing(target: Target, nam
     before = target.around()
     for command in ("status", "check", "recover"):
         ended = warm.run(
-            [sys.executable, "-m", "satchel", command, str(target.folder)], capture_output=True, text=True, timeout=30,
-            errors="replace", stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "satchel", command, str(target.folder)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
         output = ended.stdout + ended.stderr
         assert "Traceback" not in output, output[-2000:]
         assert ended.returncode in range(8) and (ended.returncode == 0 or output.strip())

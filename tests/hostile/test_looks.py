@@ -26,9 +26,14 @@ COMMANDS = [("status",), ("check",), ("log", "--json"), ("blame",), ("blame", "t
 AT = "2026-11-01T00:00:00.000Z"
 DIGITS = "9" * 6000
 BAD_TIMES = [
-    "", "x", "2026-11-01", "2026-11-01T00:00:00", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59",
+    "",
+    "x",
+    "2026-11-01",
+    "2026-11-01T00:00:00",
+    "0001-01-01T00:00:00+23:59",
+    "9999-12-31T23:59:59-23:59",
     "2026-02-30T00:00:00Z",
-]  # fmt: skip
+]
 RECORDS: list[AnyRecord] = [
     Opened(format=1, run_id="run-1", satchel="0", python="3", host="h", pid=1, why="run", found="new"),
     ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {"word": "a" * 60 + "!", "list": [[1]] * 9}}]),
@@ -42,17 +47,26 @@ LINES = {
     **{f"at {at}": f'"at":"{at}","type":"closed"' for at in BAD_TIMES},
     **{f"until {at}": f'"type":"closed","status":"sleeping","until":"{at}"' for at in BAD_TIMES[1:]},
     **{f"pause {at}": f'"type":"pause.requested","reason":"r","by":"b","until":"{at}"' for at in BAD_TIMES[1:]},
-    **{f"due {at}": f'"type":"task.taken","id":"t1","scope":"","file":"x","sha256":"","kind":"schedule","schedule":"s",'
-       f'"due":"{at}"' for at in BAD_TIMES},
-    **{f"expires {at}": f'"type":"approval.asked",{CALL},"id":"a1","question":"q","expires":"{at}","default":1'
-       for at in BAD_TIMES},
-    **{f"result {value[:9]}": f'"type":"step.completed",{CALL},"result":{value}'
-       for value in ("1e999", DIGITS, "-1e999", f"[{DIGITS}]")},
-    **{f"context {value[:9]}": f'"type":"approval.asked",{CALL},"id":"a1","question":"q","context":{value}'
-       for value in ("1e999", DIGITS)},
+    **{
+        f"due {at}": '"type":"task.taken","id":"t1","scope":"","file":"x","sha256":"","kind":"schedule",'
+        f'"schedule":"s","due":"{at}"'
+        for at in BAD_TIMES
+    },
+    **{
+        f"expires {at}": f'"type":"approval.asked",{CALL},"id":"a1","question":"q","expires":"{at}","default":1'
+        for at in BAD_TIMES
+    },
+    **{
+        f"result {value[:9]}": f'"type":"step.completed",{CALL},"result":{value}'
+        for value in ("1e999", DIGITS, "-1e999", f"[{DIGITS}]")
+    },
+    **{
+        f"context {value[:9]}": f'"type":"approval.asked",{CALL},"id":"a1","question":"q","context":{value}'
+        for value in ("1e999", DIGITS)
+    },
     "decision": f'"type":"approval.asked",{CALL},"id":"a1","question":"q","default":1e999,"expires":"{AT}"',
     "child": '"type":"agent.begun","agent":"a/b","scope":"","args":""',
-}  # fmt: skip
+}
 
 
 def thirds(names: Iterable[Any]) -> list[Any]:
@@ -107,16 +121,36 @@ def test_a_record_with_what_no_run_writes_ends_a_look(folder: Path, name: str) -
         {"pause": {"reason": "r", "by": "b", "requested_at": "2026-11-01", "until": "x"}},
         {"status": "sleeping", "until": "2026-02-30T00:00:00Z"},
         {"agents": {"a/b": {"path": "a/b", "plan": {"text": "", "outline": []}, "scopes": {"": {}}}}},
-        {"approvals": {"a1": {"type": "approval.asked", "id": "a1", "question": "q", "scope": "", "no": 1, "step": "s",
-                              "args": "0", "n": 0, "context": "1e999"}}},
+        {
+            "approvals": {
+                "a1": {
+                    "type": "approval.asked",
+                    "id": "a1",
+                    "question": "q",
+                    "scope": "",
+                    "no": 1,
+                    "step": "s",
+                    "args": "0",
+                    "n": 0,
+                    "context": "1e999",
+                }
+            }
+        },
         {"usage": {"seconds": "1e999"}},
         {"tasks": {"t1": {"type": "task.taken", "id": "t1", "scope": "", "file": "", "sha256": "", "content": DIGITS}}},
         {"extra": "1e999"},
         {"usage": {"tokens": 10**400}},
-        {"agents": {"": {"path": "", "plan": {"text": "", "outline": []},
-                         "scopes": {"": {"promoted": [[["s", "0", 0], []]]}}}}},
+        {
+            "agents": {
+                "": {
+                    "path": "",
+                    "plan": {"text": "", "outline": []},
+                    "scopes": {"": {"promoted": [[["s", "0", 0], []]]}},
+                }
+            }
+        },
     ],
-)  # fmt: skip
+)
 def test_a_checkpoint_with_what_no_run_writes_ends_a_look(folder: Path, change: dict[str, Any]) -> None:
     with opened(DiskStore(folder), "recover", Report()) as workspace:
         workspace.close()
@@ -138,17 +172,27 @@ def chain(keyword: str) -> dict[str, Any]:
 
 SLOW = "^(a+)+$"
 SCHEMAS: list[Any] = [
-    {"$ref": "http://["}, {"$id": "http://[", "type": "object"}, {"$ref": "#/no"}, {"allOf": [{"$ref": "#"}]},
-    {"properties": {"word": {"pattern": SLOW}}}, {"properties": {"word": {"pattern": "("}}},
-    {"additionalProperties": {"pattern": SLOW}}, {"patternProperties": {SLOW: False}},
+    {"$ref": "http://["},
+    {"$id": "http://[", "type": "object"},
+    {"$ref": "#/no"},
+    {"allOf": [{"$ref": "#"}]},
+    {"properties": {"word": {"pattern": SLOW}}},
+    {"properties": {"word": {"pattern": "("}}},
+    {"additionalProperties": {"pattern": SLOW}},
+    {"patternProperties": {SLOW: False}},
     {"patternProperties": {SLOW: {}}, "additionalProperties": False},
     {"properties": {"word": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": SLOW}}},
-    {"propertyNames": {"pattern": SLOW}}, {"properties": {"list": {"uniqueItems": True}}}, chain("allOf"),
-    chain("anyOf"), {"properties": {"n": {"multipleOf": 1e-320}}},
+    {"propertyNames": {"pattern": SLOW}},
+    {"properties": {"list": {"uniqueItems": True}}},
+    chain("allOf"),
+    chain("anyOf"),
+    {"properties": {"n": {"multipleOf": 1e-320}}},
     {"oneOf": [{}], "discriminator": {"propertyName": "word", "mapping": 5}},
-    {"$schema": "http://[", "type": "object"}, {"type": "no"}, {"$dynamicRef": "#x"},
+    {"$schema": "http://[", "type": "object"},
+    {"type": "no"},
+    {"$dynamicRef": "#x"},
     {"unevaluatedProperties": {"pattern": SLOW}},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("number", thirds(range(len(SCHEMAS))))

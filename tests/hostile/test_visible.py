@@ -50,8 +50,19 @@ CALL: dict[str, Any] = {"scope": "1", "no": 1, "step": f"s{EVIL}", "args": "0" *
 ERROR = Failure(f"E{EVIL}", EVIL, (f"a.py:1{EVIL}",))
 RECORDS: list[AnyRecord] = [
     Opened(
-        format=1, run_id="run-1", satchel=EVIL, python=EVIL, host=f"h{EVIL}", pid=1, why="run", found="new",
-        checkpoint=EVIL, by=EVIL, arrived=EVIL, took_over=EVIL, cut_off=EVIL,
+        format=1,
+        run_id="run-1",
+        satchel=EVIL,
+        python=EVIL,
+        host=f"h{EVIL}",
+        pid=1,
+        why="run",
+        found="new",
+        checkpoint=EVIL,
+        by=EVIL,
+        arrived=EVIL,
+        took_over=EVIL,
+        cut_off=EVIL,
     ),
     ScopeCommitted(
         scope="", patch=[{"op": "add", "path": "", "value": {EVIL: EVIL}}], outputs={f"x{NAME}": Output("0" * 64, 1)}
@@ -68,7 +79,7 @@ RECORDS: list[AnyRecord] = [
     Doubt(**CALL, id="d1", why="unknown_outcome", cause=EVIL),
     PauseRequested(reason=EVIL, by=EVIL),
     Closed(status="failed", reason=EVIL, error=ERROR),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -94,9 +105,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 COMMANDS = [
-    "status", "check", "log", "blame", "ls", "merge", "answer", "answer d1 redo", "recover", "pause", "cancel --yes",
-    "stop", "send x", "resume --in-process",
-]  # fmt: skip
+    "status",
+    "check",
+    "log",
+    "blame",
+    "ls",
+    "merge",
+    "answer",
+    "answer d1 redo",
+    "recover",
+    "pause",
+    "cancel --yes",
+    "stop",
+    "send x",
+    "resume --in-process",
+]
 JSON = ["status", "check", "log", "blame", "ls", "merge", "recover", "pause", "cancel", "stop", "send x"]
 
 

@@ -24,18 +24,37 @@ RELEASED, TASKS = "conformance", "conformance-tasks"
 
 SCENARIOS: dict[str, tuple[str, ...]] = {
     RELEASED: (
-        "server-initialize", "ping", "tools-list", "server-sse-multiple-streams", "resources-list",
-        "resources-subscribe", "resources-unsubscribe", "dns-rebinding-protection",
+        "server-initialize",
+        "ping",
+        "tools-list",
+        "server-sse-multiple-streams",
+        "resources-list",
+        "resources-subscribe",
+        "resources-unsubscribe",
+        "dns-rebinding-protection",
     ),
     TASKS: (
-        "server-session-lifecycle", "server-stateless", "tools-list", "server-sse-multiple-streams", "resources-list",
-        "sep-2164-resource-not-found", "dns-rebinding-protection", "caching", "http-header-validation",
+        "server-session-lifecycle",
+        "server-stateless",
+        "tools-list",
+        "server-sse-multiple-streams",
+        "resources-list",
+        "sep-2164-resource-not-found",
+        "dns-rebinding-protection",
+        "caching",
+        "http-header-validation",
     ),
-}  # fmt: skip
+}
 ABOUT_TASKS = (
-    "tasks-lifecycle", "tasks-capability-negotiation", "tasks-wire-fields", "tasks-request-state-removal",
-    "tasks-mrtr-input", "tasks-request-headers", "tasks-dispatch-and-envelope", "tasks-required-task-error",
-)  # fmt: skip
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+    "tasks-required-task-error",
+)
 NOT_HERE = {
     "sep-2549-prompts-list-caching-hints",  # there are no prompts
     "sep-2575-server-rejects-undeclared-capability",  # these need tools of a test server
@@ -106,7 +125,7 @@ def failures(node: Path, suite: str, url: str, scenario: str, into: Path) -> tup
 @pytest.mark.parametrize(("suite", "scenario"), [(suite, each) for suite in SCENARIOS for each in SCENARIOS[suite]])
 def test_the_server_does_not_keep_to_the_protocol(
     node: Path, url: str, suite: str, scenario: str, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     made, wrong = failures(node, suite, url, scenario, tmp_path)
     assert made and not wrong
 

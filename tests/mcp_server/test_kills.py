@@ -65,8 +65,12 @@ class Caller:
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": EXTENSIONS,
         }
-        headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": header,
-                   "Accept": "application/json, text/event-stream"}  # fmt: skip
+        headers = {
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": method,
+            "Mcp-Name": header,
+            "Accept": "application/json, text/event-stream",
+        }
         body = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": {**params, "_meta": meta}}
         try:
             found = self._client.post("/mcp", json=body, headers=headers).json()

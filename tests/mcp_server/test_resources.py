@@ -78,10 +78,18 @@ def test_a_client_reads_what_is_no_file_of_a_run(make: Make, root: Path, monkeyp
     async def work() -> None:
         async with connected(serve(root)) as client:
             for path in (
-                "agent.py", ".env", "../secret.txt", "outputs/../../secret.txt", "outputs/folder/secret.txt", "outputs",
-                ".satchel/lease.json", "journal/000000000001.jsonl", "outputs/none.txt", "/etc/passwd",
+                "agent.py",
+                ".env",
+                "../secret.txt",
+                "outputs/../../secret.txt",
+                "outputs/folder/secret.txt",
+                "outputs",
+                ".satchel/lease.json",
+                "journal/000000000001.jsonl",
+                "outputs/none.txt",
+                "/etc/passwd",
                 "outputs//1.txt",
-            ):  # fmt: skip
+            ):
                 assert "secret" not in (await error_of(client, describing.uri("one", path))).message.replace(path, "")
             assert "link" in (await error_of(client, describing.uri("one", "outputs/link.txt"))).message
             for uri in ("satchel://..%2Fone/todo.md", "satchel:///todo.md", "satchel://one", "file:///etc/passwd", "x"):
@@ -206,7 +214,7 @@ def test_a_client_of_2025_is_not_told(make: Make, root: Path, monkeypatch: pytes
 
 def test_a_client_that_can_not_be_told_ends_the_server_of_the_others(
     make: Make, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     ended = asyncio.Event()
 
     async def failing(*_: Any) -> AsyncIterator[watching.Change]:

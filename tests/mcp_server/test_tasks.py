@@ -209,7 +209,7 @@ async def main(run):
 
 def test_the_start_of_a_run_that_breaks_its_own_files_is_refused(
     make: Make, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """The server had waited for it for a minute."""
     workspace, detach = make(BREAKING, "breaking"), Handle.detach
 
@@ -267,9 +267,11 @@ def test_a_form_does_not_fit_its_question(make: Make, root: Path) -> None:
                 error = await error_of(client, "tasks/update", task, input_responses={key: response})
                 assert f"not a valid answer to {key}" in error.message
             right = {
-                "a1": accept(decision="yes"), "a2": accept(decision=1.5, note="about"), "a3": accept(name="Ada"),
+                "a1": accept(decision="yes"),
+                "a2": accept(decision=1.5, note="about"),
+                "a3": accept(name="Ada"),
                 "a4": accept(decision='["a", "b"]'),
-            }  # fmt: skip
+            }
             await ask(client, "tasks/update", task, input_responses=right)
 
     run(work())

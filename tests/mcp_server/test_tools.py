@@ -145,7 +145,7 @@ def test_a_client_does_not_learn_which_step_runs(
 )
 def test_a_client_is_sent_to_a_person_for_what_it_may_do_itself(
     make: Make, root: Path, allow: str, steps: list[str]
-) -> None:  # fmt: skip
+) -> None:
     """Only a pause needs resume: start also begins a fork, and continues what was interrupted or has failed."""
     satchel.open(make(LETTERS, "letters")).run()
     satchel.open(make(PLAIN.replace("    await run.todo.each(work)", "    raise ValueError"), "failing")).run()

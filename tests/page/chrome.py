@@ -191,8 +191,10 @@ class Served:
     def start(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "satchel", "page", self._root, "--listen", str(self.port)],
-            stderr=subprocess.PIPE, text=True, env=self._environment,
-        )  # fmt: skip
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment,
+        )
         assert self.process.stderr
         said = ""
         while not (found := re.search(r"http://127\.0\.0\.1:(\d+)/", said)):

@@ -129,13 +129,26 @@ def test_what_was_typed_is_lost_when_the_page_restarts() -> None:
 @pytest.mark.parametrize(
     ("host", "is_served"),
     [
-        ("127.0.0.1:8420", True), ("localhost", True), ("LOCALHOST:1", True), ("[::1]:8420", True), ("[::1]", True),
-        ("runs.example.org", True), ("runs.example.org:443", True),
-        ("evil.example", False), ("evil.example:8420", False), ("127.0.0.1.evil.example", False), ("", False),
-        ("localhost.evil.example", False), ("192.0.2.7", False), ("[2001:db8::1]:8420", False), ("localhost:x", False),
-        ("runs.example.org.", False), ("localhost@evil.example", False), ("::1", False),
+        ("127.0.0.1:8420", True),
+        ("localhost", True),
+        ("LOCALHOST:1", True),
+        ("[::1]:8420", True),
+        ("[::1]", True),
+        ("runs.example.org", True),
+        ("runs.example.org:443", True),
+        ("evil.example", False),
+        ("evil.example:8420", False),
+        ("127.0.0.1.evil.example", False),
+        ("", False),
+        ("localhost.evil.example", False),
+        ("192.0.2.7", False),
+        ("[2001:db8::1]:8420", False),
+        ("localhost:x", False),
+        ("runs.example.org.", False),
+        ("localhost@evil.example", False),
+        ("::1", False),
     ],
-)  # fmt: skip
+)
 def test_a_strange_name_leads_here(host: str, is_served: bool) -> None:
     page = Page(Rules(names=("Runs.example.org",)))
     assert page.client.get("/", headers={"host": host}).status_code == (200 if is_served else 421)

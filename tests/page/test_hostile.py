@@ -32,9 +32,20 @@ STRANGE = """() => {
 }"""
 
 BELOW = (
-    ("log",), ("at", "latest"), ("plan",), ("messages",), ("files",), ("blame",), ("edit",), ("merge",), ("back", "3"),
-    ("redo", "^1"), ("diff",), ("act", "stop"), ("nowhere<script>",),
-)  # fmt: skip
+    ("log",),
+    ("at", "latest"),
+    ("plan",),
+    ("messages",),
+    ("files",),
+    ("blame",),
+    ("edit",),
+    ("merge",),
+    ("back", "3"),
+    ("redo", "^1"),
+    ("diff",),
+    ("act", "stop"),
+    ("nowhere<script>",),
+)
 
 
 def look(tab: Tab, path: str) -> None:

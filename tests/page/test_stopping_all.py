@@ -122,8 +122,10 @@ def test_a_run_that_may_still_be_active_is_not_named_first(tmp_path: Path, monke
 
     def stop_all(places: Iterable[object], *, reason: str) -> list[Stopped]:
         assert len([*places]) == 5 and reason == "emergency"
-        return [Stopped(url, how, (3,) if how == "stopped" else (), why)
-                for url, how, why in zip(urls, hows, said, strict=True)]  # fmt: skip
+        return [
+            Stopped(url, how, (3,) if how == "stopped" else (), why)
+            for url, how, why in zip(urls, hows, said, strict=True)
+        ]
 
     monkeypatch.setattr(stopping_all.control, "stop_all", stop_all)
     with Person(tmp_path / "runs") as person:

@@ -67,8 +67,10 @@ def start(
     plain = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
     return warm.Popen(
         [sys.executable, "-c", child, folder, *words],
-        env={**plain, **(environment or {})}, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env={**plain, **(environment or {})},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def run_to_end(folder: Path, environment: Mapping[str, str] | None = None) -> dict[str, Any]:

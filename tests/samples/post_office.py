@@ -39,7 +39,7 @@ def opened(box: Path) -> Iterator[PostOffice]:
     handler = _Handler(office)
     server = loop.run_until_complete(
         loop.create_server(lambda: SMTP(handler, hostname="localhost", loop=loop), "127.0.0.1", 0)
-    )  # fmt: skip
+    )
     office.port = server.sockets[0].getsockname()[1]
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

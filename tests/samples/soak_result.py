@@ -39,8 +39,9 @@ def _done_once(found: Found) -> Iterator[str]:
     mails = [mail for mail in mailbox.Maildir(found.box, create=False) if mail["To"] == found.address]
     text = (
         "Dear Ada Lovelace,\n\nyour account is ada.\n\nYou may "
-        + ("use billing: approved" if found.is_approved else "not use billing: denied") + " by Grace.\n"
-    )  # fmt: skip
+        + ("use billing: approved" if found.is_approved else "not use billing: denied")
+        + " by Grace.\n"
+    )
     if [mail.get_payload() for mail in mails] != [text]:
         yield f"mails: {[mail.get_payload() for mail in mails]}"
     if (found.folder / "outputs" / "welcome.txt").read_text() != text:
@@ -66,8 +67,9 @@ def _said(found: Found) -> Iterator[str]:
 def _recorded(found: Found, records: list[dict[str, Any]]) -> Iterator[str]:
     done = Counter(
         (record.get("agent", ""), record["scope"], record["step"], record["args"], record["n"])
-        for record in records if record["type"] == "step.completed"
-    )  # fmt: skip
+        for record in records
+        if record["type"] == "step.completed"
+    )
     if twice := [call for call, count in done.items() if count > 1]:
         yield f"done twice: {twice}"
     answered = [at for at, record in enumerate(records) if record["type"] == "approval.answered"]

@@ -39,8 +39,16 @@ from samples.soak_trouble import PATIENCE, Trouble, TroubledSyscalls, count_conn
 STARTS = 40  # more than any round needs
 EFFECTS = ("create_account", "set_privilege", "send")
 _TROUBLES = (
-    "kill", "kill", "kill at an effect", "kill at an effect", "SIGTERM", "SIGINT", "pause.yaml", "pause", "stop"
-)  # fmt: skip
+    "kill",
+    "kill",
+    "kill at an effect",
+    "kill at an effect",
+    "SIGTERM",
+    "SIGINT",
+    "pause.yaml",
+    "pause",
+    "stop",
+)
 _SUPERVISED = ("kill the child", "kill the supervisor", "SIGTERM", "stop", "pause.yaml")
 
 
@@ -136,7 +144,7 @@ class Round:
         with self.log.open("a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "satchel", "run", self.folder, "--quiet"], stdout=log, stderr=log
-            )  # fmt: skip
+            )
         with suppress(subprocess.TimeoutExpired):
             process.wait(delay)
         held = lease.holder(DiskStore(self.folder)) if process.poll() is None else None
@@ -219,8 +227,9 @@ class Round:
         self.counts["connections really opened and closed"] += sum(lines[f"{pid} closed"] for pid in pids)
         return [
             f"process {pid} opened the directory {lines[f'{pid} opened']} times and closed it {lines[f'{pid} closed']}"
-            for pid in pids if lines[f"{pid} opened"] != lines[f"{pid} closed"]
-        ]  # fmt: skip
+            for pid in pids
+            if lines[f"{pid} opened"] != lines[f"{pid} closed"]
+        ]
 
     def play(self) -> None:
         troubles = self.chance.randint(1, 5)

@@ -48,8 +48,9 @@ def test_the_demo_does_not_show_what_it_says_or_would_not_notice(
     said = play(tmp_path)
     assert re.fullmatch(
         r"Not done again: [2-5] finished summaries, and the first \d+ characters of the one that was cut off\. "
-        r"The journal has 13 results, each of them once\.", said.splitlines()[-1],
-    )  # fmt: skip
+        r"The journal has 13 results, each of them once\.",
+        said.splitlines()[-1],
+    )
     for line in (" [/] Summarise ", " [x] Summarise ", "/02-summarise.md\n    ---\n", "# Digest of 6 documents"):
         assert line in said, line
     assert said.index("kill -9 ") < said.index("$ satchel status ") < said.index("$ satchel resume ")

@@ -33,8 +33,10 @@ def test_the_plan_has_an_item_for_each_document_and_one_for_the_brief(tmp_path: 
     run(path, sources=[str(documents / "3-lighthouses.md"), str(documents / "0-rivers.md")])
     todo = (path / "todo.md").read_text()
     assert [line[6:].split(" ^")[0] for line in todo.splitlines() if line.startswith("- ")] == [
-        "Summarise 3-lighthouses.md", "Summarise 0-rivers.md", "Write the brief",
-    ]  # fmt: skip
+        "Summarise 3-lighthouses.md",
+        "Summarise 0-rivers.md",
+        "Write the brief",
+    ]
 
 
 def test_equal_documents_make_an_equal_brief(tmp_path: Path, documents: Path) -> None:
@@ -95,9 +97,11 @@ def test_what_can_not_be_read_is_left_out_with_its_reason(tmp_path: Path, docume
     path = tmp_path / "run"
     assert run(path, sources=str(documents)).status == "completed"
     assert folder.brief(path).partition("## Left out\n\n")[2].splitlines() == [
-        "- 4-picture.png: not text", "- 5-latin.txt: not UTF-8 text", "- 6-huge.csv: larger than 200 kB",
+        "- 4-picture.png: not text",
+        "- 5-latin.txt: not UTF-8 text",
+        "- 6-huge.csv: larger than 200 kB",
         "- 7-empty.txt: empty",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_source_that_is_not_there_names_the_setting(tmp_path: Path) -> None:
@@ -119,8 +123,9 @@ def test_a_source_without_documents_names_the_setting(tmp_path: Path) -> None:
 def test_a_setting_that_is_wrong_is_named(tmp_path: Path) -> None:
     outcome = run(tmp_path / "run", limit=0)
     assert (outcome.status, str(outcome.error)) == (
-        "failed", "settings in workspace.yaml: Expected `int` >= 1 - at `$.limit`",
-    )  # fmt: skip
+        "failed",
+        "settings in workspace.yaml: Expected `int` >= 1 - at `$.limit`",
+    )
 
 
 def test_an_item_of_a_persons_own_is_taken_as_a_path_or_skipped(tmp_path: Path, documents: Path) -> None:

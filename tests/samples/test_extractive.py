@@ -34,7 +34,7 @@ def extractive(module: Load) -> Any:
         ("Two lines\nare one.\n\nA paragraph ends one", ["Two lines are one.", "A paragraph ends one"]),
         ("一つ。二つ。", ["一つ。", "二つ。"]),
     ],
-)  # fmt: skip
+)
 def test_sentences_end_where_they_end(prose: Any, text: str, sentences: list[str]) -> None:
     assert prose.sentences(text) == sentences
 
@@ -42,12 +42,23 @@ def test_sentences_end_where_they_end(prose: Any, text: str, sentences: list[str
 @pytest.mark.parametrize(
     "noise",
     [
-        "# A heading", "A heading\n=========", "Pygments\n~~~~~~~~", "```py\nx = 'Code.'\n```", "~~~\nCode.\n~~~",
-        "    indented = 'Code.'", "| a | table |\n| - | - |", "<!-- A comment.\nOf two lines. -->",
-        ".. image:: x.png\n   :alt: A picture.", ".. _link: https://example.com", "[link]: https://example.com",
-        "[![badge](https://example.com/a.svg)](https://example.com)", "https://example.com/", ">>> code()", "* * *",
+        "# A heading",
+        "A heading\n=========",
+        "Pygments\n~~~~~~~~",
+        "```py\nx = 'Code.'\n```",
+        "~~~\nCode.\n~~~",
+        "    indented = 'Code.'",
+        "| a | table |\n| - | - |",
+        "<!-- A comment.\nOf two lines. -->",
+        ".. image:: x.png\n   :alt: A picture.",
+        ".. _link: https://example.com",
+        "[link]: https://example.com",
+        "[![badge](https://example.com/a.svg)](https://example.com)",
+        "https://example.com/",
+        ">>> code()",
+        "* * *",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_prose_is_left_out(prose: Any, noise: str) -> None:
     assert prose.sentences(f"Before it.\n\n{noise}\n\nAfter it.") == ["Before it.", "After it."]
 
@@ -55,21 +66,27 @@ def test_what_is_not_prose_is_left_out(prose: Any, noise: str) -> None:
 @pytest.mark.parametrize(
     ("marked", "plain"),
     [
-        ("**bold** and *slanted* and _so_", "bold and slanted and so"), ("`code` and ``code``", "code and code"),
-        ("[a link](https://example.com) and [one][ref]", "a link and one"), ("`a link <https://x.org>`_", "a link"),
-        (":func:`~os.path` and Trio_.", "os.path and Trio."), ("See ![a picture](x.png) this", "See this"),
+        ("**bold** and *slanted* and _so_", "bold and slanted and so"),
+        ("`code` and ``code``", "code and code"),
+        ("[a link](https://example.com) and [one][ref]", "a link and one"),
+        ("`a link <https://x.org>`_", "a link"),
+        (":func:`~os.path` and Trio_.", "os.path and Trio."),
+        ("See ![a picture](x.png) this", "See this"),
         ("<b>bold</b>", "bold"),
-        ("snake_case_name and 2 * 3 * 4", "snake_case_name and 2 * 3 * 4"), ("__init__ a\\*b", "init a*b"),
+        ("snake_case_name and 2 * 3 * 4", "snake_case_name and 2 * 3 * 4"),
+        ("__init__ a\\*b", "init a*b"),
     ],
-)  # fmt: skip
+)
 def test_markup_is_taken_off(prose: Any, marked: str, plain: str) -> None:
     assert list(prose.paragraphs(marked)) == [plain]
 
 
 def test_items_of_a_list_are_apart_and_their_second_lines_are_not_code(prose: Any) -> None:
     assert prose.sentences("- One item\n  of two lines.\n- Another.\n\n    And its second paragraph.") == [
-        "One item of two lines.", "Another.", "And its second paragraph.",
-    ]  # fmt: skip
+        "One item of two lines.",
+        "Another.",
+        "And its second paragraph.",
+    ]
 
 
 def test_a_literal_block_is_code(prose: Any) -> None:

@@ -64,10 +64,13 @@ def soak(server: Server, rounds: int, seed: int = SEED, fault: str = "") -> tupl
     processes = [
         subprocess.Popen(
             [sys.executable, str(SOAKING), str(seed + number), str(share), str(server.port), str(server.box), fault],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         for number, share in enumerate(shares)
-    ]  # fmt: skip
+    ]
     counts: Counter[str] = Counter()
     failures = ""
     for process in processes:

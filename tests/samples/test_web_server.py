@@ -98,9 +98,12 @@ class Web:
             "OPENAI_API_KEY": "none",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", *COMMAND.split(), "--port", str(port)], cwd=place, env=environment,
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "uvicorn", *COMMAND.split(), "--port", str(port)],
+            cwd=place,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.log: list[str] = []
         self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE)
 

@@ -25,28 +25,38 @@ from satchel.workspace.views import message_file, partial_files, projection, run
 
 AT = "2025-11-21T09:30:00.123Z"
 CALL: dict[str, Any] = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16, "n": 0}
-CUT: dict[str, Any] = {
-    "attempt": 1,
-    "characters": 3,
-    "damaged": False,
-    "cut_off_at": AT,
-    "cut_off_by": "crash",
-}
+CUT: dict[str, Any] = {"attempt": 1, "characters": 3, "damaged": False, "cut_off_at": AT, "cut_off_by": "crash"}
 DOUBT = records.Doubt(**CALL, id="d1", why="unclaimed", others=(("send", "1" * 16, 0),), cause="x")
 STARTED = records.StepStarted(**CALL, call="send(...)", idempotency_key="k", arguments=Raw(b'["a"]'))
 COMPLETED = records.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
 OPENED = records.Opened(
-    format=1, run_id="digest-7f3a", satchel="0.1.0", python="3.11.7", host="h", pid=1, url="s3://b/r",
-    why="merge", found="files", checkpoint="checkpoints/000000000007-stop.json",
-    definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"}, run_nonce="0" * 32,
-    by="alice@h", arrived="it was moved here", took_over="process 1 on h", cut_off="cut-off/x-after-3",
-)  # fmt: skip
+    format=1,
+    run_id="digest-7f3a",
+    satchel="0.1.0",
+    python="3.11.7",
+    host="h",
+    pid=1,
+    url="s3://b/r",
+    why="merge",
+    found="files",
+    checkpoint="checkpoints/000000000007-stop.json",
+    definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"},
+    run_nonce="0" * 32,
+    by="alice@h",
+    arrived="it was moved here",
+    took_over="process 1 on h",
+    cut_off="cut-off/x-after-3",
+)
 BLOB = "0" * 64 + "-3"
 FAILURE = records.Failure("ValueError", "no", ("agent.py:3",))
 RAISED = records.Failure(
-    "ValueError", "no", types=("builtins:ValueError", "builtins:Exception"), args=Raw(b'["no"]'),
-    attributes=Raw(b'{"a":1}'), members=Raw(b'[{"kind":"E","message":""}]'),
-)  # fmt: skip
+    "ValueError",
+    "no",
+    types=("builtins:ValueError", "builtins:Exception"),
+    args=Raw(b'["no"]'),
+    attributes=Raw(b'{"a":1}'),
+    members=Raw(b'[{"kind":"E","message":""}]'),
+)
 FAILED = records.StepFailed(**CALL, error=RAISED, final=True, calls=(("read", "1" * 16, 0),))
 
 RECORDS: list[records.AnyRecord] = [
@@ -59,8 +69,12 @@ RECORDS: list[records.AnyRecord] = [
     records.Closed(status="completed", untaken={"inbox/a.md": "0" * 64}, checkpoint="checkpoints/000000000007.json"),
     records.Saved(file="checkpoints/000000000007-start.json", why="start", bytes=9, sha256="0" * 64),
     records.Rewound(
-        to=7, by="alice", agents=going_back.pack({"": AgentMoment()}), file="checkpoints/000000000007-start.json",
-        forgets=True, says=("todo.md: item 2 will be done again",),
+        to=7,
+        by="alice",
+        agents=going_back.pack({"": AgentMoment()}),
+        file="checkpoints/000000000007-start.json",
+        forgets=True,
+        says=("todo.md: item 2 will be done again",),
     ),
     records.Pruned(by="alice", up_to=7, base="checkpoints/000000000007-start.json", files={"journal": 1}, bytes=9),
     STARTED,
@@ -113,8 +127,16 @@ RECORDS: list[records.AnyRecord] = [
     records.Resumed(by="alice", instructions="x", seconds=3.5, checkpoint_age=4.5, restart=True, says=("python",)),
     records.ApprovalAsked(**CALL, id="a1", question="x?"),
     records.ApprovalAsked(
-        **CALL, agent="a", id="a2", question="x?", choices=("approve", "deny"), answer_schema={"type": "string"},
-        context=Raw(b'{"user":"ada"}'), expires=AT, default=Raw(b'"deny"'), withdraws=("a1",),
+        **CALL,
+        agent="a",
+        id="a2",
+        question="x?",
+        choices=("approve", "deny"),
+        answer_schema={"type": "string"},
+        context=Raw(b'{"user":"ada"}'),
+        expires=AT,
+        default=Raw(b'"deny"'),
+        withdraws=("a1",),
     ),
     records.ApprovalAnswered(id="a1", decision=Raw(b'"deny"'), by="alice"),
     records.ApprovalAnswered(id="a1", decision=Raw(b"3"), by="alice", note="x", how="expired"),
@@ -122,7 +144,7 @@ RECORDS: list[records.AnyRecord] = [
     records.TaskTaken(agent="a", id="t", scope="3", file="inbox/t.md", sha256="0" * 64, blob=BLOB),
     records.TaskTaken(id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT),
     records.TaskTaken(
-        id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT, unopened=True,
+        id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT, unopened=True
     ),
     records.TaskDone(id="t"),
     records.TaskDone(id="t", moved_to="../other"),
@@ -134,19 +156,32 @@ RECORDS: list[records.AnyRecord] = [
     records.Migrated(agent="a", to=2, patch=[{"op": "add", "path": "/a", "value": 1}]),
     records.Edited(file="workspace.yaml", by="alice", sha=""),
     records.Edited(
-        agent="a", file="agents/a/todo.md", by="alice", sha="0" * 64, saved=AT, base=5, outline=[[0, 3, -1, 0, 1]],
-        plan=(Splice(0, 0, "- [ ] a\n"),), redone=("1", "_notes"), dropped=("2",), says=("one is to be done again",),
+        agent="a",
+        file="agents/a/todo.md",
+        by="alice",
+        sha="0" * 64,
+        saved=AT,
+        base=5,
+        outline=[[0, 3, -1, 0, 1]],
+        plan=(Splice(0, 0, "- [ ] a\n"),),
+        redone=("1", "_notes"),
+        dropped=("2",),
+        says=("one is to be done again",),
     ),
     records.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "remove", "path": "/a"}]),
     records.Edited(
-        file="steps/3/01-send.json", by="alice", sha="0" * 64,
+        file="steps/3/01-send.json",
+        by="alice",
+        sha="0" * 64,
         step=records.StepEdit(scope="3", key=("send", "0" * 16, 0), redo=True),
     ),
     records.Edited(
-        file="steps/3/01-send.json", by="alice", sha="0" * 64,
+        file="steps/3/01-send.json",
+        by="alice",
+        sha="0" * 64,
         step=records.StepEdit(scope="3", key=("send", "0" * 16, 0), result=Raw(b"1")),
     ),
-]  # fmt: skip
+]
 
 
 def head_of(data: bytes) -> Any:
@@ -237,12 +272,14 @@ def test_a_lease_is_written_that_its_schema_refuses() -> None:
 
 
 RUNNING = running_file.RunningCalls(
-    run_id="a", epoch=2, at=AT,
+    run_id="a",
+    epoch=2,
+    at=AT,
     calls=[
         running_file.RunningCall(**CALL, call='("a.txt")', since=AT),
         running_file.RunningCall(**CALL, agent="a/b", call="()", since=AT, failures=2),
     ],
-)  # fmt: skip
+)
 
 
 def test_running_calls_are_written_that_their_schema_refuses() -> None:
@@ -273,29 +310,73 @@ def test_a_line_of_messages_jsonl_is_written_that_its_schema_refuses(content: by
 # What accepts a file quickly, and jsonschema, which is asked about the rest
 
 PAUSE = {
-    "status": "paused", "reason": "x", "by": "a", "mode": "drain", "resume": "continue", "paused_at": AT,
-    "forced": False, "requested_at": AT,
+    "status": "paused",
+    "reason": "x",
+    "by": "a",
+    "mode": "drain",
+    "resume": "continue",
+    "paused_at": AT,
+    "forced": False,
+    "requested_at": AT,
     "checkpoint": {"seq": 3, "file": "checkpoints/3.json", "sha256": "0", "verified": True},
-    "position": {"item": None, "steps_done": 1, "waiting_for": ["d1"]}, "config": {"python": "3.11"},
-    "references": ["a"], "x-mine": 1,
-}  # fmt: skip
+    "position": {"item": None, "steps_done": 1, "waiting_for": ["d1"]},
+    "config": {"python": "3.11"},
+    "references": ["a"],
+    "x-mine": 1,
+}
 WORKSPACE = {
-    "format": 1, "run_id": "a", "agent": "agent.py:main", "settings": {"a": 1}, "on_drift": "refuse", "x-mine": [],
+    "format": 1,
+    "run_id": "a",
+    "agent": "agent.py:main",
+    "settings": {"a": 1},
+    "on_drift": "refuse",
+    "x-mine": [],
     "prompts": "pinned",
-    "budget": {"steps": 3, "usd": 0.5}, "checkpoints": {"every": "10m"},
+    "budget": {"steps": 3, "usd": 0.5},
+    "checkpoints": {"every": "10m"},
     "keep": {"history": "all", "checkpoints": [5, "24h"], "inbox": 9},
     "drain": {"timeout": "2m", "then": "extend"},
-}  # fmt: skip
+}
 APPROVAL = {
-    "format": 1, "run_id": "a", "id": "a1", "question": "x?", "asked_at": AT, "choices": ["approve", "deny"],
-    "expires": AT, "decision": "deny", "note": "x",
-}  # fmt: skip
+    "format": 1,
+    "run_id": "a",
+    "id": "a1",
+    "question": "x?",
+    "asked_at": AT,
+    "choices": ["approve", "deny"],
+    "expires": AT,
+    "decision": "deny",
+    "note": "x",
+}
 
 OTHERS: list[Any] = [
-    None, True, 0, 1, -1, 1.5, 2.0, 10**30, "", "x", "x\n", "/a~2", AT, AT + "\n", "0" * 16, "0" * 16 + "\n", "0" * 64,
-    [], [1], ["x", "0" * 16, 0], {}, {"x": 1}, {"kind": "E", "message": "", "members": [{"kind": 1}]},
-    [{"op": "add", "path": "/a"}], [{"op": "remove", "path": "/a"}], [{"op": "add", "path": "/a/~2", "value": 1}],
-]  # fmt: skip
+    None,
+    True,
+    0,
+    1,
+    -1,
+    1.5,
+    2.0,
+    10**30,
+    "",
+    "x",
+    "x\n",
+    "/a~2",
+    AT,
+    AT + "\n",
+    "0" * 16,
+    "0" * 16 + "\n",
+    "0" * 64,
+    [],
+    [1],
+    ["x", "0" * 16, 0],
+    {},
+    {"x": 1},
+    {"kind": "E", "message": "", "members": [{"kind": 1}]},
+    [{"op": "add", "path": "/a"}],
+    [{"op": "remove", "path": "/a"}],
+    [{"op": "add", "path": "/a/~2", "value": 1}],
+]
 """What a mutant has in the place of a part."""
 
 

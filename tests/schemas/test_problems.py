@@ -20,8 +20,16 @@ WORKSPACE = {"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"}
 STATE = {"format": 1, "run_id": "a", "status": "paused", "data": {}}
 
 RECORDS: dict[str, dict[str, Any]] = {
-    "opened": {"format": 1, "run_id": "a", "satchel": "0.1.0", "python": "3.11.7", "host": "h", "pid": 1, "why": "run",
-               "found": "crash"},
+    "opened": {
+        "format": 1,
+        "run_id": "a",
+        "satchel": "0.1.0",
+        "python": "3.11.7",
+        "host": "h",
+        "pid": 1,
+        "why": "run",
+        "found": "crash",
+    },
     "closed": {"status": "failed", "reason": "x", "error": {"kind": "E", "message": "m", "where": ["a.py:3"]}},
     "step.started": {**IDENTITY, "call": "read('a')", "idempotency_key": "k", "arguments": ["a"]},
     "step.completed": {**IDENTITY, "call": "read('a')", "result": None, "ms": 1.5, "effect": True, "how": "verified"},
@@ -40,8 +48,13 @@ RECORDS: dict[str, dict[str, Any]] = {
     "doubt": {**IDENTITY, "id": "d1", "why": "unreached", "others": [["send", "0" * 16, 0]]},
     "resolved": {"id": "d1", "outcome": "done", "result": 3, "by": "alice"},
     "partial.promoted": {
-        **IDENTITY, "attempt": 1, "file": "recovered/3-a/01-x-1.md", "characters": 5, "damaged": False,
-        "cut_off_at": "2025-11-21T09:30:00Z", "cut_off_by": "crash",
+        **IDENTITY,
+        "attempt": 1,
+        "file": "recovered/3-a/01-x-1.md",
+        "characters": 5,
+        "damaged": False,
+        "cut_off_at": "2025-11-21T09:30:00Z",
+        "cut_off_by": "crash",
     },
     "scope.failed": {"scope": "3-a", "error": {"kind": "E", "message": "m", "where": ["agent.py:3"]}},
     "input": {"arguments": {"topic": "x"}},
@@ -49,15 +62,23 @@ RECORDS: dict[str, dict[str, Any]] = {
     "agent.begun": {"agent": "a/b", "scope": "3-a", "args": "0" * 16, "call": "('x')"},
     "agent.ended": {"agent": "a/b", "error": {"kind": "E", "message": "m"}},
     "edited": {
-        "file": "todo.md", "by": "alice", "sha": "0" * 64, "saved": "2025-11-21T09:30:00Z", "base": 7,
-        "patch": [{"op": "add", "path": "", "value": 1}], "plan": [[0, 1, "- [x] A ^3\n"]],
-        "outline": [[0, 3, -1, 0, 1]], "redone": ["3"], "dropped": ["_notes"], "says": ["x"],
+        "file": "todo.md",
+        "by": "alice",
+        "sha": "0" * 64,
+        "saved": "2025-11-21T09:30:00Z",
+        "base": 7,
+        "patch": [{"op": "add", "path": "", "value": 1}],
+        "plan": [[0, 1, "- [x] A ^3\n"]],
+        "outline": [[0, 3, -1, 0, 1]],
+        "redone": ["3"],
+        "dropped": ["_notes"],
+        "says": ["x"],
         "step": {"scope": "3", "key": ["send", "0" * 16, 0], "redo": True},
     },
     "checkpoint.saved": {"file": "checkpoints/000000000042-stop.json", "why": "item", "bytes": 9, "sha256": "0" * 64},
     "rewound": {"to": 30, "by": "you@laptop", "agents": {"": {}}},
     "pruned": {"by": "alice", "up_to": 42, "base": "checkpoints/000000000042-stop.json", "files": {"a": 1}, "bytes": 9},
-}  # fmt: skip
+}
 
 
 def said(name: str, value: Any, **more: Any) -> list[str]:
@@ -140,9 +161,21 @@ def test_a_misspelt_required_key_is_reported_twice() -> None:
 
 @pytest.mark.parametrize(
     "agent",
-    ["/etc/agent.py:main", "../agent.py:main", "a/../agent.py:main", "agent.py", "agent:", ":main", "a b.py:main",
-     "C:\\agent.py:main", "agent.py:main\n", "a..b:main", ".hidden/agent.py:main", "agent.py:main.x"],
-)  # fmt: skip
+    [
+        "/etc/agent.py:main",
+        "../agent.py:main",
+        "a/../agent.py:main",
+        "agent.py",
+        "agent:",
+        ":main",
+        "a b.py:main",
+        "C:\\agent.py:main",
+        "agent.py:main\n",
+        "a..b:main",
+        ".hidden/agent.py:main",
+        "agent.py:main.x",
+    ],
+)
 def test_an_agent_outside_the_workspace_is_accepted(agent: str) -> None:
     assert said("workspace", {**WORKSPACE, "agent": agent})
 
@@ -194,19 +227,36 @@ def test_the_agents_own_schema_is_used_for_data() -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    [{"$ref": "https://example.com/x.json"}, {"$ref": "file:///etc/passwd"}, {"$ref": "#"}, {"type": 5},
-     {"properties": 3}, {"patternProperties": {"(": {}}}, {"allOf": [{"$ref": "#"}]}],
-)  # fmt: skip
+    [
+        {"$ref": "https://example.com/x.json"},
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "#"},
+        {"type": 5},
+        {"properties": 3},
+        {"patternProperties": {"(": {}}},
+        {"allOf": [{"$ref": "#"}]},
+    ],
+)
 def test_a_hostile_schema_in_the_workspace_crashes_or_fetches(hostile: dict[str, Any]) -> None:
     (only,) = problems("state", {**STATE, "data": {"a": 1}}, data_schema=hostile)
     assert "data.json" in only.place
 
 
 def test_alternatives_are_explained_by_the_one_that_was_meant() -> None:
-    own = {"oneOf": [
-        {"type": "object", "required": ["url"], "properties": {"kind": {"const": "web"}, "url": {"type": "string"}}},
-        {"type": "object", "required": ["path"], "properties": {"kind": {"const": "file"}, "path": {"type": "string"}}},
-    ]}  # fmt: skip
+    own = {
+        "oneOf": [
+            {
+                "type": "object",
+                "required": ["url"],
+                "properties": {"kind": {"const": "web"}, "url": {"type": "string"}},
+            },
+            {
+                "type": "object",
+                "required": ["path"],
+                "properties": {"kind": {"const": "file"}, "path": {"type": "string"}},
+            },
+        ]
+    }
     (only,) = said("state", {**STATE, "data": {"kind": "file", "path": 3}}, data_schema=own)
     assert only == "data.path: found 3, expected text. Put it in quotes"
 
@@ -246,10 +296,14 @@ def test_short_prints_an_enormous_number() -> None:
 @pytest.mark.parametrize(
     ("pattern", "text", "is_quick"),
     [
-        ("^[a-z]*$", "a", True), ("^[A-Z]{2}[0-9]{4}$", "a", False), ("^x-", "a" * 1001, False), ("^x-", "x-1", True),
-        ("^(a+)+$", "a", False), ("a?a?aa", "aa", False),
+        ("^[a-z]*$", "a", True),
+        ("^[A-Z]{2}[0-9]{4}$", "a", False),
+        ("^x-", "a" * 1001, False),
+        ("^x-", "x-1", True),
+        ("^(a+)+$", "a", False),
+        ("a?a?aa", "aa", False),
     ],
-)  # fmt: skip
+)
 def test_a_pattern_of_a_stranger_is_trusted_although_it_may_take_years(pattern: str, text: str, is_quick: bool) -> None:
     assert checking._is_quick(pattern, text) == is_quick
     schema = {"properties": {"a": {"pattern": pattern}}}
@@ -262,8 +316,10 @@ def test_a_secret_in_the_wrong_place_is_quoted() -> None:
         told = problems(
             "workspace",
             {
-                "format": 1, "run_id": "a", "agent": "a.py:main",
+                "format": 1,
+                "run_id": "a",
+                "agent": "a.py:main",
                 "notify": [{"webhook": "https://example.org", "secret": secret}],
             },
-        )  # fmt: skip
+        )
         assert len(told) == 1 and told[0].place == "notify[0].secret" and told[0].found == "something else"

@@ -33,9 +33,21 @@ def registry() -> Registry[Any]:
 
 def test_every_file_format_has_its_schema() -> None:
     assert names() == (
-        "approval", "checkpoint", "data", "lease", "message", "moved", "partial", "pause", "record", "recovered",
-        "running", "state", "step", "workspace",
-    )  # fmt: skip
+        "approval",
+        "checkpoint",
+        "data",
+        "lease",
+        "message",
+        "moved",
+        "partial",
+        "pause",
+        "record",
+        "recovered",
+        "running",
+        "state",
+        "step",
+        "workspace",
+    )
 
 
 def test_an_unknown_schema_is_named_in_the_error() -> None:

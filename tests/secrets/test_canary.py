@@ -167,8 +167,12 @@ asyncio.run(main())
 
 def leaks(place: str, data: bytes) -> list[str]:
     forms = {data, data.replace(b"\\\\", b"\\")}
-    return [f"{place}: ...{each[max(0, each.find(half) - 60) : each.find(half) + 40]!r}"
-            for half in HALVES for each in forms if half in each]  # fmt: skip
+    return [
+        f"{place}: ...{each[max(0, each.find(half) - 60) : each.find(half) + 40]!r}"
+        for half in HALVES
+        for each in forms
+        if half in each
+    ]
 
 
 def go_through_everything(url: str, marks: Path) -> list[str]:
@@ -239,7 +243,7 @@ def test_a_secret_leaks_from_a_run_in_a_folder(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_secret_leaks_from_a_run_in_a_bucket(
     seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -95,8 +95,9 @@ def test_an_answer_is_written_with_its_secret(
     assert not written
     answers = [row.line.record for row in handle.log(type="approval.answered")]
     assert [bytes(each.decision) for each in answers if isinstance(each, ApprovalAnswered)] == [
-        f'"{HIDDEN}"'.encode(), b'{"a":"[redacted:CANARY]"}',
-    ]  # fmt: skip
+        f'"{HIDDEN}"'.encode(),
+        b'{"a":"[redacted:CANARY]"}',
+    ]
 
 
 def test_the_file_of_an_answer_keeps_the_secret_that_a_person_has_typed(make: Make, written: list[str]) -> None:

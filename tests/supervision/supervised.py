@@ -97,9 +97,13 @@ def satchel(folder: Path, *words: object, is_cold: bool = False) -> subprocess.P
 
 def _popen(command: list[str], folder: Path, is_cold: bool) -> subprocess.Popen[str]:
     return (subprocess.Popen if is_cold else warm.Popen)(
-        command, cwd=folder, env=os.environ | {"SEEN": str(folder / "seen")}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env=os.environ | {"SEEN": str(folder / "seen")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def seen(folder: Path) -> list[int]:

@@ -246,11 +246,13 @@ def test_an_agent_that_never_opens_its_inbox_is_in_its_schedule_s_way(place: Pat
     assert data(place)["calls"] == 2 and waiting(place) == []
     fired = look_at(DiskStore(place)).moment.fired["daily"]
     assert [(each.due, each.unopened) for each in fired] == [
-        ("2026-11-23T09:00:00Z", True), ("2026-11-24T09:00:00Z", True),
-    ]  # fmt: skip
+        ("2026-11-23T09:00:00Z", True),
+        ("2026-11-24T09:00:00Z", True),
+    ]
     assert sorted(path.name for path in (place / "inbox/done").iterdir()) == [
-        "schedule-daily-20261123T090000Z.yaml", "schedule-daily-20261124T090000Z.yaml",
-    ]  # fmt: skip
+        "schedule-daily-20261123T090000Z.yaml",
+        "schedule-daily-20261124T090000Z.yaml",
+    ]
 
 
 def test_an_agent_that_opens_its_inbox_and_fails_has_done_its_task(place: Path, clock: Clock) -> None:
@@ -375,10 +377,17 @@ def test_two_of_one_name_or_a_time_that_is_none_is_not_refused(place: Path, cloc
 
 
 @pytest.mark.parametrize(
-    "text", ["", "due: 2026-11-23T09:00:00Z\n", "schedule: a\ndue: today\n", "schedule: a\ndue: 2026-11-23\nx: 1\n",
-             "schedule: a\ndue: 2026-11-23T09:00:00\n", "schedule: [a]\ndue: 2026-11-23T09:00:00Z\n",
-             "schedule: a\ndue: 0001-01-01T00:00:00+23:00\n"],
-)  # fmt: skip
+    "text",
+    [
+        "",
+        "due: 2026-11-23T09:00:00Z\n",
+        "schedule: a\ndue: today\n",
+        "schedule: a\ndue: 2026-11-23\nx: 1\n",
+        "schedule: a\ndue: 2026-11-23T09:00:00\n",
+        "schedule: [a]\ndue: 2026-11-23T09:00:00Z\n",
+        "schedule: a\ndue: 0001-01-01T00:00:00+23:00\n",
+    ],
+)
 def test_a_person_s_own_task_of_a_schedule_stops_the_run(text: str) -> None:
     with pytest.raises(InvalidFile):
         inbox.parse("inbox/a.yaml", f"kind: schedule\n{text}".encode())

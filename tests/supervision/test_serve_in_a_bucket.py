@@ -68,9 +68,12 @@ class Served:
     def begin(self) -> None:
         store = open_store(self.url)
         self.server = Server(
-            self.url, 100, lambda event: self.told.append((event.kind, event.folder.rpartition("/")[2])),
-            clock=lambda: self.now, store=store,
-        )  # fmt: skip
+            self.url,
+            100,
+            lambda event: self.told.append((event.kind, event.folder.rpartition("/")[2])),
+            clock=lambda: self.now,
+            store=store,
+        )
 
     def _supervisor(self, *_: Any) -> Any:
         return mock.Mock(spec=Supervisor, code=None, wake_at=float("inf"))

@@ -85,9 +85,12 @@ def served(root: Path) -> Iterator[Served]:
         path = root.parent / f"said-{len(processes)}"
         with path.open("w") as output:
             process = (subprocess.Popen if is_cold else warm.Popen)(
-                [sys.executable, "-m", "satchel", "serve", "--json", *map(str, options), root], cwd=root, text=True,
-                stdout=output, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+                [sys.executable, "-m", "satchel", "serve", "--json", *map(str, options), root],
+                cwd=root,
+                text=True,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         said[process.pid] = path.open()
         processes.append(process)
         return process
@@ -304,7 +307,7 @@ def test_a_contradiction_is_run_into_again_and_again(root: Path) -> None:
     source = QUICK.replace('["a"]', '["a", "b"]') + (
         "    if run.attempt == 1:\n        raise KeyError('x')\n"
         "    if item.text == 'b':\n        await run.pause('a look')\n"
-    )  # fmt: skip
+    )
     folder = make(root / "a", source)
     assert satchel.run(folder).status == "failed"
     old = (folder / "todo.md").read_text()

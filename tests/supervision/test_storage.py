@@ -118,8 +118,7 @@ def test_what_was_refused_is_not_named(root: Path, serve: Callable[[], Served]) 
 
 
 @pytest.mark.parametrize(
-    ("how", "code"),
-    [*((f"import os; os._exit({code})", code) for code in (0, 1, 3, 5)), ("raise SystemExit(0)", 1)],
+    ("how", "code"), [*((f"import os; os._exit({code})", code) for code in (0, 1, 3, 5)), ("raise SystemExit(0)", 1)]
 )
 def test_an_agent_that_ends_its_process_has_completed(
     root: Path, serve: Callable[[], Served], how: str, code: int

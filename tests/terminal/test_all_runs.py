@@ -27,8 +27,11 @@ def test_all_runs_are_listed_filtered_and_opened(make: Make, tmp_path: Path) -> 
             text = await screen.until("4 runs  1 waiting  1 damaged")
             rows = [line for line in screen.lines if line[2:8].rstrip() in ("alpha", "deep/b", "gamma", "typo")]
             assert [row[2:].split()[:2] for row in rows] == [
-                ["gamma", "waiting"], ["typo", "damaged"], ["alpha", "new"], ["deep/beta", "completed"],
-            ]  # fmt: skip
+                ["gamma", "waiting"],
+                ["typo", "damaged"],
+                ["alpha", "new"],
+                ["deep/beta", "completed"],
+            ]
             assert "an answer: a1" in rows[0] and "0/2" in rows[0] and "2/2" in rows[3] and rows[0].startswith("> ")
             assert "wanted" in text and "cost" in text
             await screen.press("o", "slash")

@@ -116,12 +116,14 @@ class Turns(RuleBasedStateMachine):
 
     @precondition(lambda self: self._files("todo.md"))
     @rule(
-        file=PICKS, item=PICKS, to=PICKS,
+        file=PICKS,
+        item=PICKS,
+        to=PICKS,
         how=st.sampled_from(
             ["tick", "untick", "cancel", "add", "add below", "remove", "reword", "move", "prose", "heading", "untick"]
         ),
         keeps_stamp=st.sampled_from([True, True, True, False]),
-    )  # fmt: skip
+    )
     def a_person_edits_a_plan(self, file: int, item: int, to: int, how: str, keeps_stamp: bool) -> None:
         path = _pick(self._files("todo.md"), file)
         self._edit_plan(path, item, to, how)
@@ -169,9 +171,10 @@ class Turns(RuleBasedStateMachine):
 
     @precondition(lambda self: self._files("todo.md"))
     @rule(
-        file=PICKS, cut=st.integers(0, 99),
+        file=PICKS,
+        cut=st.integers(0, 99),
         how=st.sampled_from(["delete", "empty", "zeros", "cut", "no stamp", "no stamp", "invalid", "twice", "status"]),
-    )  # fmt: skip
+    )
     def a_person_spoils_a_file(self, file: int, cut: int, how: str) -> None:
         path = _pick(self._files("state.json") + self._files("todo.md"), file)
         data, is_plan = self.tree[path], path.endswith("todo.md")
@@ -374,8 +377,13 @@ class Turns(RuleBasedStateMachine):
         self._turn(live, crash)
         return status[0] if status else "refused"
 
-    def _open(self, why: Why, crash: tuple[int, str] | None, choices: dict[str, Side] | None = None,
-              then: Callable[[opened_workspace.Workspace], None] | None = None) -> None:  # fmt: skip
+    def _open(
+        self,
+        why: Why,
+        crash: tuple[int, str] | None,
+        choices: dict[str, Side] | None = None,
+        then: Callable[[opened_workspace.Workspace], None] | None = None,
+    ) -> None:
         def live(system: Memory, process: Process) -> None:
             with opened(DiskStore(ROOT, system), why, Report(), choices=choices) as workspace:
                 if not any(".theirs." in path for path in memory.files(system.nodes)):  # else something is still asked

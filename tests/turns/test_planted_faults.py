@@ -122,14 +122,18 @@ def _marks(plant: Callable[[], Fault]) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize(
-    "plant",
-    [pytest.param(plant, id=plant.__name__[1:], marks=_marks(plant)) for plant in _PLANTED],
+    "plant", [pytest.param(plant, id=plant.__name__[1:], marks=_marks(plant)) for plant in _PLANTED]
 )
 def test_a_planted_fault_is_found(plant: Callable[[], Fault]) -> None:
     budget = settings(
-        max_examples=400, stateful_step_count=20, deadline=None, database=None,
-        phases=[Phase.generate], report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+        max_examples=400,
+        stateful_step_count=20,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
     seeded = type("Turns", (Turns,), {"_hypothesis_internal_use_seed": _SEEDS.get(plant, 1)})
     with plant(), pytest.raises(Lost) as lost:
         run_state_machine_as_test(seeded, settings=budget)

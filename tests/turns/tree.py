@@ -122,8 +122,12 @@ def answer(workspace: Workspace, doubt: str, *, is_done: bool) -> None:
 
 def _is_of(record: dict[str, Any], doubt: Doubt) -> bool:
     return (record.get("agent", ""), record["scope"], record["step"], record["args"], record["n"]) == (
-        doubt.agent, doubt.scope, doubt.step, doubt.args, doubt.n,
-    )  # fmt: skip
+        doubt.agent,
+        doubt.scope,
+        doubt.step,
+        doubt.args,
+        doubt.n,
+    )
 
 
 def records(tree: dict[str, bytes]) -> Iterator[dict[str, Any]]:

@@ -62,9 +62,10 @@ def aware(call: str, at: datetime, why: str) -> datetime:
     """A moment that is the same on every machine. `call` took it, and `why` that matters there."""
     if at.tzinfo is None:
         raise UsageError(
-            f"{call} got {at} without a time zone", why=why,
+            f"{call} got {at} without a time zone",
+            why=why,
             remedy="use an aware datetime, as datetime.now(timezone.utc) gives",
-        )  # fmt: skip
+        )
     return at
 
 

@@ -117,6 +117,8 @@ class NotDone(SatchelError):
 def taken_over(path: str, why: str) -> LeaseHeld:
     """The error for a process that had the workspace."""
     return LeaseHeld(
-        "another process has taken over this run", path=path, why=why,
+        "another process has taken over this run",
+        path=path,
+        why=why,
         remedy="see `satchel status`; nothing that was recorded is lost",
-    )  # fmt: skip
+    )

@@ -19,9 +19,22 @@ SCHEMAS = ".satchel/schemas"
 """The folder of the schemas for editors."""
 
 OF_A_RUN = frozenset(
-    ("journal", "checkpoints", "state.json", ".satchel", "outputs", "partials", "recovered", "steps",
-     "messages.jsonl", "messages.rejected.jsonl", "pause.yaml", "approvals", "conflicts")
-)  # fmt: skip
+    (
+        "journal",
+        "checkpoints",
+        "state.json",
+        ".satchel",
+        "outputs",
+        "partials",
+        "recovered",
+        "steps",
+        "messages.jsonl",
+        "messages.rejected.jsonl",
+        "pause.yaml",
+        "approvals",
+        "conflicts",
+    )
+)
 """Names at the top of a workspace that belong to its run, not to its definition and code."""
 
 _SLUG_LENGTH = 40

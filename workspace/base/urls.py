@@ -43,25 +43,30 @@ def checked(place: str) -> str:
         return place
     scheme, rest = protocol(place), found[2]
     if scheme != scheme.lower():
-        raise UsageError("a protocol must be in lower case", path=place if "@" not in rest else None,
-                         remedy=f"write {scheme.lower()}://...")  # fmt: skip
+        raise UsageError(
+            "a protocol must be in lower case",
+            path=place if "@" not in rest else None,
+            remedy=f"write {scheme.lower()}://...",
+        )
     if not is_remote(place):
         return place
     netloc, _, path = rest.partition("/")
     if ":" in netloc.rpartition("@")[0]:
         raise UsageError(
-            f"the {scheme}:// URL contains a password", why="logs and the process list would show it",
+            f"the {scheme}:// URL contains a password",
+            why="logs and the process list would show it",
             remedy="give it as `--storage-option NAME=VALUE` (`storage_options` in Python), or in the environment",
-        )  # fmt: skip
+        )
     if scheme in _BUCKETS and not netloc:
         raise UsageError("the URL names no bucket", path=place, remedy=f"as in {scheme}://bucket/my-run")
     parts = path.rstrip("/").split("/") if path.strip("/") else []
     if scheme in _BUCKETS and not all(map(is_name, parts)):
         raise UsageError(
-            "can't hold a workspace", path=place,
+            "can't hold a workspace",
+            path=place,
             why="a part of the path is empty, is `..`, or is not a valid name on every system",
             remedy=f"as in {scheme}://bucket/runs/my-run",
-        )  # fmt: skip
+        )
     if parts and parts[-1] == DEFINITION:
         folder = place.rstrip("/").removesuffix(f"/{DEFINITION}")
         raise UsageError("is a file, and a workspace is a folder", path=place, remedy=f"name its folder: {folder}")
@@ -75,8 +80,11 @@ def _check_path(path: str) -> None:
         return
     scheme, mark, rest = nearly[1], nearly[2], nearly[3] or ""
     if mark == ":/" or scheme.lower() in _COMMON:
-        raise UsageError("is neither a folder nor a URL", path=path,
-                         remedy=f"a URL has a colon and two slashes: {scheme.lower()}://{rest}")  # fmt: skip
+        raise UsageError(
+            "is neither a folder nor a URL",
+            path=path,
+            remedy=f"a URL has a colon and two slashes: {scheme.lower()}://{rest}",
+        )
 
 
 def check_text(place: str) -> None:
@@ -85,9 +93,11 @@ def check_text(place: str) -> None:
         place.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            "is in a folder whose name is not text", path=place, why="a part of the path is not UTF-8",
+            "is in a folder whose name is not text",
+            path=place,
+            why="a part of the path is not UTF-8",
             remedy="rename that folder",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def check_protocol(url: str) -> None:
@@ -101,9 +111,10 @@ def check_protocol(url: str) -> None:
     if scheme not in known:
         close = nearest(scheme, known) or nearest(scheme, _COMMON) or ("s3" if scheme[:1] == "s" else None)
         raise UsageError(
-            f"there is no protocol {scheme!r}", path=url,
+            f"there is no protocol {scheme!r}",
+            path=url,
             remedy=f"did you mean {close}://?" if close else "use a path, s3://, or a protocol that fsspec supports",
-        )  # fmt: skip
+        )
 
 
 def join(place: str, path: str) -> str:

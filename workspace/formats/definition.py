@@ -161,7 +161,7 @@ def _of(value: Any, place: Callable[[Where], str], path: str) -> Definition:
         raise InvalidFile(path, [Problem(place(error.where), short(error.found), *error.expected)]) from None
     return Definition(
         value["run_id"], value["agent"], value.get("settings", {}), value.get("input", {}), **options, said=said
-    )  # fmt: skip
+    )
 
 
 class _NotValid(Exception):
@@ -216,9 +216,10 @@ def _redact(written: dict[str, Any]) -> Redact:
             raise _NotValid(("redact", "patterns", number), pattern, expected) from None
         if matches_nothing:
             raise _NotValid(
-                ("redact", "patterns", number), pattern,
+                ("redact", "patterns", number),
+                pattern,
                 ("a pattern that does not match the empty text", "Use + in place of *, or make less of it optional"),
-            )  # fmt: skip
+            )
     return found
 
 

@@ -70,10 +70,15 @@ def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
                 PATH, [Problem(place, short(said["expected_until"]), "a time", f"{error.remedy}")]
             ) from None
     return PauseFile(
-        status=said.get("status"), reason=said.get("reason", "").strip(), by=said.get("by", "").strip(),
-        mode=said.get("mode"), resume=said.get("resume"), instructions=said.get("instructions", "").strip(),
-        until=until, requested_at=said.get("requested_at", ""),
-    )  # fmt: skip
+        status=said.get("status"),
+        reason=said.get("reason", "").strip(),
+        by=said.get("by", "").strip(),
+        mode=said.get("mode"),
+        resume=said.get("resume"),
+        instructions=said.get("instructions", "").strip(),
+        until=until,
+        requested_at=said.get("requested_at", ""),
+    )
 
 
 def check_wish(url: str, **said: Any) -> None:

@@ -133,9 +133,11 @@ MISFITS = (LookupError, ValueError, TypeError, AttributeError, RecursionError, U
 
 def misfit(line: Line, error: Exception) -> Damaged:
     return Damaged(
-        f"record {line.seq} does not fit the records before it", path="journal", why=f"{type(error).__name__}: {error}",
+        f"record {line.seq} does not fit the records before it",
+        path="journal",
+        why=f"{type(error).__name__}: {error}",
         remedy="`satchel check` says what is wrong with it",
-    )  # fmt: skip
+    )
 
 
 class _Blaming:
@@ -251,15 +253,21 @@ class Scopes:
                     known = prompts.get(name, ())
                     prompts[name] = known if version in known else (*known, version)
             return Origin(
-                seq=line.seq, at=line.at, kind="commit", agent=record.agent, scope=record.scope,
-                title=self._titles.get(place, ""), prompts=prompts, people=tuple(self._hands.get(place, ())),
-            )  # fmt: skip
+                seq=line.seq,
+                at=line.at,
+                kind="commit",
+                agent=record.agent,
+                scope=record.scope,
+                title=self._titles.get(place, ""),
+                prompts=prompts,
+                people=tuple(self._hands.get(place, ())),
+            )
         if isinstance(record, Migrated):
             return Origin(seq=line.seq, at=line.at, kind="migration", agent=record.agent, version=record.to)
         if isinstance(record, ScopeBegun):
             return Origin(
                 seq=line.seq, at=line.at, kind="begun", agent=record.agent, scope=record.scope, title=record.title
-            )  # fmt: skip
+            )
         if isinstance(record, PlanChanged):
             by = record.person or ("a person" if record.by == "person" else record.by)
             return Origin(seq=line.seq, at=line.at, kind="plan", agent=record.agent, by=by)

@@ -9,17 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from ..journal.records import (
-    NOTHING,
-    Failure,
-    Key,
-    Line,
-    OfCall,
-    StepCompleted,
-    StepFailed,
-    StepRetry,
-    StepStarted,
-)
+from ..journal.records import NOTHING, Failure, Key, Line, OfCall, StepCompleted, StepFailed, StepRetry, StepStarted
 from ..state import blobs
 from .positions import names_of
 
@@ -116,14 +106,34 @@ def call_of(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, i
     tried = tuple(map(_trouble, troubles)) if troubles else ()
     if type(record) is StepCompleted:  # as most are
         return Call(
-            no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, effect=record.effect,
-            seq=seq, at=at, how=record.how, ms=record.ms, model=record.model, prompts=record.prompts,
-            recorded=record.result, result_in=f"{blobs.FOLDER}/{record.blob}" if record.blob else "", troubles=tried,
-        )  # fmt: skip
+            no=record.no,
+            step=record.step,
+            call=record.call,
+            args=record.args,
+            n=record.n,
+            effect=record.effect,
+            seq=seq,
+            at=at,
+            how=record.how,
+            ms=record.ms,
+            model=record.model,
+            prompts=record.prompts,
+            recorded=record.result,
+            result_in=f"{blobs.FOLDER}/{record.blob}" if record.blob else "",
+            troubles=tried,
+        )
     made = partial(
-        Call, no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, prompts=record.prompts,
-        seq=seq, at=at, troubles=tried,
-    )  # fmt: skip
+        Call,
+        no=record.no,
+        step=record.step,
+        call=record.call,
+        args=record.args,
+        n=record.n,
+        prompts=record.prompts,
+        seq=seq,
+        at=at,
+        troubles=tried,
+    )
     match record:
         case StepStarted():
             return made(effect=True, state="in_doubt" if is_asked_about else "begun")

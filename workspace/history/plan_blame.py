@@ -94,7 +94,7 @@ def plan_origins(start: Moment, lines: Sequence[Line]) -> dict[str, list[Item]]:
 
 def _follow(
     sheets: dict[str, _Sheet], scopes: Scopes, line: Line, known: Origin, then: dict[int, dict[str, _Sheet]]
-) -> None:  # fmt: skip
+) -> None:
     returned = scopes.add(line)
     record = line.record
     if isinstance(record, Rewound):
@@ -111,9 +111,7 @@ def _carried(old: Sequence[str], cells: Sequence[_Cell], texts: Sequence[str], o
     return [cell or _Cell(origin, origin) for cell in _matched(old, cells, texts, origin)]
 
 
-def _matched(
-    old: Sequence[str], cells: Sequence[_Cell], texts: Sequence[str], origin: Origin
-) -> list[_Cell | None]:  # fmt: skip
+def _matched(old: Sequence[str], cells: Sequence[_Cell], texts: Sequence[str], origin: Origin) -> list[_Cell | None]:
     """The cells of equal lines, and of those that differ in the mark or the id."""
     same = dict(zip(reversed(old), reversed(cells), strict=True))
     alike = {_words(text): (_mark(text), cell) for text, cell in zip(reversed(old), reversed(cells), strict=True)}

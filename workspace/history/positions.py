@@ -44,9 +44,11 @@ def seq_of(store: Store, named: str | int, records: Records | None = None) -> in
     if not records.last and records.problem is None and (kept := checkpoint.paths(store)):
         newest = checkpoint.position_of(kept[-1])
         raise Damaged(
-            "has no records", path="journal", why=f"the newest checkpoint is at record {newest}",
+            "has no records",
+            path="journal",
+            why=f"the newest checkpoint is at record {newest}",
             remedy="copy the folder journal/ from the place where this workspace came from",
-        )  # fmt: skip
+        )
     if text == LATEST:
         if not records.last:
             raise records.problem or UsageError("there are no records", why="the run has not begun")
@@ -61,9 +63,10 @@ def _of_checkpoint(store: Store, name: str) -> int:
         return checkpoint.position_of(known[name])
     there = ", ".join([*known][-_NAMED:])
     raise UsageError(
-        f"there is no checkpoint {name}", path=store.url,
+        f"there is no checkpoint {name}",
+        path=store.url,
         why=f"the newest are {there}" if there else "the run has no checkpoints",
-    )  # fmt: skip
+    )
 
 
 class _Begun(NamedTuple):

@@ -24,7 +24,9 @@ def read_definition(store: Store) -> Definition:
         data = store.read(DEFINITION, limit=definition.LIMIT).data
     except FileNotFoundError:
         raise UsageError(
-            "is not a workspace", path=store.url, why=f"it has no {DEFINITION}",
+            "is not a workspace",
+            path=store.url,
+            why=f"it has no {DEFINITION}",
             remedy="`satchel new` makes a workspace; `satchel ls` lists the workspaces under a folder",
-        ) from None  # fmt: skip
+        ) from None
     return definition.parse(decode(data, DEFINITION))

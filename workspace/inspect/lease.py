@@ -99,10 +99,17 @@ def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: b
     from ..journal.records import now  # imports all kinds of records, which a look at a lease does not need
 
     return Lease(
-        run_id=run_id, host=socket.gethostname(), pid=os.getpid(), process_started=process_started(os.getpid()),
-        epoch=epoch, since=now(), url=store.url, ttl=ttl, supervisor=_supervisor,
+        run_id=run_id,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        process_started=process_started(os.getpid()),
+        epoch=epoch,
+        since=now(),
+        url=store.url,
+        ttl=ttl,
+        supervisor=_supervisor,
         is_brief=is_brief,
-    )  # fmt: skip
+    )
 
 
 def holder(store: Store) -> Lease | None:

@@ -172,9 +172,7 @@ def read_by_glance(store: Store) -> list[str]:
     return [*checkpoint.worth_fetching(store), *behind, *([] if newest else [DEFINITION]), lease.PATH]
 
 
-def _look(
-    store: Store, before: Signature, described: Definition | None, *, knows_enough: bool = False
-) -> Look:  # fmt: skip
+def _look(store: Store, before: Signature, described: Definition | None, *, knows_enough: bool = False) -> Look:
     """`knows_enough`: the checkpoint's word about unchanged files is enough."""
     described = described or (None if knows_enough else define(store))
     newest = checkpoint.newest(store)
@@ -193,9 +191,11 @@ def _look(
         return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
     if found is None and journal.first_kept(store) > 1:
         raise Damaged(
-            "no checkpoint can be used", path=journal.CHECKPOINTS, why="; ".join(complaints) or "there is none",
+            "no checkpoint can be used",
+            path=journal.CHECKPOINTS,
+            why="; ".join(complaints) or "there is none",
             remedy="restore checkpoints/ from a backup: the records before it are pruned",
-        )  # fmt: skip
+        )
     known = unchanged.tail(store, newest) if knows_enough else None
     if is_fork:
         known = Tail([], moment.seq + 1, moment.crc)
@@ -222,6 +222,8 @@ def _is_new_fork(found: Moment | None) -> bool:
 
 def _other_run(found: str, expected: str) -> Damaged:
     return Damaged(
-        f"the files belong to the run {found!r}", path=DEFINITION, why=f"run_id is {expected!r}",
+        f"the files belong to the run {found!r}",
+        path=DEFINITION,
+        why=f"run_id is {expected!r}",
         remedy=f"put `run_id: {found}` back, or start from a folder without journal/ and checkpoints/",
-    )  # fmt: skip
+    )

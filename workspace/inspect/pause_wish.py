@@ -28,6 +28,9 @@ def request_of(file: PauseFile, by: str) -> PauseRequested:
     from ..journal.records import PauseRequested  # imports all kinds of records, which a look does not need
 
     return PauseRequested(
-        reason=file.reason or "manual", by=file.by or by or "a person", mode=file.mode or "drain",
-        resume=file.resume or "continue", until=file.until,
-    )  # fmt: skip
+        reason=file.reason or "manual",
+        by=file.by or by or "a person",
+        mode=file.mode or "drain",
+        resume=file.resume or "continue",
+        until=file.until,
+    )

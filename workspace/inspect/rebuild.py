@@ -39,15 +39,19 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
         if known is None:
             return None
         raise Damaged(
-            "the journal is missing", path="journal", why=f"the newest checkpoint is at record {known.seq}, and "
-            "there is no state.json to continue from", remedy=_REMEDY,
-        )  # fmt: skip
+            "the journal is missing",
+            path="journal",
+            why=f"the newest checkpoint is at record {known.seq}, and there is no state.json to continue from",
+            remedy=_REMEDY,
+        )
     at, state, agent = root
     if known is not None and known.seq > at.seq:
         raise Damaged(
-            "the journal is missing", path="journal", remedy=_REMEDY,
+            "the journal is missing",
+            path="journal",
+            remedy=_REMEDY,
             why=f"the newest checkpoint is at record {known.seq}, and the readable files at {at.seq}",
-        )  # fmt: skip
+        )
     if known is not None and known.seq == at.seq and known.clean:
         return Rebuilt(known, {})  # it is the newest, so nothing is lost
     agents = {"": agent, **{child.path: child for child in _below(store, run_id, "", at, state)}}
@@ -61,11 +65,20 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
     reason, until = (found if isinstance(found := state.get(name), str) else "" for name in ("reason", "until"))
     nonce, is_lost = _nonce(state, known)
     moment = Moment(
-        run_id=run_id, run_nonce=nonce, lost_nonce=is_lost, seq=at.seq, epoch=at.epoch, agents=agents, reason=reason,
-        status=status if status in _STATUSES else "paused", attempt=attempt if isinstance(attempt, int) else 1,
-        usage=_usage(state.get("usage")), until=until, forked=known.forked if known is not None else None,
+        run_id=run_id,
+        run_nonce=nonce,
+        lost_nonce=is_lost,
+        seq=at.seq,
+        epoch=at.epoch,
+        agents=agents,
+        reason=reason,
+        status=status if status in _STATUSES else "paused",
+        attempt=attempt if isinstance(attempt, int) else 1,
+        usage=_usage(state.get("usage")),
+        until=until,
+        forked=known.forked if known is not None else None,
         is_replay=known is not None and known.is_replay,
-    )  # fmt: skip
+    )
     return Rebuilt(moment, {path: _messages(store, each) for path, each in agents.items()})
 
 
@@ -76,7 +89,7 @@ def begun(moment: Moment) -> Conflicting | None:
         for agent in moment.agents.values()
         for task in agent.plan.tasks
         if task.mark == "begun" and task.is_leaf and task.id not in agent.scopes
-    ]  # fmt: skip
+    ]
     if not found:
         return None
     agent, task = found[0]
@@ -87,7 +100,7 @@ def begun(moment: Moment) -> Conflicting | None:
         path=f"{agent.folder}{projection.TODO}",
         why="its effects may happen a second time" + (f"; so had {', '.join(others)}" if others else ""),
         remedy="mark it `[ ]` to do it from its beginning, `[x]` if it is done, or `[-]` to drop it; then run again",
-    )  # fmt: skip
+    )
 
 
 def _remember(agent: AgentMoment, before: AgentMoment) -> None:
@@ -99,9 +112,13 @@ def _remember(agent: AgentMoment, before: AgentMoment) -> None:
         effects = {call: step for call, step in scope.done.items() if step.effect}
         if effects and key != ROOT:
             agent.past[key] = Past(
-                title=scope.title, last_number=scope.last_number, done=effects, settled=scope.settled,
-                when=scope.when, again=scope.again,
-            )  # fmt: skip
+                title=scope.title,
+                last_number=scope.last_number,
+                done=effects,
+                settled=scope.settled,
+                when=scope.when,
+                again=scope.again,
+            )
 
 
 def _forget_what_came_next(agent: AgentMoment) -> None:

@@ -81,10 +81,11 @@ def refuse(store: Store) -> None:
     found = read(store)
     if found is not None and store.version(DEFINITION) is None:
         raise UsageError(
-            "is not a workspace yet", path=store.url,
+            "is not a workspace yet",
+            path=store.url,
             why=f"the run {found.run_id} is on its way here from {found.source} since {found.began}",
             remedy=f"if no process brings it any more, {found.remedy}",
-        )  # fmt: skip
+        )
 
 
 def write_leaving(store: Store, hashes: dict[str, str]) -> None:

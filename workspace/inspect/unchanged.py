@@ -18,9 +18,8 @@ from . import moved_file
 
 
 def at_stop(
-    store: Store, moment: Moment, described: Definition, version: Version | None,
-    written: Mapping[str, Version | None],
-) -> Listed:  # fmt: skip
+    store: Store, moment: Moment, described: Definition, version: Version | None, written: Mapping[str, Version | None]
+) -> Listed:
     """Call it when all records of the `moment` are in the journal. `described` is the content of workspace.yaml in
     `version`; `written` are the readable files that show the moment."""
     if not (store.abilities.remote and store.abilities.conditional_replace):

@@ -40,10 +40,11 @@ class AppendedSegments:
             self._log_bytes += len(data)
         except FileExistsError as error:
             raise Damaged(
-                "a file or folder is in the place of the next records", path=segment_path(lines[0].seq),
+                "a file or folder is in the place of the next records",
+                path=segment_path(lines[0].seq),
                 why="another process wrote it, or a person made a folder with this name",
                 remedy="make sure that no other process runs this workspace, move this one away, and run again",
-            ) from error  # fmt: skip
+            ) from error
 
     def roll_up(self) -> None:
         """A segment is one file already; those of earlier openings may be many."""

@@ -118,15 +118,18 @@ class Chain:
             ends = [part.due for part in self._left_out if not part.is_fence and part.due < self._begins]
             first = max(ends, default=self._after + 1)
             raise Misfit(
-                f"records {first} to {self._begins - 1} are missing before it", path=self._parts[-1].path,
+                f"records {first} to {self._begins - 1} are missing before it",
+                path=self._parts[-1].path,
                 remedy="copy the whole folder journal/ from the place where this workspace came from",
-            )  # fmt: skip
+            )
         if self.due <= self._after:
             raise Misfit(
-                "the journal ends before the newest checkpoint", path=FOLDER,
+                "the journal ends before the newest checkpoint",
+                path=FOLDER,
                 why=f"its last record is {self.due - 1}, the checkpoint is at {self._after}: they were not "
-                "copied at the same time", remedy="copy the folder again, or move the newer files of checkpoints/ away",
-            )  # fmt: skip
+                "copied at the same time",
+                remedy="copy the folder again, or move the newer files of checkpoints/ away",
+            )
         known = self._crc_at(self._after)
         if self._before.crc and known and known != self._before.crc:
             raise apart(self._after + 1, self._parts[-1].path)

@@ -53,9 +53,11 @@ def fence(store: Store, epoch: int, tail: Tail, look: Look) -> Fence:
         if version is not None and tail.lines and tail.lines[-1] == line:
             return Fence(line, path, version, data)
     raise LeaseHeld(
-        "other processes take this workspace at the same time", path=store.url, why=f"{_TRIES} attempts failed",
+        "other processes take this workspace at the same time",
+        path=store.url,
+        why=f"{_TRIES} attempts failed",
         remedy="let only one process run it",
-    )  # fmt: skip
+    )
 
 
 def check_newest(store: Store, epoch: int) -> None:

@@ -80,11 +80,12 @@ def woven(store: Store) -> Damaged | None:
         return None
     many = "two" if len(found) == 2 else str(len(found))
     return Damaged(
-        f"{many} histories of this run are in one folder", path=FOLDER,
+        f"{many} histories of this run are in one folder",
+        path=FOLDER,
         why=f"copies of the run continued separately; they differ from record {found[0].begins} on",
         remedy=f"these belong together: {'; these: '.join(map(str, found))}. Move the files of all but one history to "
         "another folder, then run `satchel check`",
-    )  # fmt: skip
+    )
 
 
 def histories(store: Store) -> list[History]:
@@ -164,7 +165,7 @@ def _name_files(one: History, others: Sequence[History], pieces: _Pieces) -> Non
         (seq, crc)
         for seq, crc in sorted(one.crcs.items())
         if seq >= one.begins and all(other.crcs.get(seq) != crc for other in others)
-    ]  # fmt: skip
+    ]
     wanted = set(own)
     files = [file for place in own for file in pieces.files.get(place, ())]
     files += [path for path, at in pieces.points.items() if (at.seq, at.crc) in wanted]

@@ -52,9 +52,11 @@ def kept_lines(store: Store) -> list[Line]:
         for number, line in enumerate(parse_each(rows), 1):
             if line is None:
                 raise Damaged(
-                    f"line {number} is damaged", path=path, remedy="restore the file from a backup: it has what is "
+                    f"line {number} is damaged",
+                    path=path,
+                    remedy="restore the file from a backup: it has what is "
                     "kept for ever of pruned records. The run itself does not need it",
-                )  # fmt: skip
+                )
             found[line.seq] = line
     return [found[seq] for seq in sorted(found)]
 

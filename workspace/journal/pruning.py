@@ -106,9 +106,10 @@ def left_behind(store: Store) -> OldSegments | None:
     """The pruned segments that an interrupted removal has left."""
     least = first_kept(store)
     found = [
-        old for first, size in sizes(store, pruned=True).items()
+        old
+        for first, size in sizes(store, pruned=True).items()
         if first < least and (store.abilities.append or size > _FENCE_BYTES) and (old := _read(store, first, size))
-    ]  # fmt: skip
+    ]
     return OldSegments(least - 1, found) if found else None
 
 

@@ -87,9 +87,11 @@ def _read(store: Store, after: int, before: Before) -> Tail:
     if not firsts:
         if after:
             raise Damaged(
-                "the journal is missing", path=FOLDER, why=f"the newest checkpoint is at record {after}",
+                "the journal is missing",
+                path=FOLDER,
+                why=f"the newest checkpoint is at record {after}",
                 remedy="copy the folder journal/ from the place where this workspace came from",
-            )  # fmt: skip
+            )
         return Tail([], 1)
     chain = Chain(store, after, before)
     last = chain.read(firsts)

@@ -15,13 +15,57 @@ from .records.line import AnyRecord
 
 _NAMES = frozenset(
     (
-        "agent", "agents", "blob", "calls", "checkpoint", "cut_off_at", "dropped", "due", "event", "expires", "file",
-        "handed_to", "host", "how", "id", "idempotency_key", "key", "kind", "mode", "model", "moved_to", "name",
-        "other", "others", "outcome", "outline", "outputs", "pause_file", "plan", "planned", "prompts", "python",
-        "redone", "resume", "run_id", "run_nonce", "satchel", "saved", "schedule", "scope", "sha", "sha256",
-        "status", "tier", "types", "until", "untaken", "url", "withdraws",
+        "agent",
+        "agents",
+        "blob",
+        "calls",
+        "checkpoint",
+        "cut_off_at",
+        "dropped",
+        "due",
+        "event",
+        "expires",
+        "file",
+        "handed_to",
+        "host",
+        "how",
+        "id",
+        "idempotency_key",
+        "key",
+        "kind",
+        "mode",
+        "model",
+        "moved_to",
+        "name",
+        "other",
+        "others",
+        "outcome",
+        "outline",
+        "outputs",
+        "pause_file",
+        "plan",
+        "planned",
+        "prompts",
+        "python",
+        "redone",
+        "resume",
+        "run_id",
+        "run_nonce",
+        "satchel",
+        "saved",
+        "schedule",
+        "scope",
+        "sha",
+        "sha256",
+        "status",
+        "tier",
+        "types",
+        "until",
+        "untaken",
+        "url",
+        "withdraws",
     )
-)  # fmt: skip
+)
 """Fields that name records, files, times and kinds, and those of the plan. They are compared, so a secret in one can't
 be replaced. All others hold texts and values of agents and people, and so does a field that is new."""
 
@@ -73,9 +117,10 @@ def _check(record: AnyRecord, redactor: Redactor) -> None:
                 value = {part.replace("~1", "/").replace("~0", "~"): value}
             for at, rule in redactor.found_in(value, "run.state"):
                 raise error(
-                    f"{at} has a secret", why=rule,
+                    f"{at} has a secret",
+                    why=rule,
                     remedy="read the secret from the environment where it is used, or make it a `Sealed` value",
-                )  # fmt: skip
+                )
     for splice in getattr(record, "plan", ()):
         for _, rule in redactor.found_in(splice.text):
             raise error("a line of todo.md has a secret", why=rule, remedy="name it in the plan without its value")

@@ -65,11 +65,13 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
     at, due = len(whole), begins + len(whole)
     if not is_last or any(group > due for group in _groups(rows, at + 1)):
         raise Damaged(
-            f"line {at + 1} is damaged", path=path, why=f"{reason}, and valid records follow it",
+            f"line {at + 1} is damaged",
+            path=path,
+            why=f"{reason}, and valid records follow it",
             remedy="a crash does not cause this: restore the file from a backup; `satchel log` shows what can still "
             f"be read, and `satchel recover --truncate-at {due - 1}` (`recover(truncate_at={due - 1})` in Python) goes "
             "back to the record before it",
-        )  # fmt: skip
+        )
     good = data[: sum(len(row) + 1 for row in whole)]
     torn = f"{len(data) - len(good)} bytes at the end of {path} (record {due}: {reason})"
     return Segment(path, whole, lines, begins, follows, good, torn, is_fence)
@@ -78,10 +80,11 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
 def apart(seq: int, path: str = FOLDER) -> Misfit:
     """The error that record `seq` does not belong to the history of the rest."""
     return Misfit(
-        f"record {seq} does not fit the records before it", path=path,
+        f"record {seq} does not fit the records before it",
+        path=path,
         why="they belong to different histories of this run",
         remedy="restore the folders journal/ and checkpoints/ from the same copy",
-    )  # fmt: skip
+    )
 
 
 def _repeated_from(rows: Sequence[bytes], head: Line | None, first: int) -> int:

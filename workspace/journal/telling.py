@@ -80,8 +80,9 @@ def _opened(record: Opened) -> Told:
     more += f"; the cut-off end of the journal is in {record.cut_off}/" if record.cut_off else ""
     return Told(
         f"opened      to {record.why}, {was}{loaded}{more}; process {record.pid}{by}, "
-        f"satchel {record.satchel}, Python {record.python}", "cyan",
-    )  # fmt: skip
+        f"satchel {record.satchel}, Python {record.python}",
+        "cyan",
+    )
 
 
 def _closed(record: Closed) -> Told:
@@ -252,9 +253,10 @@ def _doubt(record: Doubt) -> Told:
 
 def _resolved(record: Resolved) -> Told:
     said = {
-        "done": "it has happened", "not_done": "it has not happened; the run may do it",
+        "done": "it has happened",
+        "not_done": "it has not happened; the run may do it",
         "new": "it is a new action; the run may do it",
-    }[record.outcome]  # fmt: skip
+    }[record.outcome]
     return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
 
 

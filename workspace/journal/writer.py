@@ -78,9 +78,16 @@ class Journal:
     """
 
     def __init__(
-        self, store: Store, *, epoch: int, next_seq: int, apply: Callable[[Line], None],
-        prev: str = NO_CRC, opening: str = "", segments: Segments | None = None,
-    ):  # fmt: skip
+        self,
+        store: Store,
+        *,
+        epoch: int,
+        next_seq: int,
+        apply: Callable[[Line], None],
+        prev: str = NO_CRC,
+        opening: str = "",
+        segments: Segments | None = None,
+    ):
         """`apply` is called with each line before it is collected. `add` raises its exception, and then the line does
         not exist. `prev`: the crc of the record before `next_seq`. `opening`: the nonce of this one. `segments`: where
         the groups go, if not to files that grow."""
@@ -142,9 +149,11 @@ class Journal:
         before = self._last if self._waiting or not self._segments.is_full else None
         at = now()
         if (
-            before is not None and at[:TENTHS] == before.at[:TENTHS]
-            and not isinstance(record, _EXACT) and not isinstance(before.record, _EXACT)
-        ):  # fmt: skip
+            before is not None
+            and at[:TENTHS] == before.at[:TENTHS]
+            and not isinstance(record, _EXACT)
+            and not isinstance(before.record, _EXACT)
+        ):
             at = before.at  # and need not be said again
         data, line = written(Line(seq, commit, at, self.epoch, record, self._prev, self.opening), before)
         if len(data) > RECORD_BYTES:

@@ -44,9 +44,14 @@ class Owned(Struct):
         """The place for this owner's records; see `begin`."""
         next_seq, moment = self.begin(), self.seen.moment
         return Journal(
-            store, epoch=self.epoch, next_seq=next_seq, apply=moment.add, prev=moment.crc, opening=self.opening,
+            store,
+            epoch=self.epoch,
+            next_seq=next_seq,
+            apply=moment.add,
+            prev=moment.crc,
+            opening=self.opening,
             segments=self.segments,
-        )  # fmt: skip
+        )
 
     def check_nobody_came(self, store: Store) -> None:
         """Call it before the first write. LeaseHeld if another process has taken the workspace after this owner's
@@ -130,10 +135,11 @@ def _asked_by(store: Store, mine: Owned) -> Iterator[None]:
 def _take(store: Store, seen: Look) -> Owned:
     if seen.is_rebuilt:
         raise Refused(
-            "the journal is missing", path=store.url,
+            "the journal is missing",
+            path=store.url,
             why="Satchel can rebuild it from the readable files only on a disk",
             remedy="copy everything to a folder, run `satchel recover` there, and move it back",
-        )  # fmt: skip
+        )
     if store.abilities.exclusive_create and seen.moment.url != store.url:  # the first opening at this place
         check_conditional_puts(store)
     if seen.tail.torn:

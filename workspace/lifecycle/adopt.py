@@ -42,7 +42,7 @@ class _Old(NamedTuple):
 
 def judge(
     store: Store, moment: Moment, old_url: str, old_host: str, *, adopt: bool = False, reaches_out: bool = True
-) -> Adoption:  # fmt: skip
+) -> Adoption:
     """Whether the run in `store` may be opened there. It was last opened at `old_url` by a process on `old_host`; both
     are empty if unknown. UsageError if a person has to confirm it, by `adopt`.
 
@@ -78,9 +78,7 @@ def judge(
     raise _asked(store, moment, old, old_url, old_host, is_copy=bool(copied))
 
 
-def _asked(
-    store: Store, moment: Moment, old: _Old, old_url: str, old_host: str, *, is_copy: bool
-) -> UsageError:  # fmt: skip
+def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str, *, is_copy: bool) -> UsageError:
     if old.kind == "unseen":
         known = f"{old_url}{_on(old_host)} can't be reached from here"
     else:
@@ -89,11 +87,13 @@ def _asked(
     unclean = "" if moment.clean else ", and its last process did not close it"
     here, there = shlex.quote(store.url), shlex.quote(old.url or old_url)
     return UsageError(
-        f"the run {moment.run_id} {how}{unclean}", path=store.url, why=f"{known}; if both copies continue, both act",
+        f"the run {moment.run_id} {how}{unclean}",
+        path=store.url,
+        why=f"{known}; if both copies continue, both act",
         remedy=f"to continue only here, type `satchel resume --adopt {here}` (`resume(adopt=True)` in Python). To "
         f"bring the run from there instead, remove this copy and type `satchel move {there} {here}`. To have two runs, "
         f"type `satchel fork {here} DST`",
-    )  # fmt: skip
+    )
 
 
 def _look_at(store: Store, moment: Moment, url: str, host: str, visible: tuple[str, ...]) -> _Old:

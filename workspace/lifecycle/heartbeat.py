@@ -143,7 +143,8 @@ def until_free(store: Store, clock: Callable[[], float] = clock) -> Iterator[tup
             return
         if version != seen:
             raise LeaseHeld(
-                "another process is running this workspace", path=store.url,
+                "another process is running this workspace",
+                path=store.url,
                 why=f"{found.process} since {found.since}",
                 remedy="wait until it ends, or stop it with `satchel pause --wait`",
-            )  # fmt: skip
+            )

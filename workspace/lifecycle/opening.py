@@ -26,14 +26,7 @@ from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
 from ..state import MessagesAt, checkpoint
 from ..store import TEMPORARY, Store
-from ..views import (
-    PARTIALS,
-    RECOVERED,
-    STEPS,
-    message_file,
-    schema_copies,
-    stable_read,
-)
+from ..views import PARTIALS, RECOVERED, STEPS, message_file, schema_copies, stable_read
 from . import salvage
 from .acquire import Owned, owned
 from .adopt import judge
@@ -50,11 +43,20 @@ AddMore = Callable[[Workspace], None]
 
 @contextmanager
 def opened(
-    store: Store, why: Why, report: Report, *, seen: Look | None = None,
-    choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, take_over: bool = False,
-    adopt: bool = False, add_more: AddMore | None = None, reaches_out: bool = False, cut_off: str = "",
+    store: Store,
+    why: Why,
+    report: Report,
+    *,
+    seen: Look | None = None,
+    choices: Mapping[str, Side] | None = None,
+    check_data: CheckData | None = None,
+    take_over: bool = False,
+    adopt: bool = False,
+    add_more: AddMore | None = None,
+    reaches_out: bool = False,
+    cut_off: str = "",
     by: str = "",
-) -> Iterator[Workspace]:  # fmt: skip
+) -> Iterator[Workspace]:
     """Open for the body. The body calls `close`; without it the end is like a crash, and is repaired like one.
 
     `seen` is a recent look at it, if there is one. `take_over`: see `owned`; `adopt`: see adopt.py. `add_more` adds
@@ -96,9 +98,7 @@ def opened(
             workspace.journal.end()
 
 
-def _notice(
-    store: Store, mine: Owned, choices: Mapping[str, Side] | None, check_data: CheckData | None
-) -> Noticed:  # fmt: skip
+def _notice(store: Store, mine: Owned, choices: Mapping[str, Side] | None, check_data: CheckData | None) -> Noticed:
     """Find people's edits, without taking them yet."""
     seen = mine.seen
     _clear_temporary(store)
@@ -106,7 +106,7 @@ def _notice(
         displaced.put_back(store, seen.moment)
     noticed = notice(
         store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt, listed=seen.listed
-    )  # fmt: skip
+    )
     if noticed.refusals or noticed.questions:
         mine.check_nobody_came(store)  # a conflict with the journal may come from people's edits
     return noticed
@@ -163,9 +163,7 @@ class _Came(NamedTuple):
     by: str
 
 
-def _record_opening(
-    workspace: Workspace, how: _Came, seen: Look, noticed: Noticed, add_more: AddMore | None
-) -> None:  # fmt: skip
+def _record_opening(workspace: Workspace, how: _Came, seen: Look, noticed: Noticed, add_more: AddMore | None) -> None:
     moment, writer = workspace.moment, workspace.journal
     store, why = workspace.store, how.why
     workspace.owned.write_lease(store, is_brief=why not in ("run", "replay"))
@@ -176,12 +174,25 @@ def _record_opening(
     forked = moment.forked if moment.forked and moment.forked.seq + 1 >= moment.seq else None
     writer.add(
         Opened(
-            format=FORMAT, run_id=moment.run_id, run_nonce=nonce, satchel=version(), python=platform.python_version(),
-            host=socket.gethostname(), pid=os.getpid(), by=how.by or myself(), url=workspace.home, why=why, found=was,
-            definition=noticed.definition, checkpoint=seen.checkpoint, arrived=how.arrived,
-            took_over=workspace.owned.took_over, cut_off=how.cut_off, forked=forked,
+            format=FORMAT,
+            run_id=moment.run_id,
+            run_nonce=nonce,
+            satchel=version(),
+            python=platform.python_version(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            by=how.by or myself(),
+            url=workspace.home,
+            why=why,
+            found=was,
+            definition=noticed.definition,
+            checkpoint=seen.checkpoint,
+            arrived=how.arrived,
+            took_over=workspace.owned.took_over,
+            cut_off=how.cut_off,
+            forked=forked,
         )
-    )  # fmt: skip
+    )
     workspace.add_edits(noticed)
     if add_more is not None:
         add_more(workspace)
@@ -285,7 +296,7 @@ def _restore_messages(workspace: Workspace, seen: Look) -> None:
                 "is missing or damaged, and the journal to rebuild it from is missing",
                 path=f"{agent.folder}{message_file.NAME}",
                 remedy="copy it, or the folder journal/, from the place where this workspace came from",
-            )  # fmt: skip
+            )
         workspace.messages[path] = message_file.rebuild(store, agent.folder, own[: agent.messages])
 
 

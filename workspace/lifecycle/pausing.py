@@ -152,8 +152,7 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     written, _ = checkpoint.parse(data)
     if written.seq != seq:
         raise Damaged(f"is at record {written.seq}, not at record {seq}", path=path)
-    restore(store, moment, {"seq": seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(),
-                            "verified": True})  # fmt: skip
+    restore(store, moment, {"seq": seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(), "verified": True})
     data, version = read_back(store, pause_file.PATH)
     written_file = pause_file.parse(data)
     assert moment.pause is not None
@@ -179,9 +178,14 @@ def _is_as_it_was_left(store: Store, pause: Pause) -> bool:
 def _as_written(pause: Pause) -> PauseFile:
     """The content of the file of a pause in force without edits."""
     return PauseFile(
-        status="paused", reason=pause.reason, by=pause.by, mode=pause.mode, resume=pause.resume, until=pause.until,
+        status="paused",
+        reason=pause.reason,
+        by=pause.by,
+        mode=pause.mode,
+        resume=pause.resume,
+        until=pause.until,
         requested_at=pause.requested_at,
-    )  # fmt: skip
+    )
 
 
 def restore(store: Store, moment: Moment, point: dict[str, Any] | None = None) -> None:
@@ -348,10 +352,14 @@ def _add_resumed(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, .
     over = finished_pause.told(pause, finished_pause.newest_checkpoint_at(workspace.store), now())
     workspace.journal.add(
         Resumed(
-            by=by, instructions=file.instructions, seconds=over.seconds, checkpoint_age=over.checkpoint_age,
-            restart=resume == "restart_step", says=(*over.says, *says),
+            by=by,
+            instructions=file.instructions,
+            seconds=over.seconds,
+            checkpoint_age=over.checkpoint_age,
+            restart=resume == "restart_step",
+            says=(*over.says, *says),
         )
-    )  # fmt: skip
+    )
     return over
 
 
@@ -361,10 +369,11 @@ def check_may_go_on(wanted: Wish) -> None:
     resume = file.resume or (pause.resume if pause else "continue")
     if resume == "await_instructions" and not file.instructions:
         raise Refused(
-            "waits for instructions", path=pause_file.PATH,
+            "waits for instructions",
+            path=pause_file.PATH,
             why="it says `resume: await_instructions`, but has no instructions",
             remedy="write `instructions: ...` into it for the agent, or set `resume: continue`",
-        )  # fmt: skip
+        )
 
 
 def requested(wanted: Wish) -> PauseRequested | None:

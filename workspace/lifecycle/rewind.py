@@ -57,17 +57,23 @@ def last_good(store: Store, moment: Moment) -> Point | None:
 
 
 def plan(
-    now: Moment, then: Moment, by: str, *, file: str = "", forgets: bool = False,
+    now: Moment,
+    then: Moment,
+    by: str,
+    *,
+    file: str = "",
+    forgets: bool = False,
     reused: going_back.Reused | None = None,
-) -> Return:  # fmt: skip
+) -> Return:
     """The return from `now` to `then`, an earlier moment of the same run. `forgets`: effects since then are done again.
     `reused`: results of later steps that equal calls return. UsageError for a moment before the run had read the plan
     that a person had written for it."""
     if now.root.adopted and not then.root.has_plan:
         raise UsageError(
-            f"record {then.seq:,} is too early to return to", why=f"the run had not read your {TODO} yet",
+            f"record {then.seq:,} is too early to return to",
+            why=f"the run had not read your {TODO} yet",
             remedy="name a later record; `satchel log` shows when the plan changed",
-        )  # fmt: skip
+        )
     agents = going_back.joined(now.agents, then.agents, forgets=forgets, reused=reused)
     says = tuple(say for path, agent in agents.items() for say in _told(now.agents[path], agent, then.seq))
     record = Rewound(to=then.seq, by=by, file=file, forgets=forgets, says=says)

@@ -46,15 +46,17 @@ def plan(store: Store, seq: int) -> Cut:
     """What cutting everything after record `seq` takes. Changes nothing. Damaged if the part before is not sound."""
     if type(seq) is not int:  # True would be record 1
         raise UsageError(
-            f"the journal can't be cut off at {seq!r}", path=store.url,
+            f"the journal can't be cut off at {seq!r}",
+            path=store.url,
             remedy="give the number of the last good record, or what `plan_cut` has returned",
-        )  # fmt: skip
+        )
     if store.abilities.remote:
         raise Refused(
-            "the journal can't be cut off in a bucket", path=store.url,
+            "the journal can't be cut off in a bucket",
+            path=store.url,
             why="its objects keep other writers out, and must stay",
             remedy="download the folder, cut the journal off there, and upload it to a new place",
-        )  # fmt: skip
+        )
     if 0 < seq < (kept_from := journal.first_kept(store)):
         raise journal.gone(seq, kept_from)
     run_id = define(store).run_id
@@ -122,10 +124,11 @@ def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Mo
         return moment
     if why or seq in kept:
         raise Damaged(
-            f"the journal can't end after record {seq}", path=journal.FOLDER,
+            f"the journal can't end after record {seq}",
+            path=journal.FOLDER,
             why=why or f"record {moment.seq + 1} is damaged or missing",
             remedy=f"the last valid record is {moment.seq}",
-        )  # fmt: skip
+        )
     there = f"the last is {moment.seq}" if seq > 0 else "the first is 1"
     raise UsageError(f"the journal has no record {seq}", path=journal.FOLDER, remedy=there)
 

@@ -145,9 +145,14 @@ class Workspace:
             self._report_file.write()
 
     def close(
-        self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = "",
-        offered: inbox.Offered = MappingProxyType({}), result: Kept | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        status: EndStatus | None = None,
+        reason: str = "",
+        error: Failure | None = None,
+        until: str = "",
+        offered: inbox.Offered = MappingProxyType({}),
+        result: Kept | None = None,
+    ) -> None:
         """Stop normally: record it, write a checkpoint, and let every file show this moment. At a settled pause the
         checkpoint exists, and only the released resources come after it. A completed agent was `offered` these files of
         the inbox, and has returned `result`."""
@@ -161,10 +166,17 @@ class Workspace:
         returned = result or Kept()
         self.journal.add(
             Closed(
-                status=status, reason=reason, error=error, until=until, pause_file=self.pause_file, untaken=untaken,
-                checkpoint=point, result=returned.result, blob=returned.blob,
+                status=status,
+                reason=reason,
+                error=error,
+                until=until,
+                pause_file=self.pause_file,
+                untaken=untaken,
+                checkpoint=point,
+                result=returned.result,
+                blob=returned.blob,
             )
-        )  # fmt: skip
+        )
         self.journal.flush()
         self.pruner.remove(self.journal)
         self.desk.lay_out()

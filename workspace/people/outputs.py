@@ -52,6 +52,8 @@ def write(store: Store, path: str, data: bytes, last: Output | None, check_owner
 
 def _overruled(path: str) -> Refused:
     return Refused(
-        "is not what the run made", path=path, why="another program wrote it, or an interrupted attempt wrote it",
+        "is not what the run made",
+        path=path,
+        why="another program wrote it, or an interrupted attempt wrote it",
         remedy="add to the new version what is missing there",
-    )  # fmt: skip
+    )

@@ -44,9 +44,10 @@ def old_refused(store: Store, rule: Rule, folders: Sequence[str], *, all: bool) 
         return []
     # The reasons first: without them a version that a crash leaves is no open matter for `status`.
     return [
-        entry for name in sorted(surplus)
+        entry
+        for name in sorted(surplus)
         for entry in sorted(edits[name], key=lambda entry: not entry.path.endswith(".txt"))
-    ]  # fmt: skip
+    ]
 
 
 def _name_of(entry: Entry) -> str:

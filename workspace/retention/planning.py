@@ -118,9 +118,7 @@ def _entries(store: Store, paths: Collection[str]) -> list[Entry]:
     return [entry for entry in store.list(journal.CHECKPOINTS) if entry.path in paths]
 
 
-def _of_journal(
-    store: Store, seq: int, keep: Keep, own: Own | None, *, all: bool
-) -> tuple[OldSegments | None, str]:  # fmt: skip
+def _of_journal(store: Store, seq: int, keep: Keep, own: Own | None, *, all: bool) -> tuple[OldSegments | None, str]:
     """The segments that may go, and the checkpoint with which the journal then begins."""
     least = 1 if all else ENOUGH_FETCHED if store.abilities.remote else ENOUGH
     for path in _beginnings(store, seq, keep):
@@ -143,7 +141,10 @@ def _beginnings(store: Store, seq: int, keep: Keep) -> list[str]:
     if rule.keeps_all or not ruled:
         return []
     return [
-        path for path in reversed(known)
-        if path <= ruled[0] and checkpoint.is_good(path) and seq - checkpoint.position_of(path) >= rule.number
+        path
+        for path in reversed(known)
+        if path <= ruled[0]
+        and checkpoint.is_good(path)
+        and seq - checkpoint.position_of(path) >= rule.number
         and (not rule.age or checkpoint.age_of(store, path) >= rule.age)
-    ]  # fmt: skip
+    ]

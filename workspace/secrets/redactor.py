@@ -231,9 +231,11 @@ def redactor_of(definition: Definition, environ: Mapping[str, str] | None = None
         value = (os.environ if environ is None else environ).get(name, "")
         if value and len(value) < SHORTEST:
             raise Refused(
-                f"names {name} under `redact:`, whose value has only {len(value)} characters", path="workspace.yaml",
-                why="a text so short occurs everywhere", remedy=f"give {name} a longer value, or leave it out there",
-            )  # fmt: skip
+                f"names {name} under `redact:`, whose value has only {len(value)} characters",
+                path="workspace.yaml",
+                why="a text so short occurs everywhere",
+                remedy=f"give {name} a longer value, or leave it out there",
+            )
         values[name] = value
     return Redactor(rules.patterns, values)
 

@@ -44,9 +44,10 @@ def unseal(sealed: str) -> str:
     ciphers = dict(_keys())
     if wanted not in ciphers:
         raise Refused(
-            "a value is sealed with another key", why=f"it needs the key {wanted}, and {KEY} has {', '.join(ciphers)}",
+            "a value is sealed with another key",
+            why=f"it needs the key {wanted}, and {KEY} has {', '.join(ciphers)}",
             remedy=f"add that key to {KEY}, after the one that is to seal new values",
-        )  # fmt: skip
+        )
     from cryptography.exceptions import InvalidTag
 
     try:
@@ -68,9 +69,10 @@ def _keys() -> tuple[_Key, ...]:
             raise Refused("the key for sealed values can't be read", path=path, why=why) from None
     if not written.strip():
         raise Refused(
-            "there is no key for sealed values", why=f"neither {KEY} nor {KEY_FILE} is set",
+            "there is no key for sealed values",
+            why=f"neither {KEY} nor {KEY_FILE} is set",
             remedy=f"set one of them to the key, or to the path of a file with it; {_MAKE_ONE}",
-        )  # fmt: skip
+        )
     return _made(written)
 
 
@@ -88,9 +90,10 @@ def _made(written: str) -> tuple[_Key, ...]:
             key = b""
         if len(key) < _BYTES:
             raise Refused(
-                f"key {number} for sealed values is not one", why=f"it is not {_BYTES} bytes or more in base64",
+                f"key {number} for sealed values is not one",
+                why=f"it is not {_BYTES} bytes or more in base64",
                 remedy=_MAKE_ONE,
-            )  # fmt: skip
+            )
         name = hashlib.sha256(b"satchel key name" + key).hexdigest()[:8]
         found.append(_Key(name, AESSIV(hashlib.sha512(b"satchel seal key" + key).digest())))
     return tuple(found)

@@ -253,9 +253,17 @@ class AgentMoment(Struct, kw_only=True):
         """The answer is the result of the call, also when its scope is entered again: a denial stays one."""
         result = {"decision": record.decision, "by": record.by, "note": record.note, "at": line.at, "how": record.how}
         done = StepCompleted(
-            agent=asked.agent, scope=asked.scope, no=asked.no, step=asked.step, args=asked.args, n=asked.n,
-            call=asked.call, effect=True, result=Raw(msgspec.json.encode(result)), how="answered",
-        )  # fmt: skip
+            agent=asked.agent,
+            scope=asked.scope,
+            no=asked.no,
+            step=asked.step,
+            args=asked.args,
+            n=asked.n,
+            call=asked.call,
+            effect=True,
+            result=Raw(msgspec.json.encode(result)),
+            how="answered",
+        )
         self.completed(line, done)
 
     def asked(self, record: Doubt) -> None:
@@ -272,9 +280,18 @@ class AgentMoment(Struct, kw_only=True):
             scope.settled.add(doubt.key)
         else:
             scope.done[doubt.key] = StepCompleted(
-                agent=doubt.agent, scope=doubt.scope, no=doubt.no, step=doubt.step, args=doubt.args, n=doubt.n,
-                call=doubt.call, effect=True, result=record.result, blob=record.blob, how="resolved",
-            )  # fmt: skip
+                agent=doubt.agent,
+                scope=doubt.scope,
+                no=doubt.no,
+                step=doubt.step,
+                args=doubt.args,
+                n=doubt.n,
+                call=doubt.call,
+                effect=True,
+                result=record.result,
+                blob=record.blob,
+                how="resolved",
+            )
         self._end_if_dropped(doubt.scope)
 
     def edited(self, line: Line, record: Edited) -> None:
@@ -332,9 +349,18 @@ class AgentMoment(Struct, kw_only=True):
         assert was is not None  # `_check_step` has looked
         is_effect = isinstance(was, StepStarted) or (isinstance(was, StepCompleted | StepFailed) and was.effect)
         scope.done[key] = StepCompleted(
-            agent=was.agent, scope=was.scope, no=was.no, step=was.step, args=was.args, n=was.n, call=was.call,
-            effect=is_effect, result=edit.result, blob=edit.blob, how="edited",
-        )  # fmt: skip
+            agent=was.agent,
+            scope=was.scope,
+            no=was.no,
+            step=was.step,
+            args=was.args,
+            n=was.n,
+            call=was.call,
+            effect=is_effect,
+            result=edit.result,
+            blob=edit.blob,
+            how="edited",
+        )
         if is_effect:
             scope.when[key] = line.at
         self._end_if_dropped(edit.scope)

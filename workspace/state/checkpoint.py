@@ -329,9 +329,13 @@ def _check_position(moment: Moment, path: str) -> None:
 
 
 def write(
-    store: Store, moment: Moment, messages: dict[str, MessagesAt], name: str = "", keep: Keep | None = None,
+    store: Store,
+    moment: Moment,
+    messages: dict[str, MessagesAt],
+    name: str = "",
+    keep: Keep | None = None,
     listed: Listed = MappingProxyType({}),
-) -> Written:  # fmt: skip
+) -> Written:
     """Write a checkpoint of `moment`, durably, and remove those that nothing keeps. `name`: see `path_of`."""
     data = encode(moment, messages, listed, is_apart=_is_apart(store))
     path = path_of(moment, name)

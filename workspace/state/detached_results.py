@@ -81,19 +81,22 @@ class Fetched:
             found: Front = _front.decode(data)
         except FileNotFoundError:
             raise SatchelError(
-                "the checkpoint with these results is gone", path=self._path,
+                "the checkpoint with these results is gone",
+                path=self._path,
                 why="another process continues the run, or a person has removed the file",
                 remedy="look again: a newer checkpoint or the journal has them",
-            ) from None  # fmt: skip
+            ) from None
         except (InvalidFile, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise self._damaged(str(error)) from error
         return found.results
 
     def _damaged(self, why: str) -> Damaged:
         return Damaged(
-            "the results in a checkpoint can't be read", path=self._path, why=why,
+            "the results in a checkpoint can't be read",
+            path=self._path,
+            why=why,
             remedy="move the file out of the folder: the checkpoint before it and the journal have the same results",
-        )  # fmt: skip
+        )
 
 
 class Later(Struct, frozen=True):

@@ -83,7 +83,7 @@ class _Parts:
 
     def replace(
         self, middle: _Middle, keys: list[str], starts: list[int], longer: int, inner: dict[int, _Parts]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Replace the parts in the middle. The whole text is then `longer`."""
         first, last = middle.first, middle.last
         more = first + len(starts) - last
@@ -173,9 +173,7 @@ class _Comparing:
             value = {"value": Raw(msgspec.json.encode(each["value"]))} if "value" in each else {}
             self.patch.append({**each, **value})
 
-    def _list(
-        self, path: str, old: _Span, new: _Span, parts: _Parts, middle: _Middle, sizes: list[int] | None
-    ) -> None:  # fmt: skip
+    def _list(self, path: str, old: _Span, new: _Span, parts: _Parts, middle: _Middle, sizes: list[int] | None) -> None:
         """Compare the different elements in pairs, and add or remove the rest."""
         first, last, begin, end = middle
         if sizes is None:
@@ -197,7 +195,7 @@ class _Comparing:
 
     def _object(
         self, path: str, old: _Span, new: _Span, parts: _Parts, middle: _Middle, sizes: list[int] | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keys in the same order in both stay. From the first other key on, all are added after them."""
         first, last, begin, end = middle
         keys = parts.keys[first:last]

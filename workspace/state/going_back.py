@@ -83,9 +83,12 @@ def effects_since(now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment
 
 
 def joined(
-    now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment], *, forgets: bool = False,
+    now: Mapping[str, AgentMoment],
+    then: Mapping[str, AgentMoment],
+    *,
+    forgets: bool = False,
     reused: Reused | None = None,
-) -> dict[str, AgentMoment]:  # fmt: skip
+) -> dict[str, AgentMoment]:
     """The agents as they were `then`, with the effects, doubts and answers of `now`. An agent that had not begun is as
     if it were new. Shares values with both.
 
@@ -167,16 +170,30 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
     came = {key for key in (*scopes, *past) if key not in was.scopes and key not in was.past}
     came |= now.left.keys() | was.left.keys()
     left = {
-        key: (scopes.get(key) or past[key]).title for key in (*scopes, *past)
+        key: (scopes.get(key) or past[key]).title
+        for key in (*scopes, *past)
         if key in came and key[:1] not in ("", "_") and key not in known
-    }  # fmt: skip
+    }
     results = {key: kept for key, kept in was.results.items() if key in now.results or not key.startswith("_inbox-")}
     return replace(
-        was, plan=plan, has_plan=now.has_plan, adopted=now.adopted, highest_id=max(was.highest_id, now.highest_id),
-        scopes=scopes, past=past, left=left, other_ids=now.other_ids, results=results, outputs=now.outputs,
-        edits=now.edits, messages=now.messages, new_messages=[], forgotten=now.forgotten, input=now.input or was.input,
+        was,
+        plan=plan,
+        has_plan=now.has_plan,
+        adopted=now.adopted,
+        highest_id=max(was.highest_id, now.highest_id),
+        scopes=scopes,
+        past=past,
+        left=left,
+        other_ids=now.other_ids,
+        results=results,
+        outputs=now.outputs,
+        edits=now.edits,
+        messages=now.messages,
+        new_messages=[],
+        forgotten=now.forgotten,
+        input=now.input or was.input,
         result=was.result if now.path else None,
-    )  # fmt: skip
+    )
 
 
 def _ids_of(was: AgentMoment, now: AgentMoment) -> dict[str, str]:
@@ -184,9 +201,11 @@ def _ids_of(was: AgentMoment, now: AgentMoment) -> dict[str, str]:
     out of the plan; then it has got a new id."""
     there = {*(task.id for task in was.plan.tasks), *was.scopes, *was.past}
     return {
-        key: id for key, others in now.other_ids.items() for id in others
+        key: id
+        for key, others in now.other_ids.items()
+        for id in others
         if key not in there and id in there and _of(now, id) is None
-    }  # fmt: skip
+    }
 
 
 def _with_ids(now: AgentMoment, ids: Mapping[str, str]) -> AgentMoment:
@@ -207,9 +226,7 @@ def _with_ids(now: AgentMoment, ids: Mapping[str, str]) -> AgentMoment:
 def _reused_with_ids(now: AgentMoment, reused: Reused, ids: Mapping[str, str]) -> Reused:
     """The same for results of steps, also those from when an item had a former id: they are kept with its effects. The
     newer ones count."""
-    newest = {
-        former: key for key, others in now.other_ids.items() for former in others if _of(now, former) is None
-    }  # fmt: skip
+    newest = {former: key for key, others in now.other_ids.items() for former in others if _of(now, former) is None}
     found = dict[tuple[str, str], Mapping[Key, StepCompleted]]()
     for (path, key), steps in reused.items():
         if path == now.path:
@@ -233,16 +250,22 @@ def _taken_back(latest: Scope | Past, before: Scope | Past) -> dict[Key, StepCom
     """The effects that were on record `before`, and that are not on record now because they were to be done again."""
     under_way = latest.started if isinstance(latest, Scope) else {}
     return {
-        call: done for call, done in before.done.items()
-        if done.effect and call not in latest.done and call not in under_way
+        call: done
+        for call, done in before.done.items()
+        if done.effect
+        and call not in latest.done
+        and call not in under_way
         and latest.again.get(call, 0) > before.again.get(call, 0)
-    }  # fmt: skip
+    }
 
 
 def _scope(
-    latest: Scope | Past, was: Scope | None, before: Scope | Past | None, steps: Mapping[Key, StepCompleted],
+    latest: Scope | Past,
+    was: Scope | None,
+    before: Scope | Past | None,
+    steps: Mapping[Key, StepCompleted],
     forgets: bool,
-) -> Scope | Past:  # fmt: skip
+) -> Scope | Past:
     """One scope: open if it `was`, or while something about it is in doubt. `before` is the same, open or ended."""
     gone = {call for call in _new(latest, before) if is_done_again(latest.done[call])} if forgets else set[Key]()
     effects = {call: done for call, done in latest.done.items() if done.effect and call not in gone}
@@ -262,10 +285,20 @@ def _scope(
     done = dict(steps) | {call: step for call, step in opened.done.items() if not step.effect} | effects
     numbers = dict(opened.numbers) | {call: step.no for call, step in (*done.items(), *started.items())}
     return Scope(
-        title=opened.title, done=done, started=started, answers=answers, settled=latest.settled, when=when, again=again,
+        title=opened.title,
+        done=done,
+        started=started,
+        answers=answers,
+        settled=latest.settled,
+        when=when,
+        again=again,
         failed={call: error for call, error in opened.failed.items() if call not in done and call not in started},
-        promoted=opened.promoted, progress=opened.progress, numbers=numbers, last_number=last, spent=opened.spent,
-    )  # fmt: skip
+        promoted=opened.promoted,
+        progress=opened.progress,
+        numbers=numbers,
+        last_number=last,
+        spent=opened.spent,
+    )
 
 
 def _numbered(steps: Mapping[Key, StepCompleted], known: Mapping[Key, int], last: int) -> dict[Key, StepCompleted]:

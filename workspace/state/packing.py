@@ -73,9 +73,11 @@ def _struct(kind: type[Struct], own: Own) -> Shape:
         return Shape(kind)
     config = kind.__struct_config__
     made = msgspec.defstruct(
-        f"_{kind.__name__}", [_field(each, shape) for each, shape in found], kw_only=True,
+        f"_{kind.__name__}",
+        [_field(each, shape) for each, shape in found],
+        kw_only=True,
         omit_defaults=config.omit_defaults,
-    )  # fmt: skip
+    )
     packs = {each.name: shape.pack for each, shape in found}
     unpacks = {each.name: shape.unpack for each, shape in found}
     return Shape(made, _remade(made, packs), _remade(kind, unpacks))

@@ -10,9 +10,7 @@ from msgspec import Struct
 from ..base import Mode, Resume
 from ..journal.records import PauseRequested
 
-Status = Literal[
-    "new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"
-]  # fmt: skip
+Status = Literal["new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"]
 
 
 class Usage(Struct):

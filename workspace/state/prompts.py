@@ -48,9 +48,11 @@ def check_no_secret(name: str, data: bytes, redactor: Redactor) -> None:
     """AgentError if the content of a prompt has a secret."""
     for _, rule in redactor.found_in(data.decode(errors="replace")) if redactor else ():
         raise AgentError(
-            "has a secret", path=path_of(name), why=rule,
+            "has a secret",
+            path=path_of(name),
+            why=rule,
             remedy="write {{name}} in its place, and give the value to run.prompt",
-        )  # fmt: skip
+        )
 
 
 def prompt_text(store: Store, name: str, version: str) -> str:
@@ -67,9 +69,11 @@ def prompt_text(store: Store, name: str, version: str) -> str:
             if version_of(data) == version:
                 return decode(data, path)
         raise UsageError(
-            f"the prompt {name}@{version} is not kept", path=KEPT,
-            why="this run has not used it, or the file was removed", remedy=f"restore {kept} from a backup",
-        ) from None  # fmt: skip
+            f"the prompt {name}@{version} is not kept",
+            path=KEPT,
+            why="this run has not used it, or the file was removed",
+            remedy=f"restore {kept} from a backup",
+        ) from None
     if version_of(data) != version:
         raise Damaged("is not the prompt that was used", path=kept, remedy="restore the file from a backup")
     return decode(data, kept)

@@ -88,7 +88,7 @@ class Questions(Struct, kw_only=True):
     def _note_time(self, id: str, at: str) -> None:
         self.asked_at = {
             each: at for each, at in self.asked_at.items() if each in self.approvals or each in self.doubts
-        } | {id: at}  # fmt: skip
+        } | {id: at}
 
     def remember(self, record: ApprovalAnswered | Resolved, decision: Raw, at: str) -> None:
         """The answer to a question that is no longer open."""

@@ -30,7 +30,7 @@ def position_of(path: str) -> int:
 
 def superfluous(
     store: Store, keep: Keep, *, gone: Collection[str] = (), coming: Collection[str] = (), first: int = 0
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Those that nothing keeps. The newest always stays. So does the newest before a forced stop, because a person may
     want to return to it, and some with which the journal can begin when older records go.
 

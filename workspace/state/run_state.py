@@ -144,9 +144,11 @@ class Moment(Questions, kw_only=True):
             except DoesNotFit as error:
                 raise Damaged(
                     f"record {line.seq} ({line.record.__struct_config__.tag}) does not fit the records before it",
-                    path="journal", why=error.why, remedy="take the folder journal/ from a backup; without one "
+                    path="journal",
+                    why=error.why,
+                    remedy="take the folder journal/ from a backup; without one "
                     f"`satchel recover --truncate-at {line.seq - 1}` goes back to the record before it",
-                ) from error  # fmt: skip
+                ) from error
 
     def add(self, line: Line) -> None:
         """Move on to the position of `line`. DoesNotFit, with nothing changed, if its record does not fit the earlier
@@ -159,7 +161,7 @@ class Moment(Questions, kw_only=True):
                 f"a record ({line.record.__struct_config__.tag}) does not fit the records before it",
                 why=str(error) if type(error) in (LookupError, ValueError) else f"{type(error).__name__}: {error}",
                 remedy="nothing of it was kept; it belongs to something that has ended or never began",
-            ) from error  # fmt: skip
+            ) from error
         self.seq, self.epoch, self.crc, self.last_at = line.seq, line.epoch, line.crc, line.at
         self.opening = line.opening or self.opening
 
@@ -219,9 +221,13 @@ class Moment(Questions, kw_only=True):
 
     def _pause_requested(self, line: Line, record: PauseRequested) -> None:
         self.pause = Pause(
-            reason=record.reason, by=record.by, requested_at=line.at, mode=record.mode, resume=record.resume,
+            reason=record.reason,
+            by=record.by,
+            requested_at=line.at,
+            mode=record.mode,
+            resume=record.resume,
             until=record.until,
-        )  # fmt: skip
+        )
         self.unclean |= record.mode == "emergency"
         if self.status == "running":
             self.status = "draining"

@@ -81,9 +81,10 @@ class Scope(Struct, omit_defaults=True):
     def moved(self, key: str) -> Scope:
         """The same under another name."""
         return replace(
-            self, done={call: replace(step, scope=key) for call, step in self.done.items()},
+            self,
+            done={call: replace(step, scope=key) for call, step in self.done.items()},
             started={call: replace(step, scope=key) for call, step in self.started.items()},
-        )  # fmt: skip
+        )
 
     def run_again(self, calls: Iterable[Key]) -> None:
         """The exceptions of these calls are not raised again."""
@@ -114,9 +115,14 @@ class Past(Struct, omit_defaults=True):
     def opened(self, title: str) -> Scope:
         """The scope, when it begins again."""
         return Scope(
-            title=title, done=dict(self.done), settled=set(self.settled), when=dict(self.when), again=dict(self.again),
-            last_number=self.last_number, numbers={key: record.no for key, record in self.done.items()},
-        )  # fmt: skip
+            title=title,
+            done=dict(self.done),
+            settled=set(self.settled),
+            when=dict(self.when),
+            again=dict(self.again),
+            last_number=self.last_number,
+            numbers={key: record.no for key, record in self.done.items()},
+        )
 
 
 def is_done_again(record: StepCompleted) -> bool:

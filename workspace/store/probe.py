@@ -67,7 +67,9 @@ def check_exclusive(store: Store, path: str, data: bytes) -> None:
 
 def _unfit(store: Store, why: str) -> UsageError:
     return UsageError(
-        f"{getattr(store, 'server', 'the storage')} can't keep two writers apart", path=store.url, why=why,
+        f"{getattr(store, 'server', 'the storage')} can't keep two writers apart",
+        path=store.url,
+        why=why,
         remedy="use a server that answers 412 to a PUT whose `If-None-Match: *` or `If-Match` does not hold (AWS S3 "
         "does, SeaweedFS since 4.48), or a folder of a disk",
-    )  # fmt: skip
+    )

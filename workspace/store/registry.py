@@ -28,10 +28,11 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None, *, pa
     user, at, _ = rest.split("/", 1)[0].rpartition("@")
     if at and (":" in user or scheme in _S3):  # else it is a user's name, or a container's of Azure
         raise UsageError(
-            "a URL with credentials in it", path=f"{scheme}://...@...",
+            "a URL with credentials in it",
+            path=f"{scheme}://...@...",
             why="files and screens would show it",
             remedy="give them as storage options, as a profile, or in the environment",
-        )  # fmt: skip
+        )
     if "::" in url or "?" in url:
         raise UsageError("not a place for files", path=scheme + "://...", remedy="use PROTOCOL://HOST/PATH")
     if scheme in _S3:

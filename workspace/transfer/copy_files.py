@@ -62,9 +62,11 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
         _copy(source, to, due, sent, tell)
     else:
         raise UsageError(
-            "files of the workspace keep changing", path=source.url, why=f"{due[0].path} is the last that changed",
+            "files of the workspace keep changing",
+            path=source.url,
+            why=f"{due[0].path} is the last that changed",
             remedy="find the program that writes there, stop it, and run the same command again",
-        )  # fmt: skip
+        )
     _refuse_arrived(to)
     for entry in inventory.walk(to):  # files of an earlier attempt that the source no longer has
         if inventory.goes_along(entry.path) and entry.path not in sent and entry.path != DEFINITION:
@@ -157,10 +159,11 @@ def _verify(to: Store, sent: dict[str, Sent], tell: Tell) -> None:
 
 def differs(to: Store, path: str) -> StorageFailed:
     return StorageFailed(
-        f"differs at {to.url} from the file here", path=path,
+        f"differs at {to.url} from the file here",
+        path=path,
         why="the storage has lost or changed it, or another program writes there",
         remedy=_AGAIN,
-    )  # fmt: skip
+    )
 
 
 def settle(to: Store, sent: Iterable[str]) -> None:

@@ -63,7 +63,9 @@ def _make(folder: str, made: list[str]) -> None:
         os.mkdir(folder)
     except OSError as error:
         raise UsageError(
-            "can't be made", path=folder, why=error.strerror or str(error),
+            "can't be made",
+            path=folder,
+            why=error.strerror or str(error),
             remedy=f"check that you may write in {shlex.quote(os.path.dirname(folder))}",
-        ) from error  # fmt: skip
+        ) from error
     made.append(folder)

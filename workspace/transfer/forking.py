@@ -53,10 +53,21 @@ class Forked(Struct, frozen=True):
 
 
 def fork(
-    source: Store, to: Store, then: Moment, latest: Moment, *, by: str, run_id: str = "", forgets: bool = False,
-    reused: going_back.Reused | None = None, edit: Callable[[str], str] = str, texts: Mapping[str, bytes] | None = None,
-    is_replay: bool = False, is_newest: bool = False, tell: Tell = lambda *_: None,
-) -> Forked:  # fmt: skip
+    source: Store,
+    to: Store,
+    then: Moment,
+    latest: Moment,
+    *,
+    by: str,
+    run_id: str = "",
+    forgets: bool = False,
+    reused: going_back.Reused | None = None,
+    edit: Callable[[str], str] = str,
+    texts: Mapping[str, bytes] | None = None,
+    is_replay: bool = False,
+    is_newest: bool = False,
+    tell: Tell = lambda *_: None,
+) -> Forked:
     """Start a new run at `to` from the moment `then` of the run in `source`. `latest` is its newest moment; see
     `going_back.joined` for `forgets` and `reused`. `edit` changes workspace.yaml; `texts` are of other prompts, by
     name, which the new run uses also if it is held to its prompts. `is_replay`: only `resume` continues it.
@@ -74,9 +85,16 @@ def fork(
     with held(to):
         options = (*["--effects"] * forgets, *["--reuse"] * (reused is not None))
         mine = Manifest(
-            run_id=run_id or f"{then.run_id}-{os.urandom(2).hex()}", kind="fork", source=source.url, to=to.url,
-            began=now(), by=by, at=0 if is_newest else then.seq, options=options, replays=is_replay,
-        )  # fmt: skip
+            run_id=run_id or f"{then.run_id}-{os.urandom(2).hex()}",
+            kind="fork",
+            source=source.url,
+            to=to.url,
+            began=now(),
+            by=by,
+            at=0 if is_newest else then.seq,
+            options=options,
+            replays=is_replay,
+        )
         mine = _continued(mine, to, names_itself=not run_id)
         text = yamltext.set_value(text, ("run_id",), mine.run_id)
         claim(to, mine, tell)
@@ -106,9 +124,8 @@ def _continued(mine: Manifest, to: Store, *, names_itself: bool) -> Manifest:
 
 
 def _moment(
-    source: Store, to: Store, then: Moment, latest: Moment, run_id: str, forgets: bool,
-    reused: going_back.Reused | None,
-) -> tuple[Moment, tuple[str, ...]]:  # fmt: skip
+    source: Store, to: Store, then: Moment, latest: Moment, run_id: str, forgets: bool, reused: going_back.Reused | None
+) -> tuple[Moment, tuple[str, ...]]:
     """The first moment of the new run. Its outputs are at the destination when this returns."""
     joined = going_back.joined(latest.agents, then.agents, forgets=forgets, reused=reused)
     agents, left_out = dict[str, AgentMoment](), list[str]()
@@ -126,15 +143,31 @@ def _moment(
         agents[path] = replace(agent, outputs=outputs, edits={}, messages=was.messages if was is not None else 0)
     status = then.status if then.status in ("failed", "completed", "waiting", "sleeping") else "paused"
     moment = replace(
-        then, run_id=run_id, run_nonce=secrets.token_hex(16), lost_nonce=False, agents=agents, url="", host="",
-        forked=Lineage(source.url, then.run_id, then.seq), clean=True, unclean=False, pause=None, status=status,
-        reason="forked" if status == "paused" else then.reason, lifted="", resumed_at="", instructions="",
+        then,
+        run_id=run_id,
+        run_nonce=secrets.token_hex(16),
+        lost_nonce=False,
+        agents=agents,
+        url="",
+        host="",
+        forked=Lineage(source.url, then.run_id, then.seq),
+        clean=True,
+        unclean=False,
+        pause=None,
+        status=status,
+        reason="forked" if status == "paused" else then.reason,
+        lifted="",
+        resumed_at="",
+        instructions="",
         approvals={id: asked for id, asked in then.approvals.items() if id in latest.approvals},
         doubts={id: asked for id, asked in then.doubts.items() if id in latest.doubts},
-        doubts_asked=latest.doubts_asked, approvals_asked=latest.approvals_asked, answered=latest.answered,
+        doubts_asked=latest.doubts_asked,
+        approvals_asked=latest.approvals_asked,
+        answered=latest.answered,
         tasks={id: task for id, task in then.tasks.items() if id in latest.tasks},  # of others no effect is known
-        tasks_taken=latest.tasks_taken, fired=latest.fired,
-    )  # fmt: skip
+        tasks_taken=latest.tasks_taken,
+        fired=latest.fired,
+    )
     for path, agent in moment.agents.items():
         moment.forget_ended(path, agent.scopes)
     return moment, (*left_out,)
@@ -162,9 +195,7 @@ def _fill(source: Store, to: Store, then: Moment, moment: Moment, tell: Tell) ->
     data = checkpoint.encode(moment, at)
     scopes = (scope for agent in moment.agents.values() for scope in agent.scopes.values())
     needed = {promoted.file for scope in scopes for each in scope.promoted.values() for promoted in each}
-    needed |= {
-        entry.path for entry in source.list(blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data
-    }  # fmt: skip
+    needed |= {entry.path for entry in source.list(blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data}
     needed |= {entry.path for entry in source.list(prompts.KEPT)}  # the fork may be held to them
     entries = [entry for entry in inventory.walk(source) if entry.path in needed or not _is_of_the_run(entry.path)]
     total, done = sum(entry.size for entry in entries), 0

@@ -89,9 +89,11 @@ def refuse_faults(store: Store, to: Store, *, stays: Callable[[str], bool] = lam
     first, *others = faults
     more = f"; {len(others)} more: {', '.join(shown(fault.path) for fault in others[:_SHOWN])}" if others else ""
     raise UsageError(
-        "can't be transferred", path=shown(first.path), why=f"{first.why}{more}",
+        "can't be transferred",
+        path=shown(first.path),
+        why=f"{first.why}{more}",
         remedy="put the file itself there under a plain name, or move it out of the workspace",
-    )  # fmt: skip
+    )
 
 
 def unlisted(store: Store) -> Iterator[Fault]:

@@ -30,6 +30,8 @@ class Still:
 
 def finished(store: Store, why: str) -> LeaseHeld:
     return LeaseHeld(
-        "another process has continued this transfer", path=store.url, why=why,
+        "another process has continued this transfer",
+        path=store.url,
+        why=why,
         remedy="`satchel status` shows where the run is now",
-    )  # fmt: skip
+    )

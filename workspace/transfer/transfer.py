@@ -161,9 +161,11 @@ def _refuse_faster(source: Store, newest: int, *, is_leaving: bool) -> None:
             source.remove(moved_file.PATH)
             source.remove(transfer_file.LEAVING)
         raise LeaseHeld(
-            "another process began to run this workspace", path=source.url, why=f"it has written {segment_path(found)}",
+            "another process began to run this workspace",
+            path=source.url,
+            why=f"it has written {segment_path(found)}",
             remedy="wait until it ends, or stop it with `satchel pause --wait`; then run the same command again",
-        )  # fmt: skip
+        )
 
 
 def held(to: Store) -> AbstractContextManager[None]:
@@ -198,10 +200,11 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
     """Copies everything but workspace.yaml, which is in the result."""
     if source.version(DEFINITION) is None:
         raise UsageError(
-            "is not a workspace, and the other place is not one either", path=source.url,
+            "is not a workspace, and the other place is not one either",
+            path=source.url,
             why=f"there is no {DEFINITION}, nor at {to.url}",
             remedy=f"put {DEFINITION} back at one of them",
-        )  # fmt: skip
+        )
     inventory.refuse_faults(source, to)
     journey.resumed |= claim(to, mine, tell)
     sent = transfer(source, to, tell)
@@ -209,9 +212,10 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
         data, at = source.read(DEFINITION)
     except FileNotFoundError:
         raise LeaseHeld(
-            "another process has moved this run away in the meantime", path=source.url,
+            "another process has moved this run away in the meantime",
+            path=source.url,
             remedy="look for it at the other place; nothing is lost",
-        ) from None  # fmt: skip
+        ) from None
     sha, md5 = hashes(data)
     sent[DEFINITION] = Sent(DEFINITION, len(data), sha, md5, at, was_there=False, data=data)
     journey.files, journey.bytes = len(sent), sum(each.size for each in sent.values())
@@ -243,10 +247,11 @@ def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
             ) from None
     elif not there.is_same_journey(mine):
         raise UsageError(
-            "holds an unfinished copy of another run, or of another moment", path=to.url,
+            "holds an unfinished copy of another run, or of another moment",
+            path=to.url,
             why=f"the run {there.run_id} is on its way here from {there.source} since {there.began}",
             remedy=f"{there.remedy}; or name another place",
-        )  # fmt: skip
+        )
     if is_back:
         to.remove(moved_file.PATH)
     return there is not None

@@ -256,11 +256,16 @@ class _Packing:
 
     def _note(self, moment: Moment | None) -> Exported:
         done = Exported(
-            run_id=self._definition.run_id, url=self._store.url, seq=moment.seq if moment else 0,
-            at=moment.last_at if moment else "", satchel=version(), files=len(self._archive.namelist()),
-            redacted=sorted(self._redacted), left_out=self._left_out,
+            run_id=self._definition.run_id,
+            url=self._store.url,
+            seq=moment.seq if moment else 0,
+            at=moment.last_at if moment else "",
+            satchel=version(),
+            files=len(self._archive.namelist()),
+            redacted=sorted(self._redacted),
+            left_out=self._left_out,
             not_set=self._redactor.not_set,
-        )  # fmt: skip
+        )
         for path, data in ((export_file.PATH, export_file.encode(done)), (export_file.ABOUT, export_file.about(done))):
             self._write(path, self._redactor.file(path, data))
         return done

@@ -176,21 +176,30 @@ def _why(moment: Moment, point: Point, previous: str, files: dict[str, bytes]) -
     *before, own = map(_words, point.records)
     hidden = len(moment.agents) - sum(name.endswith(STATE) for name in files)
     told = [
-        f"# Checkpoint {moment.seq}", "",
+        f"# Checkpoint {moment.seq}",
+        "",
         f"- Run: `{moment.run_id}`, start {moment.attempt}",
         f"- When: {moment.last_at}",
         f"- Why: {why}",
         f"- Record: {own}",
-        "", "A resume reads the file next to this folder, never the folder. Changes in it have no effect.",
-        "", "## Before", "",
+        "",
+        "A resume reads the file next to this folder, never the folder. Changes in it have no effect.",
+        "",
+        "## Before",
+        "",
         *(f"- {each}" for each in before),
         f"- The previous checkpoint at that time: {previous}",
-        "", "## Files", "",
+        "",
+        "## Files",
+        "",
         *(f"- `{name}` {hashlib.sha256(data).hexdigest()}" for name, data in files.items()),
         *([f"- {hidden} more sub-agents are not shown here"] if hidden else []),
-        "", "## After", "",
-        f"- {_next(moment)}", "",
-    ]  # fmt: skip
+        "",
+        "## After",
+        "",
+        f"- {_next(moment)}",
+        "",
+    ]
     return "\n".join(told)
 
 

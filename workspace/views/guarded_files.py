@@ -36,9 +36,7 @@ class _Displaced(Struct, eq=False):
 class Guard:
     """For one opened workspace."""
 
-    def __init__(
-        self, store: Store, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None
-    ):  # fmt: skip
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None):
         self._store, self._clock, self._behind = store, clock, behind or AtOnce()
         self._writing: Counter[str] = Counter()  # files that are about to be written in another thread, and how often
         self._counting = threading.Lock()  # of these

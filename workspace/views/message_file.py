@@ -120,10 +120,11 @@ class MessageFile:
 
     def _changed(self) -> InvalidFile:
         problem = Problem(
-            "as a whole", "a file that was changed or removed during the run",
+            "as a whole",
+            "a file that was changed or removed during the run",
             "the conversation as it was written",
             "stop the run and resume it: the file is restored, and your version kept",
-        )  # fmt: skip
+        )
         return InvalidFile(self._path, [problem])
 
     def sync(self) -> None:

@@ -132,15 +132,35 @@ def marker_of(head: RecoveredHead | PartialPromoted) -> Marker:
 def promotion(head: PartialHead, text: str, damaged: bool, by: str, path: str) -> tuple[bytes, PartialPromoted]:
     """The result of promoting a partial: the recovered file at `path`, and the record that points to it."""
     recovered = RecoveredHead(
-        run_id=head.run_id, agent=head.agent, scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n,
-        attempt=head.attempt, characters=len(text), crc=_crc(text.encode()), damaged=damaged,
-        cut_off_at=head.at, cut_off_by=by,
-    )  # fmt: skip
+        run_id=head.run_id,
+        agent=head.agent,
+        scope=head.scope,
+        no=head.no,
+        step=head.step,
+        args=head.args,
+        n=head.n,
+        attempt=head.attempt,
+        characters=len(text),
+        crc=_crc(text.encode()),
+        damaged=damaged,
+        cut_off_at=head.at,
+        cut_off_by=by,
+    )
     record = PartialPromoted(
-        agent=head.agent, scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n, call=head.call,
-        attempt=head.attempt, file=path, characters=len(text), damaged=damaged,
-        cut_off_at=head.at, cut_off_by=by,
-    )  # fmt: skip
+        agent=head.agent,
+        scope=head.scope,
+        no=head.no,
+        step=head.step,
+        args=head.args,
+        n=head.n,
+        call=head.call,
+        attempt=head.attempt,
+        file=path,
+        characters=len(text),
+        damaged=damaged,
+        cut_off_at=head.at,
+        cut_off_by=by,
+    )
     return encode_recovered(recovered, text), record
 
 

@@ -33,9 +33,7 @@ _STEP_FILE = re.compile(r"/[0-9]{2,}-[a-z0-9-]+\.json\Z")
 _AT = b'"at": {"seq": %d, "epoch": %d, "sha": "00000000"}'
 
 
-def state_file(
-    moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = None, *, inside: str = ""
-) -> bytes:  # fmt: skip
+def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = None, *, inside: str = "") -> bytes:
     """`inside`: the folder of the whole tree, if it is not the workspace itself."""
     facts: dict[str, object] = {"status": status_of(moment, agent)}
     if not agent.path:
@@ -46,9 +44,11 @@ def state_file(
         facts["reason"] = f"{agent.error.kind}: {agent.error.message}"
     facts["open"] = [folder_of(key, scope.title) for key, scope in agent.scopes.items() if key != ROOT]
     facts["waiting_for"] = [
-        id for questions in (moment.doubts, moment.approvals) for id, asked in questions.items()
+        id
+        for questions in (moment.doubts, moment.approvals)
+        for id, asked in questions.items()
         if asked.agent == agent.path
-    ]  # fmt: skip
+    ]
     if children := moment.children(agent.path):
         facts["agents"] = {child.path.rpartition("/")[2]: status_of(moment, child) for child in children}
     if not agent.path:

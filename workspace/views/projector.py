@@ -174,9 +174,8 @@ class Files:
     """The documents of one agent."""
 
     def __init__(
-        self, guard: Guard, moment: Moment, agent: AgentMoment, messages: MessageFile,
-        shown: dict[str, records.OfCall],
-    ):  # fmt: skip
+        self, guard: Guard, moment: Moment, agent: AgentMoment, messages: MessageFile, shown: dict[str, records.OfCall]
+    ):
         self.state = StateDocument(guard, moment, agent)
         self.todo = TodoDocument(guard, moment, agent)
         self.steps = StepsDocument(guard, moment, agent, shown)

@@ -57,9 +57,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.option("--note", metavar="TEXT", default="", help="A note to the answer. The run records it.")
 @json_option
 @storage_option
-def command(
-    words: tuple[str, ...], result: str | None, by: str | None, note: str, as_json: bool
-) -> None:  # fmt: skip
+def command(words: tuple[str, ...], result: str | None, by: str | None, note: str, as_json: bool) -> None:
     """Answer a question of an agent (a1, a2, ...), or say whether an effect has happened (d1, d2, ...).
 
     `satchel status` shows the questions. You can leave out ID if only one question is open. This command runs no code
@@ -72,11 +70,15 @@ def command(
     if as_json:
         print_json(
             {
-                "id": done.id, "is_recorded": done.is_recorded, "file": done.file,
-                "answer": msgspec.to_builtins(done.answer), "was_before": done.was_before,
-                "waits_for": done.waits_for or None, "questions": asked.as_json(done.questions),
+                "id": done.id,
+                "is_recorded": done.is_recorded,
+                "file": done.file,
+                "answer": msgspec.to_builtins(done.answer),
+                "was_before": done.was_before,
+                "waits_for": done.waits_for or None,
+                "questions": asked.as_json(done.questions),
             }
-        )  # fmt: skip
+        )
     else:
         _tell(place, done)
 
@@ -121,6 +123,6 @@ def _split(words: tuple[str, ...]) -> tuple[Handle, str, str]:
             return place, "", word
         case _:
             raise UsageError(
-                "name the workspace, the question and the answer", remedy="for example `satchel answer WS a1 approve`; "
-                "`satchel status WS` shows the questions",
-            )  # fmt: skip
+                "name the workspace, the question and the answer",
+                remedy="for example `satchel answer WS a1 approve`; `satchel status WS` shows the questions",
+            )

@@ -74,11 +74,13 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
 def _as_json(found: Blame) -> dict[str, Any]:
     values = [
         {
-            "path": each.path, "value": each.value, "origin": msgspec.to_builtins(each.origin),
+            "path": each.path,
+            "value": each.value,
+            "origin": msgspec.to_builtins(each.origin),
             "brought_back_by": each.brought_back_by or None,
         }
         for each in found.values
-    ]  # fmt: skip
+    ]
     return {"file": found.file, "values": values, "newest": found.newest, "problem": found.problem}
 
 

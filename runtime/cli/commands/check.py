@@ -29,9 +29,11 @@ Examples:
 @click.command("check", epilog=_EXAMPLES)
 @workspace_argument
 @click.option(
-    "--storage", "only_storage", is_flag=True,
+    "--storage",
+    "only_storage",
+    is_flag=True,
     help="Only show what the storage can do; needs no workspace. Tests a bucket with a small file, and removes it.",
-)  # fmt: skip
+)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_json: bool) -> None:
@@ -84,8 +86,9 @@ def _lines(place: Handle, checked: Checked, width: int) -> Iterator[str]:
     if checked.is_running:
         process = "a process is running this workspace" + (
             ", so some of these problems may only be files that were changing: check again when the run has stopped"
-            if checked.problems else ""
-        )  # fmt: skip
+            if checked.problems
+            else ""
+        )
         yield from _titled("note", "cyan", process, width)
     if checked.problems:
         yield f"{counted(len(checked.problems), 'problem')} in {visible(checked.url)}"

@@ -92,9 +92,7 @@ def _by_agent(changes: Sequence[Any]) -> Iterable[tuple[str, list[Any]]]:
     return found.items()
 
 
-def _part(
-    title: str, changes: Sequence[T], tell: Callable[[T, int], str], width: int
-) -> Iterator[str]:  # fmt: skip
+def _part(title: str, changes: Sequence[T], tell: Callable[[T, int], str], width: int) -> Iterator[str]:
     if not changes:
         return
     yield ""

@@ -30,9 +30,11 @@ Examples:
 @click.argument("workspace", metavar="WS", shell_complete=complete_folders)
 @click.argument("to", metavar="DST", shell_complete=complete_folders)
 @click.option(
-    "--at", metavar="SEQ|ITEM|CHECKPOINT", shell_complete=complete_moment,
+    "--at",
+    metavar="SEQ|ITEM|CHECKPOINT",
+    shell_complete=complete_moment,
     help="A record's number, an item such as ^3 (its beginning), or a file in checkpoints/. [default: now]",
-)  # fmt: skip
+)
 @click.option("--run-id", default="", metavar="ID", help="Name of the new run. [default: made from the old one]")
 @click.option("--effects", is_flag=True, help="Do effects since then again in the new run. Asks first.")
 @click.option("--reuse", is_flag=True, help=REUSE)
@@ -41,9 +43,16 @@ Examples:
 @json_option
 @storage.storage_option
 def command(
-    workspace: str, to: str, at: str | None, run_id: str, effects: bool, reuse: bool, by: str | None, yes: bool,
+    workspace: str,
+    to: str,
+    at: str | None,
+    run_id: str,
+    effects: bool,
+    reuse: bool,
+    by: str | None,
+    yes: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Start a new run in DST from an earlier moment of the run in WS: folders and URLs, in any combination.
 
     WS is only read, also while it runs. The new run has its own name. Effects that WS has done since that moment are
@@ -56,9 +65,15 @@ def command(
         confirm_again(effects_since(place, at), can_ask=not as_json)
     with bar() as tell:
         found = place.fork(
-            to, at=at, run_id=run_id, effects=effects, reuse=reuse, by=by, progress=tell,
+            to,
+            at=at,
+            run_id=run_id,
+            effects=effects,
+            reuse=reuse,
+            by=by,
+            progress=tell,
             storage_options=storage.given() if is_remote else None,
-        )  # fmt: skip
+        )
     if as_json:
         result: dict[str, Any] = {**asdict(found), "effects": as_rows(found.effects), "exit_code": 0}
         print_json(result)

@@ -36,8 +36,13 @@ def _types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @workspace_argument
 @click.option("-n", "--last", "count", metavar="N", type=click.IntRange(min=1), help="Show only the last N records.")
 @click.option("--item", metavar="ID", help="Show only this item (3, ^3) or named scope (_NAME).")
-@click.option("--type", "kind", metavar="TYPE", shell_complete=_types,
-              help=f"Show only this type, or those of a pattern ('step.*'): {', '.join(RECORD_TYPES)}.")  # fmt: skip
+@click.option(
+    "--type",
+    "kind",
+    metavar="TYPE",
+    shell_complete=_types,
+    help=f"Show only this type, or those of a pattern ('step.*'): {', '.join(RECORD_TYPES)}.",
+)
 @click.option(
     "--agent", metavar="PATH", help="Show only this sub-agent (left/deep) and those below it; . is the run's own."
 )
@@ -53,9 +58,17 @@ def _types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     "--json", "as_json", is_flag=True, callback=note_json, help="Print the lines of the journal with all their keys."
 )
 def command(
-    workspace: str | None, count: int | None, item: str | None, kind: str | None, agent: str | None, step: str | None,
-    since: str | None, audit: bool, follow: bool, as_json: bool,
-) -> None:  # fmt: skip
+    workspace: str | None,
+    count: int | None,
+    item: str | None,
+    kind: str | None,
+    agent: str | None,
+    step: str | None,
+    since: str | None,
+    audit: bool,
+    follow: bool,
+    as_json: bool,
+) -> None:
     """Print the journal, oldest record first: number, time (UTC), epoch, and what happened.
 
     Of a damaged journal, prints all records that it can read, and then what is wrong.

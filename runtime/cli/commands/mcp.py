@@ -26,12 +26,15 @@ Without one, only this machine can reach the server.
 @click.command("mcp", epilog=_EXAMPLES)
 @click.argument("root", shell_complete=complete_folders)
 @click.option(
-    "--allow", default="", metavar="LIST",
+    "--allow",
+    default="",
+    metavar="LIST",
     help=f"What clients may do besides reading: {', '.join(ACTIONS)}, or all. [default: nothing]",
-)  # fmt: skip
+)
 @click.option("--http", metavar="ADDRESS", help="Listen for HTTP there, not on stdin: PORT, HOST:PORT or unix:PATH.")
-@click.option("--token-file", type=click.File("rb"), help="A file with the token of --http. [default: what "
-              "SATCHEL_MCP_TOKEN has]")  # fmt: skip
+@click.option(
+    "--token-file", type=click.File("rb"), help="A file with the token of --http. [default: what SATCHEL_MCP_TOKEN has]"
+)
 @storage_option
 def command(root: str, allow: str, http: str | None, token_file: BinaryIO | None) -> None:
     """Serve the runs under ROOT, a folder or URL, to clients of the Model Context Protocol: other agents list runs,

@@ -37,18 +37,24 @@ Examples:
 
 @click.command("merge", epilog=_EXAMPLES)
 @workspace_argument
-@click.option("--use", "side", type=click.Choice(["ours", "theirs", "edited"]),
-              help="Where they differ, use the run (ours) or the file (theirs); or use the whole file as it is "
-              "now (edited).")  # fmt: skip
+@click.option(
+    "--use",
+    "side",
+    type=click.Choice(["ours", "theirs", "edited"]),
+    help="Where they differ, use the run (ours) or the file (theirs); or use the whole file as it is now (edited).",
+)
 @click.option(
     "--file", "files", multiple=True, metavar="PATH", help="Only this file. [default: all files with conflicts]"
 )
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, workspace: str | None, side: Literal["ours", "theirs", "edited"] | None,
-    files: tuple[str, ...], as_json: bool,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    workspace: str | None,
+    side: Literal["ours", "theirs", "edited"] | None,
+    files: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Show where an edited file and the run conflict, and resolve the conflict.
 
     Changes that do not conflict are always merged. Without --use, nothing changes. A version that is not used is kept

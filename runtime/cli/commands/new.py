@@ -44,8 +44,10 @@ def command(source: str | None, folder: str | None, chosen: tuple[str, ...], as_
         _list()
         return
     if source is None or folder is None:
-        raise UsageError("name a template and a folder to make", remedy="for example `satchel new digest my-digest`; "
-                         "`satchel new --list` shows the samples")  # fmt: skip
+        raise UsageError(
+            "name a template and a folder to make",
+            remedy="for example `satchel new digest my-digest`; `satchel new --list` shows the samples",
+        )
     made = new(source, folder, settings=typed_settings(chosen), storage_options=given())
     run_id = click.style(made.run_id, bold=True)
     click.echo(f"{visible(made.folder)} is the run {run_id}, made from {visible(made.template)}")

@@ -30,11 +30,17 @@ Ctrl-C ends it. The runs continue.
 @click.command("page", epilog=_EXAMPLES)
 @click.argument("root", default=".", shell_complete=complete_folders)
 @click.option(
-    "--listen", default="127.0.0.1:8420", show_default=True, metavar="ADDRESS",
+    "--listen",
+    default="127.0.0.1:8420",
+    show_default=True,
+    metavar="ADDRESS",
     help="PORT (0: a free one), HOST:PORT or unix:PATH. Where other machines reach it, the page needs a token.",
-)  # fmt: skip
-@click.option("--token-file", type=click.File("rb"), help="A file with the token that opens the page. "
-              "[default: SATCHEL_PAGE_TOKEN, or none]")  # fmt: skip
+)
+@click.option(
+    "--token-file",
+    type=click.File("rb"),
+    help="A file with the token that opens the page. [default: SATCHEL_PAGE_TOKEN, or none]",
+)
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Another name that the page is served at.")
 @click.option("--open", "opens", is_flag=True, help="Show the page in the browser.")
 @storage_option

@@ -29,17 +29,28 @@ Examples:
 @click.argument("workspaces", nargs=-1, required=True, metavar="WS...", shell_complete=complete_folders)
 @click.option("--reason", default="manual", show_default=True, help="Why the run stops. `satchel status` shows it.")
 @click.option("--until", metavar="TIME", help="When the run resumes by itself: 22:30, 2026-11-22T21:30:00Z, or 45m.")
-@click.option("--resume", type=click.Choice(["continue", "restart_step", "await_instructions"]), default="continue",
-              show_default=True, help="How the run resumes.")  # fmt: skip
+@click.option(
+    "--resume",
+    type=click.Choice(["continue", "restart_step", "await_instructions"]),
+    default="continue",
+    show_default=True,
+    help="How the run resumes.",
+)
 @click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
 @click.option("--wait", is_flag=True, help="Return only when the runs have stopped.")
 @json_option
 @storage_option
 @click.pass_context
 def command(
-    ctx: click.Context, workspaces: tuple[str, ...], reason: str, until: str | None, resume: Resume, by: str | None,
-    wait: bool, as_json: bool,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    workspaces: tuple[str, ...],
+    reason: str,
+    until: str | None,
+    resume: Resume,
+    by: str | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
     """Stop the run of each workspace at its next safe point: between two steps. Steps that are running finish first.
 
     This does the same as a pause.yaml that you create in the workspace. `satchel resume` continues the run. The command
@@ -47,9 +58,11 @@ def command(
     """
     end = times.moment_after(until, datetime.now(UTC)) if until else None
     code = ask_all(
-        workspaces, lambda place: place.pause(reason=reason, until=end, resume=resume, by=by), wait=wait,
+        workspaces,
+        lambda place: place.pause(reason=reason, until=end, resume=resume, by=by),
+        wait=wait,
         as_json=as_json,
-    )  # fmt: skip
+    )
     ctx.exit(code)
 
 
@@ -75,9 +88,7 @@ class _Told(Struct):
         return {"url": self.url, "status": self.stopping.status, "said": self.stopping.said}
 
 
-def ask_all(
-    workspaces: tuple[str, ...], ask: Callable[[Handle], Stopping], *, wait: bool, as_json: bool
-) -> int:  # fmt: skip
+def ask_all(workspaces: tuple[str, ...], ask: Callable[[Handle], Stopping], *, wait: bool, as_json: bool) -> int:
     """Ask all of them to stop before waiting for the first. Returns the worst exit code."""
     found, code = [_Told(typed) for typed in workspaces], 0
     for told in found:

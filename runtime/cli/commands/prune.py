@@ -36,10 +36,15 @@ def command(workspace: str | None, as_json: bool, dry_run: bool, take_over: bool
     if as_json:
         print_json(
             {
-                "url": done.url, "run_id": done.run_id, "dry_run": done.dry_run, "kept_from": done.kept_from,
-                "files": done.files, "bytes": done.bytes, "paths": list(done.paths),
+                "url": done.url,
+                "run_id": done.run_id,
+                "dry_run": done.dry_run,
+                "kept_from": done.kept_from,
+                "files": done.files,
+                "bytes": done.bytes,
+                "paths": list(done.paths),
             }
-        )  # fmt: skip
+        )
         return
     verb = "would remove" if dry_run else "removed"
     for folder, number in done.files.items():

@@ -37,7 +37,7 @@ Examples:
 @json_option
 def command(
     workspace: str | None, as_json: bool, take_over: bool, adopt: bool, truncate_at: int | None, yes: bool
-) -> None:  # fmt: skip
+) -> None:
     """Repair the files of a workspace and rescue half-finished output, without running the agent.
 
     `run` and `resume` do the same by themselves. Use this to look at the files first. If the journal is damaged and you
@@ -52,11 +52,15 @@ def command(
     if as_json:
         print_json(
             {
-                "status": found.status, "exit_code": 0, "run_id": found.run_id, "url": found.url,
-                "has_begun": found.has_begun, "questions": asked.as_json(found.questions),
+                "status": found.status,
+                "exit_code": 0,
+                "run_id": found.run_id,
+                "url": found.url,
+                "has_begun": found.has_begun,
+                "questions": asked.as_json(found.questions),
                 "report": [{"kind": remark.kind, "text": remark.text} for remark in found.report],
             }
-        )  # fmt: skip
+        )
         return
     for line in remarks(found.report, columns(sys.stdout)):
         click.echo(line)

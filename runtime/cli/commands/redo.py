@@ -31,9 +31,7 @@ Examples:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @storage_option
-def command(
-    workspace: str, item: str, effects: bool, dry_run: bool, by: str | None, yes: bool, as_json: bool
-) -> None:  # fmt: skip
+def command(workspace: str, item: str, effects: bool, dry_run: bool, by: str | None, yes: bool, as_json: bool) -> None:
     """Do an item again from its beginning, finished or open, with the state as it is now.
 
     ITEM is its id, such as ^3. An equal call of an effect returns its recorded result. With --effects it is done again.
@@ -44,9 +42,12 @@ def command(
     found = place.redo(item, effects=effects, dry_run=dry_run, by=by)
     if as_json:
         result: dict[str, Any] = {
-            **asdict(found), "effects": as_rows(found.effects), "is_done": not dry_run, "exit_code": 0,
+            **asdict(found),
+            "effects": as_rows(found.effects),
+            "is_done": not dry_run,
+            "exit_code": 0,
             "report": [asdict(remark) for remark in found.report],
-        }  # fmt: skip
+        }
         print_json(result)
         return
     width = columns(sys.stdout)

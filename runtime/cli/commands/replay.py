@@ -32,18 +32,21 @@ Examples:
 @click.argument("item", metavar="ITEM", shell_complete=complete_item)
 @click.option("--into", "to", metavar="DST", required=True, shell_complete=complete_folders, help="The new run.")
 @click.option(
-    "--set", "chosen", metavar="KEY=VALUE", multiple=True, shell_complete=complete_change,
+    "--set",
+    "chosen",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=complete_change,
     help="Change a setting, or a prompt: prompt.NAME=@FILE or prompt.NAME=TEXT. You can repeat it.",
-)  # fmt: skip
+)
 @click.option("--run-id", default="", metavar="ID", help="Name of the new run. [default: made from the old one]")
 @click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the comparison and errors.")
 @json_option
 @storage.storage_option
 def command(
-    workspace: str, item: str, to: str, chosen: tuple[str, ...], run_id: str, by: str | None, quiet: bool,
-    as_json: bool,
-) -> None:  # fmt: skip
+    workspace: str, item: str, to: str, chosen: tuple[str, ...], run_id: str, by: str | None, quiet: bool, as_json: bool
+) -> None:
     """Do one item again in a fork, with other prompts or settings, and compare it with the first time.
 
     WS is only read. DST becomes a new run that begins right before ITEM, does only that item, and is paused then. It
@@ -56,11 +59,17 @@ def command(
     with (
         contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
         watching(quiet=quiet) as watch,
-    ):  # fmt: skip
+    ):
         found = place.replay(
-            item, to, settings=settings, prompts=prompts, watch=watch, run_id=run_id, by=by,
+            item,
+            to,
+            settings=settings,
+            prompts=prompts,
+            watch=watch,
+            run_id=run_id,
+            by=by,
             storage_options=storage.given() if is_remote else None,
-        )  # fmt: skip
+        )
     code = _code(found)
     if as_json:
         print_json(_as_json(found) | {"exit_code": code})
@@ -88,8 +97,24 @@ def _code(found: Replayed) -> int:
 
 
 def _as_json(found: Replayed) -> dict[str, Any]:
-    plain = ("url", "to", "run_id", "item", "title", "seq", "settings", "prompts", "end", "status", "reason", "first",
-             "second", "failure", "report", "is_same")  # fmt: skip
+    plain = (
+        "url",
+        "to",
+        "run_id",
+        "item",
+        "title",
+        "seq",
+        "settings",
+        "prompts",
+        "end",
+        "status",
+        "reason",
+        "first",
+        "second",
+        "failure",
+        "report",
+        "is_same",
+    )
     said = {name: msgspec.to_builtins(getattr(found, name)) for name in plain}
     calls = [
         {"agent": pair.agent, "is_same": pair.is_same, "kept": pair.kept}

@@ -24,8 +24,13 @@ Examples:
 
 @click.command("rewind", epilog=_EXAMPLES)
 @workspace_argument
-@click.option("--to", required=True, metavar="SEQ|ITEM|CHECKPOINT", shell_complete=complete_moment,
-              help="A record's number, an item such as ^3 (its beginning), or a file in checkpoints/.")  # fmt: skip
+@click.option(
+    "--to",
+    required=True,
+    metavar="SEQ|ITEM|CHECKPOINT",
+    shell_complete=complete_moment,
+    help="A record's number, an item such as ^3 (its beginning), or a file in checkpoints/.",
+)
 @click.option("--forget", is_flag=True, help="Do effects since then again, under a new idempotency key. Asks first.")
 @click.option("--reuse", is_flag=True, help=REUSE)
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
@@ -34,7 +39,7 @@ Examples:
 @json_option
 def command(
     workspace: str | None, to: str, forget: bool, reuse: bool, dry_run: bool, by: str | None, yes: bool, as_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """Return a run to an earlier record.
 
     Data, plan and the results of steps are those of that record, and what came after it is done again. Nothing is
@@ -49,12 +54,18 @@ def command(
     if as_json:
         print_json(
             {
-                "to": found.to, "is_done": found.is_done, "says": found.says, "effects": as_rows(found.effects),
-                "forgotten": found.forgotten, "status": found.status, "run_id": found.run_id, "url": found.url,
+                "to": found.to,
+                "is_done": found.is_done,
+                "says": found.says,
+                "effects": as_rows(found.effects),
+                "forgotten": found.forgotten,
+                "status": found.status,
+                "run_id": found.run_id,
+                "url": found.url,
                 "questions": asked.as_json(found.questions),
                 "report": [{"kind": remark.kind, "text": remark.text} for remark in found.report],
             }
-        )  # fmt: skip
+        )
         return
     _show(found)
     if found.is_done:

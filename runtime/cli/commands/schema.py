@@ -46,9 +46,9 @@ def command(name: str | None, as_list: bool, as_json: bool) -> None:
     if name not in schemas.names():
         close = nearest(name, schemas.names())
         raise UsageError(
-            f"there is no schema {name!r}", remedy=(f"did you mean {close!r}? " if close else "")
-            + f"there are {', '.join(schemas.names())}",
-        )  # fmt: skip
+            f"there is no schema {name!r}",
+            remedy=(f"did you mean {close!r}? " if close else "") + f"there are {', '.join(schemas.names())}",
+        )
     click.echo(_own_data() if name == "data" and os.path.isfile(DEFINITION) else schemas.text(name), nl=False)
 
 

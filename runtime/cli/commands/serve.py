@@ -18,9 +18,20 @@ from ..options.storage import given, storage_option
 from ..render.words import one_line
 from ..starting import drain_timeout_option
 
-_COLOURS = {"started": "cyan", "listening": "cyan", "completed": "green", "failed": "red", "crashed": "red",
-            "damaged": "red", "refused": "red", "waiting": "yellow", "paused": "yellow",
-            "warned": "yellow", "late": "yellow", "storage": "red"}  # fmt: skip
+_COLOURS = {
+    "started": "cyan",
+    "listening": "cyan",
+    "completed": "green",
+    "failed": "red",
+    "crashed": "red",
+    "damaged": "red",
+    "refused": "red",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "warned": "yellow",
+    "late": "yellow",
+    "storage": "red",
+}
 
 _TOKEN = "SATCHEL_LISTEN_TOKEN"
 
@@ -48,21 +59,26 @@ of a run under a URL a file in ~/.local/state/satchel/log.
     help="How many runs run at a time. [default: one for each core, at least 2]",
 )
 @click.option("--once", is_flag=True, help="End when no run is running or due.")
+@click.option("--listen", metavar="ADDRESS", help="Take tasks by HTTP, POST /inbox/RUN: PORT, HOST:PORT or unix:PATH.")
 @click.option(
-    "--listen",
-    metavar="ADDRESS",
-    help="Take tasks by HTTP, POST /inbox/RUN: PORT, HOST:PORT or unix:PATH.",
+    "--token-file",
+    type=click.File("rb"),
+    help="A file with the token of --listen. [default: what SATCHEL_LISTEN_TOKEN has]",
 )
-@click.option("--token-file", type=click.File("rb"), help="A file with the token of --listen. [default: what "
-              "SATCHEL_LISTEN_TOKEN has]")  # fmt: skip
 @click.option("--no-token", is_flag=True, help="With --listen on this machine: every program here may send tasks.")
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
 @storage_option
 def command(
-    root: str, at_most: int | None, once: bool, listen: str | None, token_file: BinaryIO | None, no_token: bool,
-    drain_timeout: float | None, as_json: bool,
-) -> None:  # fmt: skip
+    root: str,
+    at_most: int | None,
+    once: bool,
+    listen: str | None,
+    token_file: BinaryIO | None,
+    no_token: bool,
+    drain_timeout: float | None,
+    as_json: bool,
+) -> None:
     """Start the runs under ROOT that are new or were interrupted. Resume those whose question was answered, whose pause
     has ended, or whose sleep is over.
 

@@ -75,9 +75,15 @@ def _as_json(shown: Shown) -> dict[str, Any]:
         for each in shown.agents
     }
     return {
-        "url": shown.url, "run_id": shown.run_id, "seq": shown.seq, "newest": shown.newest, "status": shown.status,
-        **records, "agents": agents, "problem": shown.problem,
-    }  # fmt: skip
+        "url": shown.url,
+        "run_id": shown.run_id,
+        "seq": shown.seq,
+        "newest": shown.newest,
+        "status": shown.status,
+        **records,
+        "agents": agents,
+        "problem": shown.problem,
+    }
 
 
 def _record(row: Row | None) -> dict[str, Any] | None:

@@ -136,9 +136,12 @@ def _below(moment: Moment, path: str) -> Iterator[AgentMoment]:
 def _agent_json(moment: Moment, agent: AgentMoment) -> dict[str, Any]:
     settled, leaves = agent.plan.progress
     return {
-        "agent": agent.path, "status": status_of(moment, agent), "items": {"done": settled, "all": leaves},
-        "error": msgspec.to_builtins(agent.error), "folder": agent.folder,
-    }  # fmt: skip
+        "agent": agent.path,
+        "status": status_of(moment, agent),
+        "items": {"done": settled, "all": leaves},
+        "error": msgspec.to_builtins(agent.error),
+        "folder": agent.folder,
+    }
 
 
 def _edits(place: Handle, standing: Standing, width: int) -> Iterator[str]:
@@ -257,13 +260,23 @@ def _json(standing: Standing) -> dict[str, Any]:
         "error": msgspec.to_builtins(moment.error),
         "at_work": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
         "scopes": [
-            {"id": key, "title": scope.title, "steps": scope.finished,
-             "last_step": next((each.step for each in scope.newest(1)), None)}
+            {
+                "id": key,
+                "title": scope.title,
+                "steps": scope.finished,
+                "last_step": next((each.step for each in scope.newest(1)), None),
+            }
             for key, scope in standing.scopes.items()
         ],
         "running": [
-            {"agent": each.agent, "scope": each.scope, "step": each.step, "call": each.call, "since": each.since,
-             "seconds": round(each.seconds, 1)}
+            {
+                "agent": each.agent,
+                "scope": each.scope,
+                "step": each.step,
+                "call": each.call,
+                "since": each.since,
+                "seconds": round(each.seconds, 1),
+            }
             for each in standing.running
         ],
         "retries": [each._asdict() for each in standing.retries],
@@ -291,6 +304,7 @@ def _json(standing: Standing) -> dict[str, Any]:
         "conflicts": [
             {"file": each.path, "places": list(each.places)}
             for each in (standing.noticed.questions if standing.noticed else ())
-        ] + ([{"file": standing.begun.path, "places": [str(standing.begun)]}] if standing.begun else []),
+        ]
+        + ([{"file": standing.begun.path, "places": [str(standing.begun)]}] if standing.begun else []),
         "report": [{"kind": remark.kind, "text": remark.text} for remark in standing.report],
-    }  # fmt: skip
+    }

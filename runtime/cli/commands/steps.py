@@ -23,18 +23,20 @@ Examples:
 """
 
 _STATES = {
-    "open": ("open", "yellow"), "committed": ("committed", "green"), "skipped": ("skipped", None),
-    "dropped": ("dropped by a person", None), "undone": ("undone", "magenta"),
+    "open": ("open", "yellow"),
+    "committed": ("committed", "green"),
+    "skipped": ("skipped", None),
+    "dropped": ("dropped by a person", None),
+    "undone": ("undone", "magenta"),
     "pruned": ("records gone", None),
-}  # fmt: skip
+}
 
 
 @click.command("steps", epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[WS] [ITEM]", shell_complete=complete_position)
 @click.option(
-    "--at", metavar="AT", shell_complete=complete_moment,
-    help="As it was at this record, named as in `satchel show`.",
-)  # fmt: skip
+    "--at", metavar="AT", shell_complete=complete_moment, help="As it was at this record, named as in `satchel show`."
+)
 @json_option
 @storage_option
 def command(words: tuple[str, ...], at: str | None, as_json: bool) -> None:

@@ -12,9 +12,13 @@ from ..options.storage import given, storage_option
 from ..render.output import print_json
 from ..render.words import listed, visible
 
-_WORDS = {"stopped": ("stopped", "red"), "idle": ("idle", "green"), "elsewhere": ("elsewhere", "yellow"),
-          "draining": ("draining", "yellow"),
-          "failed": ("not stopped", "red")}  # fmt: skip
+_WORDS = {
+    "stopped": ("stopped", "red"),
+    "idle": ("idle", "green"),
+    "elsewhere": ("elsewhere", "yellow"),
+    "draining": ("draining", "yellow"),
+    "failed": ("not stopped", "red"),
+}
 
 _EXAMPLES = """\b
 Examples:
@@ -28,8 +32,15 @@ Exit codes: 0 no process runs any more, 1 a process may still run.
 
 @click.command("stop", epilog=_EXAMPLES)
 @click.argument("workspaces", nargs=-1, metavar="[WS]...", shell_complete=complete_folders)
-@click.option("--all", "root", metavar="[ROOT]", is_flag=False, flag_value=".", shell_complete=complete_folders,
-              help="All workspaces under ROOT (default: the current folder).")  # fmt: skip
+@click.option(
+    "--all",
+    "root",
+    metavar="[ROOT]",
+    is_flag=False,
+    flag_value=".",
+    shell_complete=complete_folders,
+    help="All workspaces under ROOT (default: the current folder).",
+)
 @click.option("--reason", default="emergency", metavar="TEXT", help="Why. `satchel status` shows it.")
 @json_option
 @storage_option

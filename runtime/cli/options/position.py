@@ -61,7 +61,7 @@ def complete_change(ctx: click.Context, parameter: click.Parameter, incomplete: 
 
 def _of_named(
     ctx: click.Context, make: Callable[[Handle], Iterable[CompletionItem]], incomplete: str, default: str = ""
-) -> list[CompletionItem]:  # fmt: skip
+) -> list[CompletionItem]:
     words = [ctx.params.get("workspace"), *(ctx.params.get("words") or ()), *ctx.args]
     named = next((word for word in words if word and word[:1] != "-"), "")  # not taken yet while an option has no value
     if default and not (named and is_workspace(named)):

@@ -18,9 +18,13 @@ _TEXTS = ("key", "secret", "token", "username", "user", "password", "passphrase"
 def storage_option(function: F) -> F:
     """For every command that takes a workspace. The command itself does not get the value; `given` returns it."""
     return click.option(
-        "--storage-option", multiple=True, metavar="K=V", expose_value=False, callback=_keep,
+        "--storage-option",
+        multiple=True,
+        metavar="K=V",
+        expose_value=False,
+        callback=_keep,
         help="An option of the storage behind a URL, with its fsspec name: endpoint_url=... You can repeat it.",
-    )(function)  # fmt: skip
+    )(function)
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> None:

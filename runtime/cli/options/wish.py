@@ -40,6 +40,8 @@ class Wish(Struct, frozen=True):
         """The arguments of `Handle.run` or `Handle.resume`."""
         own = {"from_checkpoint": self.from_checkpoint} if command == "resume" else {"input": self.input}
         return own | {
-            "accept_drift": self.accept_drift, "drain_timeout": self.drain_timeout, "take_over": self.take_over,
+            "accept_drift": self.accept_drift,
+            "drain_timeout": self.drain_timeout,
+            "take_over": self.take_over,
             "adopt": self.adopt,
-        }  # fmt: skip
+        }

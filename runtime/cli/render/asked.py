@@ -65,12 +65,20 @@ def as_json(questions: Iterable[OpenQuestion]) -> list[dict[str, Any]]:
     for each in questions:
         question = each.question
         told: dict[str, Any] = {
-            "id": question.id, "kind": "doubt" if question.is_doubt else "approval", "question": question.text,
-            "choices": list(question.choices) or None, "answer_schema": question.schema,
-            "context": question.facts.get("context"), "agent": question.agent, "item": question.item,
-            "scope": question.asked.scope, "asked_at": question.asked_at or None, "expires": question.expires or None,
-            "default": question.facts.get("default"), "file": question.path,
-        }  # fmt: skip
+            "id": question.id,
+            "kind": "doubt" if question.is_doubt else "approval",
+            "question": question.text,
+            "choices": list(question.choices) or None,
+            "answer_schema": question.schema,
+            "context": question.facts.get("context"),
+            "agent": question.agent,
+            "item": question.item,
+            "scope": question.asked.scope,
+            "asked_at": question.asked_at or None,
+            "expires": question.expires or None,
+            "default": question.facts.get("default"),
+            "file": question.path,
+        }
         if isinstance(question.asked, Doubt):
             doubt = question.asked
             told |= {"step": doubt.step, "call": doubt.call, "why": doubt.why, "cause": doubt.cause}

@@ -38,9 +38,10 @@ def confirm_again(effects: tuple[LaterEffect, ...], *, can_ask: bool) -> None:
         return
     if not (can_ask and sys.stdin.isatty()):
         raise UsageError(
-            f"{counted(len(due), 'effect')} would be done again", why=", ".join(visible(each.call) for each in due[:9]),
+            f"{counted(len(due), 'effect')} would be done again",
+            why=", ".join(visible(each.call) for each in due[:9]),
             remedy="confirm it with --yes",
-        )  # fmt: skip
+        )
     for line in told(tuple(due), forgotten=True):
         click.echo(line, err=True)
     click.confirm(f"Do {counted(len(due), 'effect')} again?", abort=True, err=True)

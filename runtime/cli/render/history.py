@@ -116,8 +116,13 @@ def outcome(call: Call, width: int = 0) -> str:
     if call.state == "completed":
         how = "" if call.how == "returned" else f" [{call.how}]"
         return (f"(large: {call.result_in})" if call.result_in else short(call.result, width)) + how
-    waits = {"begun": "begun, without an outcome yet", "in_doubt": "in doubt: has it happened?", "asked": "asked",
-             "retrying": "has failed, and is tried again", "failed": "failed"}  # fmt: skip
+    waits = {
+        "begun": "begun, without an outcome yet",
+        "in_doubt": "in doubt: has it happened?",
+        "asked": "asked",
+        "retrying": "has failed, and is tried again",
+        "failed": "failed",
+    }
     return f"{waits[call.state]}: {one_line(call.error, _SHORT)}" if call.error else waits[call.state]
 
 

@@ -99,9 +99,13 @@ class Moving(Lines):
 
         # The agent's prints appear above the moving lines; output to a file or a pipe does not.
         self._live = Live(
-            console=Console(stderr=True), get_renderable=self._draw, refresh_per_second=8, transient=True,
-            redirect_stdout=sys.stdout.isatty(), redirect_stderr=True,
-        )  # fmt: skip
+            console=Console(stderr=True),
+            get_renderable=self._draw,
+            refresh_per_second=8,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=True,
+        )
         self._live.start()
         self._live.console.show_cursor(True)  # a kill must not leave the terminal without a cursor
 

@@ -10,9 +10,13 @@ from .output import fold, remarks
 from .words import one_line, size, visible
 
 _ENDS = {
-    "effect": "stopped before an effect", "missed": "not reached", "failed": "failed", "paused": "paused",
-    "waiting": "waiting for a person", "sleeping": "sleeping",
-}  # fmt: skip
+    "effect": "stopped before an effect",
+    "missed": "not reached",
+    "failed": "failed",
+    "paused": "paused",
+    "waiting": "waiting for a person",
+    "sleeping": "sleeping",
+}
 _LONG = 10_000  # characters that are compared
 
 
@@ -49,9 +53,13 @@ def _part(title: str, lines: list[str], width: int) -> Iterator[str]:
 def _call(each: CallPair, width: int) -> str:
     call = each.new or each.old
     assert call is not None
-    sign, colour = ("=", None) if each.is_same else ("~", "yellow") if each.old and each.new else (
-        ("+", "green") if each.new else ("-", "red")
-    )  # fmt: skip
+    sign, colour = (
+        ("=", None)
+        if each.is_same
+        else ("~", "yellow")
+        if each.old and each.new
+        else (("+", "green") if each.new else ("-", "red"))
+    )
     above = f"{each.agent}:" if each.agent else ""
     name = f"{INDENT}{sign} {above}{called(call, width)}  "
     room = max(24, width - len(name)) if width else 0
@@ -69,9 +77,9 @@ def _outputs(found: Replayed, width: int) -> Iterator[str]:
     for path in dict.fromkeys((*old, *new)) if found.end == "done" else ():
         was, now = old.get(path), new.get(path)
         if was and now:
-            sign, said = ("=", size(now.bytes)) if was.sha256 == now.sha256 else (
-                "~", f"{size(was.bytes)} -> {size(now.bytes)}"
-            )  # fmt: skip
+            sign, said = (
+                ("=", size(now.bytes)) if was.sha256 == now.sha256 else ("~", f"{size(was.bytes)} -> {size(now.bytes)}")
+            )
         else:
             sign, said = ("+", size(now.bytes)) if now else ("-", size(was.bytes if was else 0))
         yield line(f"{INDENT}{sign} outputs/{path}  {said}", width, dim=sign == "=")

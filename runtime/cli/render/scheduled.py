@@ -23,8 +23,10 @@ def as_words(standing: Standing) -> Iterator[str]:
 def as_json(standing: Standing) -> list[dict[str, Any]]:
     return [
         {
-            "name": each.name, "next": each.next or None, "last": each.last.due if each.last else None,
+            "name": each.name,
+            "next": each.next or None,
+            "last": each.last.due if each.last else None,
             "unopened": each.last.unopened if each.last else None,
         }
         for each in standing.schedule
-    ]  # fmt: skip
+    ]

@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from ....workspace.base import UNSAFE, visible
 from ...control import counted, cut, duration, one_line, since, size
 
-__all__ = [
-    "counted",
-    "cut",
-    "duration",
-    "listed",
-    "one_line",
-    "since",
-    "size",
-    "visible",
-    "visible_json",
-]
+__all__ = ["counted", "cut", "duration", "listed", "one_line", "since", "size", "visible", "visible_json"]
 
 
 def visible_json(text: str) -> str:

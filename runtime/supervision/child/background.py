@@ -40,9 +40,13 @@ def detach(store: Store, words: list[str], given: bytes = b"") -> Background:
     with open_log(store) as output, standard_input(given) as stdin:
         begin = output.tell()
         process = subprocess.Popen(
-            [*interpreter(), *words], stdin=stdin, stdout=output, stderr=output, start_new_session=True,
+            [*interpreter(), *words],
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
             env=environment(),
-        )  # fmt: skip
+        )
     give_up, looked_at = time.monotonic() + _PATIENCE, time.monotonic()
     while time.monotonic() < give_up:
         if (code := process.poll()) is not None:
@@ -80,8 +84,12 @@ def open_log(store: Store) -> IO[bytes]:
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         except OSError as error:
-            raise UsageError("can't write a log", path=os.path.dirname(path), why=error.strerror,
-                             remedy="set XDG_STATE_HOME to a folder that you can write to") from error  # fmt: skip
+            raise UsageError(
+                "can't write a log",
+                path=os.path.dirname(path),
+                why=error.strerror,
+                remedy="set XDG_STATE_HOME to a folder that you can write to",
+            ) from error
     else:
         store.append(LOG, b"")  # refuses links out of the workspace, and sets the right owner
     bound_log(store)

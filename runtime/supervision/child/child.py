@@ -33,9 +33,14 @@ class Child:
     """A `satchel run` in its own session, with a lifeline that ends when this process does."""
 
     def __init__(
-        self, words: Sequence[str], *, is_only: bool, patience: float | None, output: IO[bytes] | None = None,
+        self,
+        words: Sequence[str],
+        *,
+        is_only: bool,
+        patience: float | None,
+        output: IO[bytes] | None = None,
         given: bytes = b"",
-    ):  # fmt: skip
+    ):
         """`words` are those of the command line, and `given` is what it can read from stdin. `is_only`: this
         process supervises no other child, and may be stopped with it. `patience` (seconds): how long it may
         drain if this process dies, until `may_drain_for` tells it otherwise; None: for ever. `output` is where
@@ -49,9 +54,13 @@ class Child:
             with standard_input(given) as stdin:
                 self._process = subprocess.Popen(
                     [*interpreter(), words[0], "--supervised", supervised, *words[1:]],
-                    stdin=stdin, stdout=output, stderr=output, start_new_session=True,
-                    pass_fds=(reading, writing), env=environment(),
-                )  # fmt: skip
+                    stdin=stdin,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    pass_fds=(reading, writing),
+                    env=environment(),
+                )
         except BaseException:
             os.close(self._lifeline)
             os.close(self._uplink)

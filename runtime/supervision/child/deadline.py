@@ -49,9 +49,14 @@ class Deadline:
     """For one child, from its start on. `now` is always time.monotonic; `clock` is the time of day, in UTC."""
 
     def __init__(
-        self, store: Store, pause: Glance, drain_timeout: float | None, grace: float, now: float,
+        self,
+        store: Store,
+        pause: Glance,
+        drain_timeout: float | None,
+        grace: float,
+        now: float,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ):  # fmt: skip
+    ):
         """`drain_timeout` replaces the one of workspace.yaml, unless it is None. `grace` is how much longer a child has
         to force its stop itself. Both in seconds. A pause.yaml that exists already is for the child's start to
         judge. On a disk workspace.yaml is read at the first look: a short run ends before that."""

@@ -67,9 +67,13 @@ class Supervisor:
     None it is over, and `why` says what the child itself could not say."""
 
     def __init__(
-        self, store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None,
+        self,
+        store: Store,
+        order: Order,
+        say: Callable[[str], None],
+        policy: Policy | None = None,
         late: Callable[[str], None] | None = None,
-    ):  # fmt: skip
+    ):
         """`say` is called with events of the child, `late` with delays."""
         self.store, self.code, self.why = store, None, ""
         self._order, self._say, self._policy = order, say, policy or Policy()

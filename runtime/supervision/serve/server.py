@@ -36,13 +36,34 @@ _STORAGE = (StorageFailed, OSError)
 _GLANCE = 0.1  # seconds between two looks at whether a look in a thread is over
 
 Kind = Literal[
-    "started", "completed", "failed", "refused", "paused", "waiting", "sleeping", "busy", "cancelled", "crashed",
-    "interrupted", "damaged", "warned", "storage", "late", "listening",
-]  # fmt: skip
+    "started",
+    "completed",
+    "failed",
+    "refused",
+    "paused",
+    "waiting",
+    "sleeping",
+    "busy",
+    "cancelled",
+    "crashed",
+    "interrupted",
+    "damaged",
+    "warned",
+    "storage",
+    "late",
+    "listening",
+]
 _OUTCOMES: dict[int, Kind] = {
-    0: "completed", 1: "failed", 2: "refused", 3: "paused", 4: "waiting", 5: "sleeping", 6: "busy", 7: "cancelled",
+    0: "completed",
+    1: "failed",
+    2: "refused",
+    3: "paused",
+    4: "waiting",
+    5: "sleeping",
+    6: "busy",
+    7: "cancelled",
     8: "storage",
-}  # fmt: skip
+}
 
 
 class ServeEvent(Struct, frozen=True):
@@ -58,9 +79,15 @@ class Server:
     the polls. No start begins during a look."""
 
     def __init__(
-        self, root: str, at_most: int, tell: Callable[[ServeEvent], None], drain_timeout: float | None = None,
-        policy: Policy | None = None, clock: Callable[[], datetime] = utc_now, store: Store | None = None,
-    ):  # fmt: skip
+        self,
+        root: str,
+        at_most: int,
+        tell: Callable[[ServeEvent], None],
+        drain_timeout: float | None = None,
+        policy: Policy | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        store: Store | None = None,
+    ):
         self._root: Root = FolderRoot(root) if store is None else UrlRoot(store)
         self._thread: threading.Thread | None = None
         self._typed, self._at_most, self._tell, self._clock = root, at_most, tell, clock
@@ -104,8 +131,10 @@ class Server:
             return time.monotonic() + _GLANCE
         looks_at = float("inf") if self.stops else self._looked_at + self._root.every
         glance_at = time.monotonic() + _GLANCE
-        polls_at = (glance_at if known.is_busy or known.supervisor is None else known.supervisor.wake_at
-                    for known in self._taken)  # fmt: skip
+        polls_at = (
+            glance_at if known.is_busy or known.supervisor is None else known.supervisor.wake_at
+            for known in self._taken
+        )
         return min([looks_at, *polls_at])
 
     def turn(self) -> None:

@@ -56,9 +56,12 @@ class _Unit:
 
 
 def as_effect(
-    *, verify: Callable[..., Any] | None = None, not_done: tuple[type[BaseException], ...] = (),
-    idempotent: bool = False, retry: Retry | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    *,
+    verify: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (),
+    idempotent: bool = False,
+    retry: Retry | None = None,
+) -> dict[str, Any]:
     """Metadata of a tool that changes the outside world: `@agent.tool(metadata=as_effect(...))`.
 
     The parameters are those of `satchel.effect`. `verify` gets the arguments of the tool without the `RunContext`, and
@@ -93,11 +96,15 @@ class SatchelDurability(BaseDurabilityCapability[AgentDepsT]):
     )
 
     def __init__(
-        self, *, models: Mapping[str, Model] | None = None,
-        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None, name: str | None = None,
+        self,
+        *,
+        models: Mapping[str, Model] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        name: str | None = None,
         retry: Retry | None = Retry(attempts=6, first=1.0, longest=60.0, on=(ModelAPIError,)),  # noqa: B008
-        stream: bool = False, wait_for: float = 10.0,
-    ) -> None:  # fmt: skip
+        stream: bool = False,
+        wait_for: float = 10.0,
+    ) -> None:
         super().__init__(models=models, event_stream_handler=_writing(event_stream_handler), name=name)
         self._has_handler, self._stream = event_stream_handler is not None, stream
         self._retry, self._wait_for = retry, wait_for
@@ -160,9 +167,14 @@ class _Backend(JournalCallableOperationBackend[_Unit]):
         self._agent = agent
 
     async def execute(
-        self, *, operation_id: durable.DurableOperationId, name: str, body: Callable[[], Awaitable[object]],
-        cache_key: tuple[Any, ...], config: _Unit,
-    ) -> object:  # fmt: skip
+        self,
+        *,
+        operation_id: durable.DurableOperationId,
+        name: str,
+        body: Callable[[], Awaitable[object]],
+        cache_key: tuple[Any, ...],
+        config: _Unit,
+    ) -> object:
         call = _Call(body)
         function: Callable[..., Awaitable[Any]] = call.plain if config.effect is None else call.effect
         match operation_id:

@@ -45,9 +45,7 @@ INFO = [
 
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.INFO, logging.DEBUG])
-def test_a_run_logs_something_else_than_it_does(
-    workspace: Path, caplog: pytest.LogCaptureFixture, level: int
-) -> None:  # fmt: skip
+def test_a_run_logs_something_else_than_it_does(workspace: Path, caplog: pytest.LogCaptureFixture, level: int) -> None:
     caplog.set_level(level, "satchel")
     assert run(workspace, making()).status == "completed"
     told = [record for record in caplog.records if record.name == "satchel"]

@@ -29,9 +29,10 @@ def on_disk(workspace: Path) -> list[int]:
     text = "".join(path.read_text() for path in sorted(workspace.glob("journal/*.jsonl")))
     records = [json.loads(line) for line in text.splitlines()]
     return [
-        int(record["result"].split()[1]) for record in records
+        int(record["result"].split()[1])
+        for record in records
         if record["type"] == "step.completed" and record["step"] == "pure"
-    ]  # fmt: skip
+    ]
 
 
 def answers_on_disk(workspace: Path) -> list[str]:

@@ -52,12 +52,19 @@ def once_more(error: Exception) -> Exception:
 @pytest.mark.parametrize(
     "error",
     [
-        ValueError("wrong", 3, None, {"a": [1.5]}), KeyError("a"), Exception(), Strict(code=3), NotDone("no route"),
-        FileNotFoundError(2, "No such file", "a.txt"), TimeoutError(), LookupError("ü\n"),
-        subprocess.CalledProcessError(3, ["ls"]), Refused(404, body="gone", response=object()),
+        ValueError("wrong", 3, None, {"a": [1.5]}),
+        KeyError("a"),
+        Exception(),
+        Strict(code=3),
+        NotDone("no route"),
+        FileNotFoundError(2, "No such file", "a.txt"),
+        TimeoutError(),
+        LookupError("ü\n"),
+        subprocess.CalledProcessError(3, ["ls"]),
+        Refused(404, body="gone", response=object()),
     ],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_an_exception_comes_back_as_another(error: Exception) -> None:
     found = once_more(error)
     assert type(found) is type(error) and str(found) == str(error) and found.args == error.args
@@ -87,11 +94,13 @@ def test_one_that_cannot_be_made_is_not_of_a_class_above_it() -> None:
     except pydantic.ValidationError as error:
         invalid = error
     cases: list[tuple[Exception, type[Exception], str]] = [
-        (Local(code=1), Strict, "Local"), (Unmakeable("a", fields=1), ConnectionError, "Unmakeable"),
+        (Local(code=1), Strict, "Local"),
+        (Unmakeable("a", fields=1), ConnectionError, "Unmakeable"),
         (invalid, ValueError, "ValidationError"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), ValueError, "UnicodeDecodeError"),
-        (ValueError(object), ValueError, "ValueError"), (ValueError((1, 2)), ValueError, "ValueError"),
-    ]  # fmt: skip
+        (ValueError(object), ValueError, "ValueError"),
+        (ValueError((1, 2)), ValueError, "ValueError"),
+    ]
     for error, above, name in cases:
         found = once_more(error)
         assert isinstance(found, RecordedError) and isinstance(found, above), error
@@ -102,10 +111,18 @@ def test_one_that_cannot_be_made_is_not_of_a_class_above_it() -> None:
 @pytest.mark.parametrize(
     "types",
     [
-        (), ("os:system",), ("subprocess:Popen", "builtins:BaseException"), ("a:b.c.d",), ("",), (":",),
-        ("builtins:SystemExit",), ("satchel_evil:Error",), ("builtins:Exception.__class__",), ("x\ny:z\0",),
+        (),
+        ("os:system",),
+        ("subprocess:Popen", "builtins:BaseException"),
+        ("a:b.c.d",),
+        ("",),
+        (":",),
+        ("builtins:SystemExit",),
+        ("satchel_evil:Error",),
+        ("builtins:Exception.__class__",),
+        ("x\ny:z\0",),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("args", [b"", b"[1]", b"{}", b"nonsense"])
 def test_a_forged_record_makes_something_else_of_a_class(types: tuple[str, ...], args: bytes) -> None:
     failure = Failure("E", "said", types=types, args=Raw(args), attributes=Raw(args))

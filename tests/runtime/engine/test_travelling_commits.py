@@ -164,9 +164,10 @@ def test_something_is_shown_of_a_commit_that_could_not_be_written(
     def files() -> dict[str, bytes]:
         return {
             str(path.relative_to(workspace)): path.read_bytes()
-            for folder in (".", "checkpoints", "steps/2-b") for path in (workspace / folder).glob("*.*")
+            for folder in (".", "checkpoints", "steps/2-b")
+            for path in (workspace / folder).glob("*.*")
             if path.is_file()
-        }  # fmt: skip
+        }
 
     before: list[dict[str, bytes]] = []
 

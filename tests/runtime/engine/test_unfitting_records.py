@@ -66,10 +66,13 @@ def test_progress_saved_by_a_task_that_was_left_behind_ruins_the_journal(workspa
 
 @pytest.mark.parametrize(
     "unfitting",
-    [StepProgress(scope="gone", no=1, step="s", args="", n=0, value=b"1"), TaskDone(id="t9"),  # type: ignore[arg-type]
-     ScopeFailed(scope="gone", error=None)],  # type: ignore[arg-type]
+    [
+        StepProgress(scope="gone", no=1, step="s", args="", n=0, value=b"1"),
+        TaskDone(id="t9"),  # type: ignore[arg-type]
+        ScopeFailed(scope="gone", error=None),
+    ],  # type: ignore[arg-type]
     ids=lambda record: type(record).__name__,
-)  # fmt: skip
+)
 def test_a_record_that_does_not_fit_is_written_before_anybody_notices(workspace: Path, unfitting: Any) -> None:
     """Whatever call makes one: it is that call that fails, and the run goes on as if it had not been made."""
     raised: list[Exception] = []

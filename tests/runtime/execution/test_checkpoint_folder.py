@@ -172,7 +172,7 @@ def test_a_wide_tree_becomes_hundreds_of_files(workspace: Path, monkeypatch: pyt
 
 def test_a_stop_in_a_bucket_costs_more_than_the_files_of_a_folder(
     moto: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """Three, and one request to remove the oldest; an opening reads none of them."""
     place = moto.place()
     prefix = place.removeprefix(f"s3://{BUCKET}/")

@@ -165,9 +165,10 @@ def satchel(folder: Path, *args: str) -> tuple[int, str]:
 def files(folder: Path) -> dict[str, bytes]:
     skip = ("__pycache__", ".satchel")
     return {
-        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
         if path.is_file() and not any(part in skip for part in path.parts)
-    }  # fmt: skip
+    }
 
 
 def test_refused_drift_calls_nothing_and_leaves_the_workspace_as_it_was(begun: Path) -> None:
@@ -232,10 +233,14 @@ def test_a_package_of_the_agents_own_is_followed_and_its_neighbours_are_not(tmp_
     package = tmp_path / "mine"
     (package / "inner").mkdir(parents=True)
     for name, source in {
-        "__init__.py": "", "main.py": "from . import near\nfrom mine.inner import deep\nimport neighbour\n",
-        "near.py": "from .inner.deep import x", "inner/__init__.py": "", "inner/deep.py": "from ..far import y",
-        "far.py": "", "unused.py": "",
-    }.items():  # fmt: skip
+        "__init__.py": "",
+        "main.py": "from . import near\nfrom mine.inner import deep\nimport neighbour\n",
+        "near.py": "from .inner.deep import x",
+        "inner/__init__.py": "",
+        "inner/deep.py": "from ..far import y",
+        "far.py": "",
+        "unused.py": "",
+    }.items():
         (package / name).write_text(source)
     (tmp_path / "neighbour.py").write_text("")
     found = dependencies.of(str(package / "main.py"))

@@ -390,7 +390,7 @@ def test_going_on_after_a_pause_costs_little(place: Place, asked: Counter[str]) 
 @pytest.mark.parametrize("mode", ["drain", "emergency"])
 def test_a_slow_removal_of_the_last_pause_does_not_stop_the_run_again(
     place: Place, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:  # fmt: skip
+) -> None:
     stopped = stopping(place)
 
     @agent
@@ -446,7 +446,7 @@ def test_a_pause_asked_for_while_the_agent_blocks_the_loop_is_not_removed(place:
 
 def test_who_was_frozen_while_another_took_the_run_says_so_and_blames_no_file(
     place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """It reads state.json as the new owner has left it, behind a fence that counts no more."""
 
     @agent

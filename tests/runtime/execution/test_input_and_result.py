@@ -60,8 +60,10 @@ def test_arguments_and_result_are_typed_at_every_start(workspace: Path) -> None:
     assert (again.result, again.entered) == (first.result, False)
     assert run(workspace, research, TIDES, "a", "b").result == first.result, "equal arguments are no other ones"
     assert state(workspace)["input"] == {
-        "request": {"topic": "tides", "due": "2026-11-01", "depth": 2}, "links": ["a", "b"], "limits": {},
-    }  # fmt: skip
+        "request": {"topic": "tides", "due": "2026-11-01", "depth": 2},
+        "links": ["a", "b"],
+        "limits": {},
+    }
     assert state(workspace)["result"] == {"topic": "tides to 2 a+b", "due": "2026-11-01", "depth": 2}
     assert len(records(workspace, "input")) == 1
     kept = satchel.open(str(workspace)).result
@@ -333,9 +335,14 @@ def test_a_crash_of_a_supervised_run_loses_the_input_of_the_command(workspace: P
     words = ["run", "--json", "--input", '{"places": ["Faro"]}']
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = warm.run(
-        [sys.executable, "-m", "satchel", *words], cwd=workspace, env=environment, timeout=60, check=False,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "satchel", *words],
+        cwd=workspace,
+        env=environment,
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"] == {"Faro": 4}
 
@@ -358,9 +365,7 @@ async def main(run, text):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the command line")
 @pytest.mark.parametrize("way", ["detach", "supervise", "typed"])
-def test_ps_shows_the_arguments_of_a_run(
-    workspace: Path, capfd: pytest.CaptureFixture[str], way: str
-) -> None:  # fmt: skip
+def test_ps_shows_the_arguments_of_a_run(workspace: Path, capfd: pytest.CaptureFixture[str], way: str) -> None:
     """Also of more than a command line can have, and at the restart after a crash."""
     (workspace / "agent.py").write_text(_SEEN)
     handle, given = satchel.open(workspace), {"text": "tides " * 30_000}
@@ -381,8 +386,12 @@ def test_ps_shows_the_arguments_of_a_run(
 @pytest.mark.parametrize("typed", ["[1]", "{", '{"a": NaN}', "tides"])
 def test_an_input_that_is_no_object_starts_a_run(workspace: Path, typed: str) -> None:
     done = warm.run(
-        [sys.executable, "-m", "satchel", "run", "--input", typed], cwd=workspace, timeout=60, check=False,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "satchel", "run", "--input", typed],
+        cwd=workspace,
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2 and "Write a JSON object" in done.stderr
     assert not (workspace / "journal").exists()

@@ -57,8 +57,10 @@ def at_the_call(target: type, name: str, crash: type[BaseException]) -> Kill:
         whole = getattr(target, name)
 
         def call(self: Any, *args: Any) -> Any:
-            if any(b'"type":"closed"' in path.read_bytes() or b'"type":"paused"' in path.read_bytes()
-                   for path in Path(kill.folder).glob("journal/*")):  # type: ignore[attr-defined]  # fmt: skip
+            if any(
+                b'"type":"closed"' in path.read_bytes() or b'"type":"paused"' in path.read_bytes()
+                for path in Path(kill.folder).glob("journal/*")
+            ):  # type: ignore[attr-defined]
                 raise crash
             return whole(self, *args)
 

@@ -200,7 +200,7 @@ def test_a_file_removed_while_paused_lets_the_run_go_on(workspace: Path, calls: 
 
 def test_a_file_that_nobody_has_touched_is_waited_for(
     workspace: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """It was saved a moment ago, but not by an editor that may be in the middle of it."""
     main = paused(workspace, calls, "reason: maintenance\n")
     (closed,) = records(workspace, Closed)
@@ -216,7 +216,7 @@ def test_a_file_that_nobody_has_touched_is_waited_for(
 @pytest.mark.parametrize("typed", ["instructions: be brief\nresume: continue", "resume: await_instructions"])
 def test_what_is_typed_while_draining_is_taken_for_the_runs_own_words(
     workspace: Path, calls: list[str], typed: str
-) -> None:  # fmt: skip
+) -> None:
     async def type_more() -> None:
         (workspace / PAUSE).write_text(text(workspace).replace("resume: continue", typed))
 
@@ -250,9 +250,13 @@ def test_resume_typed_while_draining_is_written_over(workspace: Path, calls: lis
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("resume", "await_instructions"), ("reason", "another"), ("expected_until", "2099-01-01T00:00:00.000Z"),
-     ("x-note", "mine")],
-)  # fmt: skip
+    [
+        ("resume", "await_instructions"),
+        ("reason", "another"),
+        ("expected_until", "2099-01-01T00:00:00.000Z"),
+        ("x-note", "mine"),
+    ],
+)
 def test_what_is_typed_while_draining_is_written_over(workspace: Path, calls: list[str], key: str, value: str) -> None:
     async def change() -> None:
         (workspace / PAUSE).write_text(yamltext.set_value(text(workspace), (key,), value, file=PAUSE))
@@ -364,7 +368,7 @@ def test_a_restarted_stream_that_was_cut_off_is_told_what_had_arrived(workspace:
 @pytest.mark.parametrize("mode", ["drain", "emergency"])
 def test_a_file_that_a_crash_has_left_is_obeyed_or_swallows_a_new_wish(
     workspace: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:  # fmt: skip
+) -> None:
     """It came between the record that the pause is over and the removal."""
     main = paused(workspace, calls)
     if mode == "emergency":
@@ -388,7 +392,7 @@ def test_a_file_that_a_crash_has_left_is_obeyed_or_swallows_a_new_wish(
 @pytest.mark.parametrize("has_run", [False, True])
 def test_a_wish_that_was_never_recorded_is_not_over_when_the_run_goes_on(
     workspace: Path, calls: list[str], content: str, has_run: bool
-) -> None:  # fmt: skip
+) -> None:
     async def nothing() -> None:
         if has_run and calls.count("entered") == 1:
             raise KeyboardInterrupt
@@ -403,7 +407,7 @@ def test_a_wish_that_was_never_recorded_is_not_over_when_the_run_goes_on(
 
 def test_a_file_that_can_not_be_removed_lets_the_agent_go_on(
     workspace: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     main = paused(workspace, calls)
     remove = DiskStore.remove
 

@@ -112,7 +112,7 @@ def test_a_secret_that_can_not_be_replaced_is_written(guarded: Path, where: str)
 @pytest.mark.parametrize("key", ["a/b~c-secret", "tok-1234"])
 def test_a_secret_that_is_a_key_of_the_state_is_written(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("KEY", "a/b~c-secret")
     with (workspace / "workspace.yaml").open("a") as file:
         file.write("redact: {env: [KEY], patterns: ['^tok-[0-9]+$']}\n")
@@ -171,7 +171,7 @@ def test_a_secret_in_an_edit_with_another_mistake_is_kept(guarded: Path, typed: 
 
 def test_settings_with_a_secret_are_taken_for_an_edit_without_the_variable(
     guarded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     with (guarded / "workspace.yaml").open("a") as file:
         file.write(f"settings: {{mail: 'smtp://me:{KEY}@host', other: 1}}\n")
 

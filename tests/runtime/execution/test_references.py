@@ -92,10 +92,14 @@ def test_urls_of_fsspec_are_opened_by_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path, why",
     [
-        ("/any/200", ""), ("/HEAD/405", ""), ("/HEAD/403", ""), ("/any/404", "the server answers 404 Not Found"),
-        ("/any/500", "the server answers 500 Internal Server Error"), ("/GET/404", ""),
+        ("/any/200", ""),
+        ("/HEAD/405", ""),
+        ("/HEAD/403", ""),
+        ("/any/404", "the server answers 404 Not Found"),
+        ("/any/500", "the server answers 500 Internal Server Error"),
+        ("/GET/404", ""),
     ],
-)  # fmt: skip
+)
 def test_an_address_is_asked_for_with_head_and_then_with_get(server: str, tmp_path: Path, path: str, why: str) -> None:
     assert missing(tmp_path, server + path) == ([f"reference {server}{path} is missing: {why}"] if why else [])
     assert Answers.asked[0] == f"HEAD {path}"
@@ -116,8 +120,9 @@ def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(references, "_LIMIT", 0.2)
     monkeypatch.setattr(references, "_of_path", lambda path: let_go.wait(60) and "")
     assert missing(tmp_path, "a", "b") == [
-        "reference a is missing: no answer within 0.2 s", "reference b is missing: no answer within 0.2 s",
-    ]  # fmt: skip
+        "reference a is missing: no answer within 0.2 s",
+        "reference b is missing: no answer within 0.2 s",
+    ]
     let_go.set()
 
 

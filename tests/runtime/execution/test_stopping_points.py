@@ -316,9 +316,11 @@ def sending(calls: list[str], before: Ask | None = None, after: Callable[[], Non
 
 @pytest.mark.parametrize("moment", ["in the middle of it", "between it and its record"])
 def test_an_effect_is_left_in_doubt_by_a_stop(workspace: Path, calls: list[str], ask: Ask, moment: str) -> None:
-    send = sending(calls, before=ask) if moment == "in the middle of it" else sending(
-        calls, after=lambda: os.kill(os.getpid(), signal.SIGTERM)
-    )  # fmt: skip
+    send = (
+        sending(calls, before=ask)
+        if moment == "in the middle of it"
+        else sending(calls, after=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    )
 
     async def work(run: Run[Any], item: Item) -> None:
         await send("mail")

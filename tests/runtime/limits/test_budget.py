@@ -267,9 +267,18 @@ def test_an_agent_that_only_spends_is_never_stopped(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "amount", [{"tokens": -1}, {"tokens": True}, {"tokens": 1.5}, {"usd": -0.01}, {"usd": float("nan")},
-               {"usd": float("inf")}, {"usd": True}, {"usd": "5"}],
-)  # fmt: skip
+    "amount",
+    [
+        {"tokens": -1},
+        {"tokens": True},
+        {"tokens": 1.5},
+        {"usd": -0.01},
+        {"usd": float("nan")},
+        {"usd": float("inf")},
+        {"usd": True},
+        {"usd": "5"},
+    ],
+)
 def test_an_expense_that_is_none_is_recorded(workspace: Path, amount: dict[str, Any]) -> None:
     outcome = run(workspace, spending([], **amount))
     assert isinstance(outcome.error, UsageError)
@@ -378,8 +387,9 @@ def test_status_says_nothing_of_the_budget_and_resume_exits_with_another_code(wo
     assert "0 of 1000 tokens" in told
     shown = json.loads(satchel(workspace, "status", "--json").stdout)
     assert shown["budget"] == {
-        "tokens": {"used": 0, "limit": 1000, "used_up": False}, "usd": {"used": 5.02, "limit": 5, "used_up": True},
-    }  # fmt: skip
+        "tokens": {"used": 0, "limit": 1000, "used_up": False},
+        "usd": {"used": 5.02, "limit": 5, "used_up": True},
+    }
     refused = satchel(workspace, "resume")
     assert refused.returncode == 2
     assert "5.02" in refused.stderr

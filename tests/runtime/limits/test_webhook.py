@@ -213,9 +213,7 @@ def test_a_receiver_that_refuses_is_asked_for_ever(
     code, place = answers[0], f"127.0.0.1:{receiver.server.server_port}"
     receiver.answers = answers
     notify(workspace, receiver.url)
-    assert told(workspace, completes) == [
-        f"a notice was not sent to the webhook at {place}: it answered {code}",
-    ]
+    assert told(workspace, completes) == [f"a notice was not sent to the webhook at {place}: it answered {code}"]
     assert len(receiver.got) == sent
 
 
@@ -263,9 +261,14 @@ def test_a_secret_can_not_be_replaced(
     ],
 )
 def test_a_webhook_that_can_not_be_used_stops_the_run_or_is_not_reported(
-    workspace: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, url: str, secret: str, value: str | None,
+    workspace: Path,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    secret: str,
+    value: str | None,
     said: str,
-) -> None:  # fmt: skip
+) -> None:
     if value is None:
         monkeypatch.delenv("WEBHOOK_SECRET")
     else:

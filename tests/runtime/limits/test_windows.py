@@ -73,14 +73,18 @@ def test_a_time_is_taken_for_utc() -> None:
 
 def test_a_time_that_the_clocks_leave_out_is_left_out() -> None:
     assert begins("30 2 * * *", BERLIN, "2026-03-28", "2026-03-31") == [
-        "2026-03-28T01:30", "2026-03-29T01:00", "2026-03-30T00:30",
-    ]  # fmt: skip
+        "2026-03-28T01:30",
+        "2026-03-29T01:00",
+        "2026-03-30T00:30",
+    ]
 
 
 def test_a_time_that_the_clocks_have_twice_opens_twice() -> None:
     assert begins("30 2 * * *", BERLIN, "2026-10-24", "2026-10-26 12:00") == [
-        "2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30",
-    ]  # fmt: skip
+        "2026-10-24T00:30",
+        "2026-10-25T00:30",
+        "2026-10-26T01:30",
+    ]
 
 
 def test_in_the_doubled_hour_the_window_of_the_first_is_forgotten() -> None:

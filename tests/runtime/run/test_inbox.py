@@ -252,7 +252,7 @@ def test_a_group_that_is_cut_short_does_a_task_again(workspace: Path, crash: typ
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_message_of_a_group_that_is_cut_short_is_heard_again(
     workspace: Path, crash: type[BaseException], lost: int
-) -> None:  # fmt: skip
+) -> None:
     drop(workspace, "a.md", "first")
     drop(workspace, "m.yaml", inbox.message("hurry"))
     heard: list[list[str]] = []
@@ -552,9 +552,7 @@ def make_taker(entered: list[object], fail_at: int = 0, crash: type[BaseExceptio
     return taking
 
 
-def test_a_message_disturbs_the_item_at_work_or_is_not_heard(
-    workspace: Path, crash: type[BaseException]
-) -> None:  # fmt: skip
+def test_a_message_disturbs_the_item_at_work_or_is_not_heard(workspace: Path, crash: type[BaseException]) -> None:
     inbox.send(DiskStore(workspace), inbox.message("hurry up"), "yaml")
     entered: list[object] = []
     with pytest.raises(crash):

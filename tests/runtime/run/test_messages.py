@@ -111,12 +111,20 @@ def test_a_file_that_was_changed_is_restored_and_not_believed(
 @pytest.mark.parametrize(
     "asked, expected",
     [
-        ({}, "abcdef"), ({"last": 2}, "ef"), ({"last": 0}, ""), ({"last": 99}, "abcdef"),
-        ({"tokens": 30}, "def"), ({"tokens": 29}, "ef"), ({"tokens": 10}, "f"), ({"tokens": 0}, "f"),
-        ({"tokens": 10**9}, "abcdef"), ({"tokens": 30, "last": 2}, "ef"), ({"tokens": 20, "last": 5}, "ef"),
+        ({}, "abcdef"),
+        ({"last": 2}, "ef"),
+        ({"last": 0}, ""),
+        ({"last": 99}, "abcdef"),
+        ({"tokens": 30}, "def"),
+        ({"tokens": 29}, "ef"),
+        ({"tokens": 10}, "f"),
+        ({"tokens": 0}, "f"),
+        ({"tokens": 10**9}, "abcdef"),
+        ({"tokens": 30, "last": 2}, "ef"),
+        ({"tokens": 20, "last": 5}, "ef"),
         ({"tokens": 0, "last": 0}, ""),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("at_work", range(4))
 def test_a_slice_is_the_newest_that_fit_oldest_first(
     workspace: Path, asked: dict[str, int], expected: str, at_work: int
@@ -138,10 +146,14 @@ def test_a_slice_is_the_newest_that_fit_oldest_first(
 @pytest.mark.parametrize(
     "content, text, tokens",
     [
-        ("x" * 40, "x" * 40, 14), ("", "", 4), ("x", "x", 5), ("\u4e2d\u6587" * 6, "\u4e2d\u6587" * 6, 13),
-        ({"a": ["\u00e9", 1]}, '{"a":["\u00e9",1]}', 8), (None, "null", 5),
+        ("x" * 40, "x" * 40, 14),
+        ("", "", 4),
+        ("x", "x", 5),
+        ("\u4e2d\u6587" * 6, "\u4e2d\u6587" * 6, 13),
+        ({"a": ["\u00e9", 1]}, '{"a":["\u00e9",1]}', 8),
+        (None, "null", 5),
     ],
-)  # fmt: skip
+)
 def test_what_a_message_takes_is_counted_of_its_text_or_its_json(
     workspace: Path, content: Any, text: str, tokens: int
 ) -> None:

@@ -37,10 +37,7 @@ def test_a_plan_without_the_guard_does_no_effect_twice(workspace: Path, crash: A
 
 @pytest.mark.parametrize(
     "edit",
-    [
-        lambda text: text.replace("- [ ] b\n", ""),
-        lambda text: text.replace("- [ ] b\n", "- [ ] another\n"),
-    ],
+    [lambda text: text.replace("- [ ] b\n", ""), lambda text: text.replace("- [ ] b\n", "- [ ] another\n")],
     ids=["removed", "reworded"],
 )
 def test_an_equal_plan_does_nothing_whatever_a_person_made_of_it(workspace: Path, edit: Callable[[str], str]) -> None:

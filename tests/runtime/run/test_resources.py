@@ -32,9 +32,10 @@ def recorded(workspace: Path) -> list[Told]:
 
 def reasons(workspace: Path) -> list[str]:
     return [
-        line.record.why for line in journal.read(DiskStore(workspace), after=0).lines
+        line.record.why
+        for line in journal.read(DiskStore(workspace), after=0).lines
         if isinstance(line.record, records.Resource) and line.record.why
-    ]  # fmt: skip
+    ]
 
 
 class Plain:
@@ -64,9 +65,12 @@ def agent_of(*resources: Resource, calls: list[str] | None = None) -> Any:
 
 def test_tiers_are_opened_in_the_opposite_order_of_their_release(workspace: Path, calls: list[str]) -> None:
     main = agent_of(
-        plain(calls, "app1"), plain(calls, "infra", tier="infrastructure"), plain(calls, "proc", tier="process"),
-        plain(calls, "app2"), calls=calls,
-    )  # fmt: skip
+        plain(calls, "app1"),
+        plain(calls, "infra", tier="infrastructure"),
+        plain(calls, "proc", tier="process"),
+        plain(calls, "app2"),
+        calls=calls,
+    )
     outcome = run(workspace, main)
     assert (outcome.status, outcome.result) == ("completed", ["proc", "infra", "app1", "app2"])
     opened = ["open proc", "open infra", "open app1", "open app2"]
@@ -139,10 +143,16 @@ def kinds(calls: list[str]) -> dict[str, Any]:
         return Manager()
 
     return {
-        "contextmanager": by_generator, "asynccontextmanager": by_async_generator, "close": Closing,
-        "aclose": AsyncClosing, "manager": Manager, "async manager": AsyncManager, "coroutine": by_coroutine,
-        "run": with_run, "lambda of an async one": lambda: AsyncClosing(),
-    }  # fmt: skip
+        "contextmanager": by_generator,
+        "asynccontextmanager": by_async_generator,
+        "close": Closing,
+        "aclose": AsyncClosing,
+        "manager": Manager,
+        "async manager": AsyncManager,
+        "coroutine": by_coroutine,
+        "run": with_run,
+        "lambda of an async one": lambda: AsyncClosing(),
+    }
 
 
 @pytest.mark.parametrize("kind", kinds([]))
@@ -211,9 +221,12 @@ def test_one_that_is_not_healthy_is_released_and_the_run_paused(workspace: Path,
         await asyncio.Event().wait()
 
     checks: dict[str, Any] = {
-        "false": lambda opened: False, "raises": raising, "async false": not_well, "async hangs": for_ever,
+        "false": lambda opened: False,
+        "raises": raising,
+        "async false": not_well,
+        "async hangs": for_ever,
         "hangs": lambda opened: let_go.wait(60),
-    }  # fmt: skip
+    }
     main = agent_of(plain(calls, "db", check=checks[kind], timeout=0.3), calls=calls)
     outcome = run(workspace, main)
     let_go.set()

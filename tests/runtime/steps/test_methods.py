@@ -125,9 +125,15 @@ def test_static_and_class_methods_are_steps_in_both_orders(workspace: Path) -> N
     async def main(run: Run) -> list[Any]:
         box = Spool("here", [])
         return [
-            await box.parse("1"), await Mailbox.parse("2"), await box.parsed("3"), await Mailbox.parsed("4"),
-            await box.newest(5), await Mailbox.newest(6), await box.oldest(7), await Mailbox.oldest(8),
-        ]  # fmt: skip
+            await box.parse("1"),
+            await Mailbox.parse("2"),
+            await box.parsed("3"),
+            await Mailbox.parsed("4"),
+            await box.newest(5),
+            await Mailbox.newest(6),
+            await box.oldest(7),
+            await Mailbox.oldest(8),
+        ]
 
     assert run(workspace, main).result == [1, 2, 3, 4, "spool 5", "mailbox 6", "spool 7", "mailbox 8"]
 

@@ -25,9 +25,7 @@ def records(workspace: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["step", "effect"])
-def test_a_wait_before_a_retry_is_seen_nowhere(
-    workspace: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:  # fmt: skip
+def test_a_wait_before_a_retry_is_seen_nowhere(workspace: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     seen: list[list[tuple[str, int, str]]] = []
     make: Any = step(retry=TWICE) if kind == "step" else effect(retry=TWICE, not_done=(Overloaded,))
 

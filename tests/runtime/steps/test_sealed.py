@@ -145,7 +145,7 @@ def test_a_person_replaces_a_sealed_value_by_plain_text(workspace: Path) -> None
 )
 def test_a_run_continues_without_its_key(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, keys: str, said: str
-) -> None:  # fmt: skip
+) -> None:
     entered = []
 
     @agent(state=Plain)

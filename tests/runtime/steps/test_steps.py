@@ -621,9 +621,10 @@ def test_a_retried_step_sees_what_its_first_attempt_has_made_of_its_arguments(
 
     retry = Retry(attempts=2, first=0)
     made: dict[str, Callable[[], Any]] = {
-        "step": lambda: step(retry=retry)(add), "effect": lambda: effect(retry=retry)(add),
+        "step": lambda: step(retry=retry)(add),
+        "effect": lambda: effect(retry=retry)(add),
         "fallback": lambda: step(fallback=["small"])(add),
-    }  # fmt: skip
+    }
     called = made[kind]()
 
     @agent

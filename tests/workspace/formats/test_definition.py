@@ -103,10 +103,7 @@ def test_when_checkpoints_are_written_is_misread(written: str, meant: Checkpoint
     assert parse(MINIMAL + (f"checkpoints: {written}\n" if written else "")).checkpoints == meant
 
 
-@pytest.mark.parametrize(
-    "written",
-    ["{every: never}", "{every: [item]}", "{often: 1}", "{keep: 5}", "item"],
-)
+@pytest.mark.parametrize("written", ["{every: never}", "{every: [item]}", "{often: 1}", "{keep: 5}", "item"])
 def test_checkpoints_that_nobody_can_write_are_accepted(written: str) -> None:
     with pytest.raises(InvalidFile, match="checkpoints"):
         parse(MINIMAL + f"checkpoints: {written}\n")
@@ -130,9 +127,17 @@ def test_what_is_kept_is_misread(written: str, meant: Keep) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    ["{history: 0}", "{history: []}", "{inbox: [1, 2h, 3]}", "{often: 1}", "{recovered: 1.5}", "all",
-     "{checkpoints: [all, 3]}", "{history: true}"],
-)  # fmt: skip
+    [
+        "{history: 0}",
+        "{history: []}",
+        "{inbox: [1, 2h, 3]}",
+        "{often: 1}",
+        "{recovered: 1.5}",
+        "all",
+        "{checkpoints: [all, 3]}",
+        "{history: true}",
+    ],
+)
 def test_rules_that_nobody_can_keep_are_accepted(written: str) -> None:
     with pytest.raises(InvalidFile, match="keep"):
         parse(MINIMAL + f"keep: {written}\n")

@@ -55,11 +55,14 @@ def test_the_two_scanners_disagree(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"a": 1,}', "state.json, line 1, column 8: found a comma after the last key, expected no comma before }."
-         " Remove the comma"),
-        ('[\n 1,\n 2,\n]', "line 3, column 3: found a comma after the last item"),
+        (
+            '{"a": 1,}',
+            "state.json, line 1, column 8: found a comma after the last key, expected no comma before }."
+            " Remove the comma",
+        ),
+        ("[\n 1,\n 2,\n]", "line 3, column 3: found a comma after the last item"),
         ("{'a': 1}", "line 1, column 2: found a key in single quotes"),
-        ('{"a": \'x\'}', "found text in single quotes"),
+        ("{\"a\": 'x'}", "found text in single quotes"),
         ("{a: 1}", 'found the key a without quotes, expected a key in double quotes. Write "a"'),
         ('{"a": 1 // x\n}', "line 1, column 9: found a comment"),
         ("# x\n{}", "found a comment"),
@@ -107,7 +110,7 @@ def test_the_two_scanners_disagree(text: str) -> None:
         ("[" * 200_000, "more than 100 nested levels"),
         ('{"a":' * 200_000, "more than 100 nested levels"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused_is_not_explained(text: str, said: str) -> None:
     assert said in refusal(text)
 

@@ -46,7 +46,7 @@ def test_a_line_of_a_person_is_changed_when_the_file_is_filled_in() -> None:
     assert pause_file.filled(filled.encode(), FACTS) == filled.encode(), "filled in twice it is the same"
     assert pause_file.parse(filled.encode()) == PauseFile(
         status="paused", reason="maintenance", requested_at="2026-01-01T00:00:00Z"
-    )  # fmt: skip
+    )
 
 
 def test_a_new_file_does_not_say_how_to_go_on() -> None:

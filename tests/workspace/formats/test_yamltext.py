@@ -17,10 +17,50 @@ from satchel.workspace.formats.yamltext import decode, dump, load, set_value
 
 KEYS = st.text(max_size=12).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text))
 TEXTS = st.text(max_size=40) | st.sampled_from(
-    ["no", "on", "22:30", "0o17", "1_000", "~", "", " x", "x ", "a: b", "a #b", "- a", "@x", "*x", "a\nb", "a\n", "\n",
-     "a\n\n  b\n", "\u2028", "\x85", "\ufeff", "'", '"', "\\", "1e5", "2024-01-01", "---", "...", "{{ x }}", "<<", "=",
-     "a\n b\t\n\nc", "\ta", "a\r\nb", "NULL", ".inf", "0x1f", "y", "\x00", "\x7f", "a\x1bb"]
-)  # fmt: skip
+    [
+        "no",
+        "on",
+        "22:30",
+        "0o17",
+        "1_000",
+        "~",
+        "",
+        " x",
+        "x ",
+        "a: b",
+        "a #b",
+        "- a",
+        "@x",
+        "*x",
+        "a\nb",
+        "a\n",
+        "\n",
+        "a\n\n  b\n",
+        "\u2028",
+        "\x85",
+        "\ufeff",
+        "'",
+        '"',
+        "\\",
+        "1e5",
+        "2024-01-01",
+        "---",
+        "...",
+        "{{ x }}",
+        "<<",
+        "=",
+        "a\n b\t\n\nc",
+        "\ta",
+        "a\r\nb",
+        "NULL",
+        ".inf",
+        "0x1f",
+        "y",
+        "\x00",
+        "\x7f",
+        "a\x1bb",
+    ]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | TEXTS, inner, max_size=4),
@@ -45,19 +85,57 @@ def same(left: Any, right: Any) -> bool:
 # What is text, and what is not
 
 
-@pytest.mark.parametrize("word", ["no", "yes", "on", "off", "y", "N", "22:30", "1:20:30", "2024-01-01", "1_000",
-                                  "0b11", "2024-01-01T10:00:00Z", "1e", ".", "+", "nULL", "tRUE", "0o18", "-0x1", "=",
-                                  "a:b"])  # fmt: skip
+@pytest.mark.parametrize(
+    "word",
+    [
+        "no",
+        "yes",
+        "on",
+        "off",
+        "y",
+        "N",
+        "22:30",
+        "1:20:30",
+        "2024-01-01",
+        "1_000",
+        "0b11",
+        "2024-01-01T10:00:00Z",
+        "1e",
+        ".",
+        "+",
+        "nULL",
+        "tRUE",
+        "0o18",
+        "-0x1",
+        "=",
+        "a:b",
+    ],
+)
 def test_a_word_is_taken_for_something_else(word: str) -> None:
     assert value(f"a: {word}\n") == {"a": word}
 
 
 @pytest.mark.parametrize(
     ("word", "means"),
-    [("", None), ("~", None), ("null", None), ("true", True), ("FALSE", False), ("12", 12), ("-3", -3), ("+3", 3),
-     ("0o17", 15), ("0x1F", 31), ("010", 10), ("1.5", 1.5), (".5", 0.5), ("1.", 1.0), ("1e3", 1000.0),
-     ("-1.5E-2", -0.015)],
-)  # fmt: skip
+    [
+        ("", None),
+        ("~", None),
+        ("null", None),
+        ("true", True),
+        ("FALSE", False),
+        ("12", 12),
+        ("-3", -3),
+        ("+3", 3),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("010", 10),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("1e3", 1000.0),
+        ("-1.5E-2", -0.015),
+    ],
+)
 def test_a_word_of_the_core_schema_is_taken_for_text(word: str, means: Any) -> None:
     assert same(value(f"a: {word}\n"), {"a": means})
 
@@ -77,13 +155,16 @@ def test_a_file_without_a_value_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("note: a: b\n", "w.yaml, line 1, column 8: found a second ': ' in the line: note: a: b, expected a value"
-         " with ': ' in it in quotes. Write note: \"a: b\""),
+        (
+            "note: a: b\n",
+            "w.yaml, line 1, column 8: found a second ': ' in the line: note: a: b, expected a value"
+            " with ': ' in it in quotes. Write note: \"a: b\"",
+        ),
         ("- note: a: b\n", 'Write - note: "a: b"'),
-        ("a: @x\n", 'a value that begins with @, which is reserved in YAML: a: @x'),
+        ("a: @x\n", "a value that begins with @, which is reserved in YAML: a: @x"),
         ("a: `x`\n", 'Write a: "`x`"'),
         ("a: %x\n", 'Write a: "%x"'),
-        ("files: *.md\n", 'line 1, column 8: found a value that begins with *, which is an alias in YAML'),
+        ("files: *.md\n", "line 1, column 8: found a value that begins with *, which is an alias in YAML"),
         ("a: *all\n", 'Write a: "*all"; or write out the full value'),
         ("a: **bold** x\n", 'Write a: "**bold** x"'),
         ("a: &x y\n", "which is an anchor in YAML"),
@@ -92,8 +173,8 @@ def test_a_file_without_a_value_is_an_error() -> None:
         ("a: [x] y\n", 'Write a: "[x] y"'),
         ("a: 'it's'\n", 'Write a: "it\'s"'),
         ("a: - b\n", "a list on lines of its own"),
-        ("a: {{ x }}\n", 'found a template: a: {{ x }}'),
-        ("a: Fix #12 now\n", 'found a value that \'#12\' cuts off'),
+        ("a: {{ x }}\n", "found a template: a: {{ x }}"),
+        ("a: Fix #12 now\n", "found a value that '#12' cuts off"),
         ("color: #ff0000\n", 'Write color: "#ff0000"'),
         ("a: [1, @b]\n", "Put the whole value in quotes"),
         ("a: 1\n b: 2\n", "line 2, column 3: found a key under a key that already has a value"),
@@ -111,8 +192,11 @@ def test_a_file_without_a_value_is_an_error() -> None:
         ('a: "\\q"\n', "an unknown escape"),
         ('a: "\\UFFFFFFFF"\n', "a character that does not exist"),
         ('a: "\\ud800"\n', "half of a surrogate pair"),
-        ("a: 1\nb: 2\na: 3\n", 'line 3, column 1: found the key "a" a second time, expected each key once.'
-         " Remove one of the two; the first is in line 1"),
+        (
+            "a: 1\nb: 2\na: 3\n",
+            'line 3, column 1: found the key "a" a second time, expected each key once.'
+            " Remove one of the two; the first is in line 1",
+        ),
         ("1: a\n", "found the key 1, which is not text"),
         ("true: a\n", "found the key true"),
         (": a\n", "a colon without a key"),
@@ -131,16 +215,19 @@ def test_a_file_without_a_value_is_an_error() -> None:
         ("a: \u2028b\n", "U+2028"),
         ("a: \ud800\n", "U+D800"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused_is_not_explained(text: str, said: str) -> None:
     assert said in refusal(text)
 
 
 def test_only_the_first_of_several_problems_is_reported() -> None:
     assert [line.split(":")[0] for line in refusal("a: *x\nb: .nan\na: !t 1\n3: 1\n").splitlines()] == [
-        "w.yaml, line 1, column 4", "w.yaml, line 2, column 4", "w.yaml, line 3, column 4", "w.yaml, line 3, column 1",
+        "w.yaml, line 1, column 4",
+        "w.yaml, line 2, column 4",
+        "w.yaml, line 3, column 4",
+        "w.yaml, line 3, column 1",
         "w.yaml, line 4, column 1",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_comment_is_taken_for_a_cut_off_value() -> None:
@@ -163,14 +250,33 @@ def test_thirty_thousand_problems_take_minutes_to_report(line: str) -> None:
     assert time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system ['true']", "!!python/name:os.system", "!!binary aGk=",
-                                 "!!set {a}", "!!timestamp 2024-01-01", "!!str 1", "! 1", "!<tag:x> 1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "!!python/object/apply:os.system ['true']",
+        "!!python/name:os.system",
+        "!!binary aGk=",
+        "!!set {a}",
+        "!!timestamp 2024-01-01",
+        "!!str 1",
+        "! 1",
+        "!<tag:x> 1",
+    ],
+)
 def test_a_tag_is_obeyed(tag: str) -> None:
     assert "tag" in refusal(f"a: {tag}\n")
 
 
-@pytest.mark.parametrize("deep", ["[" * 30_000, "a: " + "{b: " * 50_000, "- " * 50_000 + "x", "[" * 33 + "]" * 33,
-                                  "".join(" " * i + "a:\n" for i in range(500))])  # fmt: skip
+@pytest.mark.parametrize(
+    "deep",
+    [
+        "[" * 30_000,
+        "a: " + "{b: " * 50_000,
+        "- " * 50_000 + "x",
+        "[" * 33 + "]" * 33,
+        "".join(" " * i + "a:\n" for i in range(500)),
+    ],
+)
 def test_deep_nesting_exhausts_the_stack(deep: str) -> None:
     assert "more than 32 nested levels" in refusal(deep)
 
@@ -242,9 +348,18 @@ def test_another_yaml_program_reads_something_else(written: dict[str, Any]) -> N
 
 
 def test_what_is_written_is_not_what_a_person_would_write() -> None:
-    written = {"run_id": "digest-7f3a", "agent": "agent.py:main", "at": "22:30", "crc": "12345678", "n": 3,
-               "none": None, "sources": ["~/notes", "https://a.b/c"], "prompt": "Be brief.\nBe kind.\n",
-               "models": [{"name": "m", "max": 1}], "empty": {}}  # fmt: skip
+    written = {
+        "run_id": "digest-7f3a",
+        "agent": "agent.py:main",
+        "at": "22:30",
+        "crc": "12345678",
+        "n": 3,
+        "none": None,
+        "sources": ["~/notes", "https://a.b/c"],
+        "prompt": "Be brief.\nBe kind.\n",
+        "models": [{"name": "m", "max": 1}],
+        "empty": {},
+    }
     assert dump(written) == (
         'run_id: digest-7f3a\nagent: agent.py:main\nat: "22:30"\ncrc: "12345678"\nn: 3\nnone: null\n'
         "sources: [~/notes, https://a.b/c]\nprompt: |\n  Be brief.\n  Be kind.\n"
@@ -266,8 +381,12 @@ def test_what_is_not_json_is_written(bad: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "path", "new", "after"),
     [
-        ("a: 1\n# c\nsettings:\n  b: 1  # d\n\n# e\nz: 1\n", ("settings", "sources"), "~/notes",
-         "a: 1\n# c\nsettings:\n  b: 1  # d\n  sources: ~/notes\n\n# e\nz: 1\n"),
+        (
+            "a: 1\n# c\nsettings:\n  b: 1  # d\n\n# e\nz: 1\n",
+            ("settings", "sources"),
+            "~/notes",
+            "a: 1\n# c\nsettings:\n  b: 1  # d\n  sources: ~/notes\n\n# e\nz: 1\n",
+        ),
         ("a: 1  # c\nb: 2\n", ("a",), 3, "a: 3  # c\nb: 2\n"),
         ("a: 1", ("settings", "x", "z"), "no", 'a: 1\nsettings:\n  x:\n    z: "no"\n'),
         ("", ("a",), 1, "a: 1\n"),
@@ -285,13 +404,15 @@ def test_what_is_not_json_is_written(bad: Any) -> None:
         ("l:\n  - a: 1\n  - c # d\n", ("l", 1), [1], "l:\n  - a: 1\n  - [1] # d\n"),
         ("a: 'x' # c\r\nb: 1\r\n", ("c", "d"), "y: z", "a: 'x' # c\r\nb: 1\r\nc:\r\n  d: \"y: z\"\r\n"),
     ],
-)  # fmt: skip
+)
 def test_a_change_disturbs_more_than_its_value(text: str, path: tuple[str | int, ...], new: Any, after: str) -> None:
     assert set_value(text, path, new) == after
 
 
-@pytest.mark.parametrize(("text", "path"), [("a: 1\n", ("a", "b")), ("l: [1]\n", ("l", 3)), ("- 1\n", ("a",)),
-                                            ("a: 1\n", ()), ("a: text\n", (0,))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [("a: 1\n", ("a", "b")), ("l: [1]\n", ("l", 3)), ("- 1\n", ("a",)), ("a: 1\n", ()), ("a: text\n", (0,))],
+)
 def test_a_path_that_leads_nowhere_ruins_the_file(text: str, path: tuple[str | int, ...]) -> None:
     with pytest.raises(UsageError, match="can't set"):
         set_value(text, path, 1)

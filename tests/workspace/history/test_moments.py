@@ -132,9 +132,7 @@ def test_a_mistake_in_the_definition_hides_the_past(store: DiskStore) -> None:
     assert told(moment_at(store, 8)) == naive(store, 8)
 
 
-def test_files_that_its_owner_removes_meanwhile_are_missed(
-    store: DiskStore, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_files_that_its_owner_removes_meanwhile_are_missed(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint is dropped after it was listed, and with it the segments before the next one."""
     save(store, 15, 30)
     read = DiskStore.read
@@ -156,8 +154,12 @@ def test_files_that_its_owner_removes_meanwhile_are_missed(
 def test_an_item_is_not_found_by_its_names(store: DiskStore) -> None:
     begun = {each.scope: seq for seq, each in enumerate(RECORDS, 1) if isinstance(each, ScopeBegun) and not each.agent}
     assert {name: seq_of(store, name) + 1 for name in ("^1", "1-read", "^2", "2-mail", "_late")} == {
-        "^1": begun["1"], "1-read": begun["1"], "^2": begun["2"], "2-mail": begun["2"], "_late": begun["_late"],
-    }  # fmt: skip
+        "^1": begun["1"],
+        "1-read": begun["1"],
+        "^2": begun["2"],
+        "2-mail": begun["2"],
+        "_late": begun["_late"],
+    }
     assert seq_of(store, "helper/^1") == seq_of(store, "helper/1-look") > seq_of(store, "^1")
     assert (seq_of(store, 17), seq_of(store, "17"), seq_of(store, "latest")) == (17, 17, LAST)
     assert moment_at(store, seq_of(store, "^2")).root.scopes.keys() == {""}

@@ -79,8 +79,10 @@ def test_failures_and_retries_of_a_call_are_forgotten(tmp_path: Path) -> None:
     (work,) = found.work
     read, mail = work.calls
     assert (work.failures, read.state, [(each.attempt, each.wait) for each in read.troubles]) == (
-        1, "failed", [(1, 2.5), (2, None)],
-    )  # fmt: skip
+        1,
+        "failed",
+        [(1, 2.5), (2, None)],
+    )
     assert (mail.state, mail.error) == ("failed", "ValueError: it is wrong")
 
 
@@ -109,9 +111,7 @@ def test_an_item_that_is_done_again_keeps_its_old_steps(tmp_path: Path) -> None:
     old, new = ("read", "completed", 1), ("read", "completed", 2)
     effect = ("send", "completed", "sent")
     assert told(tmp_path / "a", *first) == [("^1", "undone", [old, effect])]
-    assert told(tmp_path / "b", *first, *again) == [
-        ("^1", "undone", [old, effect]), ("^1", "committed", [new, effect]),
-    ]  # fmt: skip
+    assert told(tmp_path / "b", *first, *again) == [("^1", "undone", [old, effect]), ("^1", "committed", [new, effect])]
     store = lay_out(tmp_path / "c", [*START, *first, *again])
 
     def differs(one: int, other: int) -> list[tuple[str, str]]:
@@ -151,9 +151,16 @@ def test_own_calls_of_an_agent_and_of_a_sub_agent_are_missing(tmp_path: Path) ->
 
 
 def test_what_retention_has_removed_is_not_told(tmp_path: Path) -> None:
-    records = [*START, BEGUN, step(1, "1"), step(2, '"sent"', "mail", effect=True), DONE,
-               ScopeBegun(scope="2", title="two"),
-               StepCompleted(**call("2", 1, "read"), result=Raw(b"3")), Closed()]  # fmt: skip
+    records = [
+        *START,
+        BEGUN,
+        step(1, "1"),
+        step(2, '"sent"', "mail", effect=True),
+        DONE,
+        ScopeBegun(scope="2", title="two"),
+        StepCompleted(**call("2", 1, "read"), result=Raw(b"3")),
+        Closed(),
+    ]
     store = lay_out(tmp_path, records, segment=4)
     for seq in (3, 9):
         checkpoint.write(store, moment_at(store, seq), {})
@@ -161,8 +168,9 @@ def test_what_retention_has_removed_is_not_told(tmp_path: Path) -> None:
     store.remove(journal.segment_path(5))
     found = worked(store)
     assert found.since == 9 and [(each.names[0], each.state, each.begun) for each in found.work] == [
-        ("^1", "pruned", 0), ("^2", "open", 0),
-    ]  # fmt: skip
+        ("^1", "pruned", 0),
+        ("^2", "open", 0),
+    ]
     (sent,) = found.work[0].calls
     assert (found.work[0].title, sent.step, sent.effect, sent.result) == ("one", "mail", True, "sent") and sent.at
     whole = worked(lay_out(tmp_path / "whole", records))
@@ -187,9 +195,12 @@ def test_a_difference_of_values_is_not_told_at_its_place() -> None:
     old = {"same": 1, "gone": None, "deep": {"a/b": [1, 2, 3]}, "kind": 1, "list": [{"n": 1}, {"n": 2}, {"n": 3}]}
     new = {"same": 1, "deep": {"a/b": [1, 3]}, "kind": 1.0, "list": [{"n": 1}, {"n": 9}, {"n": 3}], "new": {}}
     assert [*data_changes(old, new)] == [
-        ("/gone", "removed", None, None), ("/deep/a~1b/1", "removed", 2, None), ("/kind", "changed", 1, 1.0),
-        ("/list/1/n", "changed", 2, 9), ("/new", "added", None, {}),
-    ]  # fmt: skip
+        ("/gone", "removed", None, None),
+        ("/deep/a~1b/1", "removed", 2, None),
+        ("/kind", "changed", 1, 1.0),
+        ("/list/1/n", "changed", 2, 9),
+        ("/new", "added", None, {}),
+    ]
     assert [*data_changes([1], [1, 2])] == [("/1", "added", None, 2)]
     assert [*data_changes({}, [])] == [("", "changed", {}, [])] and not [*data_changes(old, old)]
 

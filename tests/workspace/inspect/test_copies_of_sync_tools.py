@@ -47,10 +47,22 @@ def test_an_edit_lies_in_a_copy_that_a_sync_tool_has_made(tmp_path: Path, path: 
 
 def test_files_of_a_person_and_of_the_runtime_are_taken_for_such_copies(tmp_path: Path) -> None:
     names = [
-        "todo.md", "todo.rejected.md", "todo.rejected-2.md", "notes.md", "notes (1).md", "notes (conflicted copy).md",
-        "inbox/task.md", "inbox/task (1).md", "inbox/task 2.md", "inbox/a conflict of interest.md",
-        "approvals/a1.yaml", "approvals/a1.rejected.yaml", "conflicts/todo.theirs.md", "outputs/todo (1).md",
-        "steps/3-a-conflict/01-look.json", "steps/3-a-conflict/02-look.json",
+        "todo.md",
+        "todo.rejected.md",
+        "todo.rejected-2.md",
+        "notes.md",
+        "notes (1).md",
+        "notes (conflicted copy).md",
+        "inbox/task.md",
+        "inbox/task (1).md",
+        "inbox/task 2.md",
+        "inbox/a conflict of interest.md",
+        "approvals/a1.yaml",
+        "approvals/a1.rejected.yaml",
+        "conflicts/todo.theirs.md",
+        "outputs/todo (1).md",
+        "steps/3-a-conflict/01-look.json",
+        "steps/3-a-conflict/02-look.json",
         "checkpoints/000000000017-a-conflict.json",
-    ]  # fmt: skip
+    ]
     assert found(tmp_path, *names) == []

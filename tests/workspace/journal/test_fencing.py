@@ -191,8 +191,11 @@ def test_an_owner_that_another_has_followed_takes_itself_for_the_owner(how: str)
     owner.commit()
     line = Line(owner.next_seq, owner.next_seq, AT, 2, Fenced(), owner.crc, "2" * 16)
     bodies = {
-        "fenced": written(line)[0], "moved away": b"", "newer": unknown(written(line)[0]), "no record": b"something\n",
-    }  # fmt: skip
+        "fenced": written(line)[0],
+        "moved away": b"",
+        "newer": unknown(written(line)[0]),
+        "no record": b"something\n",
+    }
     place.store().create(segment_path(owner.next_seq), bodies[how])
     with pytest.raises(LeaseHeld, match=segment_path(owner.next_seq)):
         owner.owned.check_has_it(owner.store)

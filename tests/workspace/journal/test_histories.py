@@ -100,7 +100,7 @@ def test_two_copies_that_were_both_continued_are_taken_for_one_run(origin: Path)
     assert [sorted(group) for group in groups] == [
         ["checkpoints/000000000011-stop.json", "checkpoints/000000000015-stop.json", "journal/000000000012.jsonl"],
         ["journal/000000000008.jsonl"],
-    ]  # fmt: skip
+    ]
     for group, found in zip(groups, (a, b), strict=True):
         left = put(mixed, {path: content for path, content in whole.items() if path not in group})
         assert data(left) == data(found) and journal.woven(DiskStore(left)) is None

@@ -205,9 +205,11 @@ def test_records_lost_within_the_last_group_are_trimmed_and_before_a_later_group
 def test_a_missing_segment_is_refused_by_the_records_that_are_missing(missing: int) -> None:
     third = segment((2,), 8, SECOND)
     files = {
-        journal.segment_path(1): FIRST, journal.segment_path(5): SECOND,
-        journal.segment_path(8): third, journal.segment_path(10): segment((1,), 10, third),
-    }  # fmt: skip
+        journal.segment_path(1): FIRST,
+        journal.segment_path(5): SECOND,
+        journal.segment_path(8): third,
+        journal.segment_path(10): segment((1,), 10, third),
+    }
     del files[journal.segment_path(missing)]
     with pytest.raises(Damaged, match=rf"records {missing} to \d+ are missing"):
         journal.read(Memory(files), after=0)  # type: ignore[arg-type]
@@ -298,8 +300,15 @@ def test_an_empty_last_segment_is_a_crash_before_its_first_record() -> None:
 
 
 def test_foreign_files_are_nobodys_business() -> None:
-    names = ("journal/notes.txt", "journal/1.jsonl", "journal/000000000005.jsonl.bak", "journal/000000000005.json",
-             "journal/ 000000000005.jsonl", "journal/٠٠٠٠٠٠٠٠٠٠٠٥.jsonl", "journal/000000000005.jsonl\n")  # fmt: skip
+    names = (
+        "journal/notes.txt",
+        "journal/1.jsonl",
+        "journal/000000000005.jsonl.bak",
+        "journal/000000000005.json",
+        "journal/ 000000000005.jsonl",
+        "journal/٠٠٠٠٠٠٠٠٠٠٠٥.jsonl",
+        "journal/000000000005.jsonl\n",
+    )
     files = {journal.segment_path(1): FIRST} | dict.fromkeys(names, b"x")
     assert seqs(journal.read(Memory(files), after=0)) == [1, 2, 3, 4]  # type: ignore[arg-type]
 
@@ -364,8 +373,11 @@ def test_what_was_read_is_synced_anew_before_it_is_trusted(tmp_path: Path) -> No
     store = DiskStore(tmp_path, syscalls)
     journal.mend(store, journal.read(store, after=0))
     assert [name for name in syscalls.calls if name in ("write", "sync", "rename", "sync_folder")][-4:] == [
-        "write", "sync", "rename", "sync_folder",
-    ]  # fmt: skip
+        "write",
+        "sync",
+        "rename",
+        "sync_folder",
+    ]
 
 
 def test_a_mend_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
@@ -409,9 +421,11 @@ class Recording(Syscalls):
 
 class Writing:
     def __init__(
-        self, folder: Path, on_durable: Callable[[Sequence[Line]], None] | None = None,
+        self,
+        folder: Path,
+        on_durable: Callable[[Sequence[Line]], None] | None = None,
         apply: Callable[[Line], None] = lambda line: None,
-    ):  # fmt: skip
+    ):
         self.syscalls = Recording()
         self.store = DiskStore(folder, self.syscalls)
         self.told: list[list[int]] = []

@@ -90,12 +90,15 @@ class Place:
         first = self.next_seq
         lines = [
             Line(
-                first + no, first, AT, 1,
+                first + no,
+                first,
+                AT,
+                1,
                 StepStarted(scope="", no=1, step=f"s{first + no}", args="", n=0, call="x" * size, idempotency_key="k"),
                 opening="0" * 16,
             )
             for no, size in enumerate(sizes)
-        ]  # fmt: skip
+        ]
         lines, data = linked(lines, self.lines[-1].crc)
         self.segments.write(lines, data)
         self.lines += lines

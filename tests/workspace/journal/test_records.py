@@ -70,10 +70,15 @@ def sensible(found: Any) -> Any:
 
 records = st.one_of(*map(of_type, KINDS)).map(sensible)
 lines = st.builds(
-    Line, seq=st.integers(1, 10**12 - 1), commit=st.integers(1, 10**12 - 1), at=st.just(AT),
-    epoch=st.integers(1, 10**8 - 1), record=records, prev=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
+    Line,
+    seq=st.integers(1, 10**12 - 1),
+    commit=st.integers(1, 10**12 - 1),
+    at=st.just(AT),
+    epoch=st.integers(1, 10**8 - 1),
+    record=records,
+    prev=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
     opening=st.sampled_from(["", "5be1c07d9c1f03ab"]),
-)  # fmt: skip
+)
 
 
 def signed(body: str | bytes) -> bytes:

@@ -31,7 +31,7 @@ async def main(run):
 HERE = socket.gethostname()
 OPENED = Opened(
     format=1, run_id="copied-1", satchel="0", python="3", host=HERE, pid=1, url="", why="run", found="clean"
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -126,10 +126,7 @@ def test_a_command_that_looks_at_no_bucket_adopts_what_a_bucket_may_still_hold(
         assert "`satchel resume` checks" in str(report.remarks)
         assert workspace.moment.url == "s3://bucket/a"
     monkeypatch.setattr("satchel.workspace.lifecycle.adopt.open_store", lambda url: DiskStore(closed))
-    with (
-        pytest.raises(UsageError, match="still has it"),
-        opened(DiskStore(closed), "run", Report(), reaches_out=True),
-    ):
+    with pytest.raises(UsageError, match="still has it"), opened(DiskStore(closed), "run", Report(), reaches_out=True):
         pass
 
 

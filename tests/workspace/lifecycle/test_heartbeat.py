@@ -36,9 +36,15 @@ class Clock:
 
 def mine(epoch: int, pid: int = 7) -> Lease:
     return Lease(
-        run_id="r", host="elsewhere", pid=pid, process_started="1", epoch=epoch, since="2026-11-01T00:00:00.000Z",
-        url="s3://b", ttl=TTL,
-    )  # fmt: skip
+        run_id="r",
+        host="elsewhere",
+        pid=pid,
+        process_started="1",
+        epoch=epoch,
+        since="2026-11-01T00:00:00.000Z",
+        url="s3://b",
+        ttl=TTL,
+    )
 
 
 class Place:
@@ -192,10 +198,7 @@ def test_a_lease_that_cannot_be_fetched_is_not_a_free_workspace() -> None:
     place = Place()
     place.beating(1)
     store = place.store()
-    with (
-        mock.patch.object(store, "read", side_effect=StorageFailed("no")),
-        pytest.raises(StorageFailed),
-    ):
+    with mock.patch.object(store, "read", side_effect=StorageFailed("no")), pytest.raises(StorageFailed):
         list(until_free(store, place.clock))
 
 

@@ -102,11 +102,20 @@ def test_the_form_does_not_say_what_can_be_answered(asked: Asked) -> None:
 @pytest.mark.parametrize(
     ("typed", "decision"),
     [
-        ("approve", "approve"), ("deny  # not now", "deny"), ('" deny "', "deny"), ("'approve'", "approve"),
-        ("|\n  deny\n", "deny"), (">-\n  approve", "approve"), ("", None), ("null", None), ("~", None), ('""', None),
-        ("Approve", "approve"), ("DENY", "deny"),
+        ("approve", "approve"),
+        ("deny  # not now", "deny"),
+        ('" deny "', "deny"),
+        ("'approve'", "approve"),
+        ("|\n  deny\n", "deny"),
+        (">-\n  approve", "approve"),
+        ("", None),
+        ("null", None),
+        ("~", None),
+        ('""', None),
+        ("Approve", "approve"),
+        ("DENY", "deny"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_is_not_taken_as_it_was_meant(asked: Asked, typed: str, decision: str | None) -> None:
     path = asked()
     fill_in(path, ("^decision:$", f"decision: {typed}"))
@@ -117,12 +126,20 @@ def test_an_answer_is_not_taken_as_it_was_meant(asked: Asked, typed: str, decisi
 @pytest.mark.parametrize(
     ("choices", "typed", "decision"),
     [
-        (("1", "3"), "3", "3"), (("yes", "no"), "no", "no"), (("true", "false"), "false", "false"),
-        (("1.0", "1"), "1.0", "1.0"), (("22:30",), "22:30", "22:30"), (("null", "x"), "null", "null"),
-        ((), "4711", "4711"), ((), "  some words ", "some words"), ((), "0x10", "0x10"),
-        ((), "|\n  two\n  lines\n", "two\nlines"), (("Yes", "yes"), "yes", "yes"), (("Yes", "yes"), "Yes", "Yes"),
+        (("1", "3"), "3", "3"),
+        (("yes", "no"), "no", "no"),
+        (("true", "false"), "false", "false"),
+        (("1.0", "1"), "1.0", "1.0"),
+        (("22:30",), "22:30", "22:30"),
+        (("null", "x"), "null", "null"),
+        ((), "4711", "4711"),
+        ((), "  some words ", "some words"),
+        ((), "0x10", "0x10"),
+        ((), "|\n  two\n  lines\n", "two\nlines"),
+        (("Yes", "yes"), "yes", "yes"),
+        (("Yes", "yes"), "Yes", "Yes"),
     ],
-)  # fmt: skip
+)
 def test_a_text_that_yaml_reads_as_something_else_is_refused(
     asked: Asked, choices: tuple[str, ...], typed: str, decision: str
 ) -> None:
@@ -152,11 +169,11 @@ def test_a_text_that_yaml_reads_as_something_else_is_refused(
         ([("^decision:$", "decision: deny"), ("^run_id: .*$", "run_id: other-1")], 'found "other-1" as `run_id`'),
         ([("^decision:$", "decision: deny"), ("^id: a1$", "id: a2")], 'found "a2" as `id`'),
         ([("^decision:$", "decision: deny"), ("^asked_at: .*$", f'asked_at: "{AT}"')], "an answer to another question"),
-        ([("^decision:$", "decision: deny"), ("^status: open$", "status: answered")], "expected open: no answer is" ),
+        ([("^decision:$", "decision: deny"), ("^status: open$", "status: answered")], "expected open: no answer is"),
         ([("^decision:$", "decision: deny"), ("^format: 1$", "format: 2")], "expected 1"),
         ([("^decision:$", "decision: deny\nresult: 5")], "found a result, expected no result: no effect is in doubt"),
     ],
-)  # fmt: skip
+)
 def test_what_can_t_be_taken_is_obeyed_or_lost(asked: Asked, changes: list[tuple[str, str]], said: str) -> None:
     path = asked(context=Raw(b'{"user": "ada"}'))
     written = fill_in(path, *changes)
@@ -408,15 +425,22 @@ def test_old_answers_make_every_checkpoint_longer() -> None:
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=10), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=10), inner, max_size=3)
+    ),
     max_leaves=8,
-)  # fmt: skip
-_LINE = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20).map(str.strip).filter(
-    lambda text: bool(text) and len(text.splitlines()) == 1
-)  # fmt: skip
+)
+_LINE = (
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+    .map(str.strip)
+    .filter(lambda text: bool(text) and len(text.splitlines()) == 1)
+)
 
 
 @examples(60)

@@ -47,9 +47,7 @@ def at_work(folder: Path, report: Report | None = None) -> Iterator[Workspace]:
 
 
 def redirect(workspace: Workspace) -> list[str]:
-    forward.redirect(
-        workspace.store, workspace.moment, workspace.journal, workspace.definition, workspace.report
-    )  # fmt: skip
+    forward.redirect(workspace.store, workspace.moment, workspace.journal, workspace.definition, workspace.report)
     return [remark.text for remark in workspace.report.remarks[1:]]
 
 
@@ -111,7 +109,7 @@ def test_a_target_that_is_not_one_takes_the_tasks_away(folder: Path, redirect_to
 @pytest.mark.parametrize("was_shown", [False, True])
 def test_what_a_crash_left_half_handed_on_gets_there_twice_or_never(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_shown: bool
-) -> None:  # fmt: skip
+) -> None:
     there = new(tmp_path, "there")
     (folder / "inbox/a.md").write_text("first")
     show = forward._show
@@ -139,7 +137,7 @@ def test_what_a_crash_left_half_handed_on_gets_there_twice_or_never(
 
 def test_a_target_that_is_gone_holds_up_an_opening_or_is_forgotten(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     there = new(tmp_path, "there")
     (folder / "inbox/a.md").write_text("first")
     with at_work(folder) as workspace:

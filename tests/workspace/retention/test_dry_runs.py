@@ -71,14 +71,16 @@ def test_a_dry_run_names_other_files_than_those_that_go(tmp_path: Path, seed: in
 @pytest.mark.parametrize("seed", range(4))
 def test_a_dry_run_in_a_bucket_names_other_objects_than_those_that_go(
     seaweedfs: Server, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:  # fmt: skip
+) -> None:
     """It takes no fence, so it must not promise what only an owner may remove."""
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
     for module, name, value in (
-        (object_log, "REPEATED_BYTES", 900), (object_log, "ROLLED_BYTES", 4000),
-        (checkpoint_due, "FETCHED_BYTES", 3000), (planning, "ENOUGH_FETCHED", 3000),
-    ):  # fmt: skip
+        (object_log, "REPEATED_BYTES", 900),
+        (object_log, "ROLLED_BYTES", 4000),
+        (checkpoint_due, "FETCHED_BYTES", 3000),
+        (planning, "ENOUGH_FETCHED", 3000),
+    ):
         monkeypatch.setattr(module, name, value)
     rng = random.Random(seed)
     url = seaweedfs.place()

@@ -99,9 +99,7 @@ def test_a_prompt_goes_that_a_kept_step_has_used_or_stays_that_none_has(tmp_path
 
 
 @pytest.mark.slow
-def test_a_frozen_prune_removes_a_prompt_that_is_used_again(
-    seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_frozen_prune_removes_a_prompt_that_is_used_again(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its text is kept under the same name, and only a lock tells that no other process keeps it meanwhile."""
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)

@@ -61,8 +61,14 @@ def test_a_killed_prune_loses_something_or_is_never_finished(tmp_path: Path, mon
     lived(folder)
     planned = satchel.open(folder).prune(dry_run=True)
     assert {*planned.files} == {
-        ".", ".satchel/blobs", ".satchel/prompts", "checkpoints", "inbox/done", "journal", "recovered"
-    }, "the test is about all of them"  # fmt: skip
+        ".",
+        ".satchel/blobs",
+        ".satchel/prompts",
+        "checkpoints",
+        "inbox/done",
+        "journal",
+        "recovered",
+    }, "the test is about all of them"
     left_to_go = [0]
 
     def counted(call: Any) -> Any:

@@ -76,9 +76,7 @@ def test_a_run_of_50000_steps_is_many_times_its_state(tmp_path: Path) -> None:
     assert satchel.open(tmp_path).status().history == (files, size, done.kept_from)
 
 
-def test_a_run_in_a_bucket_keeps_all_its_objects(
-    seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_run_in_a_bucket_keeps_all_its_objects(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(object_log, "REPEATED_BYTES", 900)

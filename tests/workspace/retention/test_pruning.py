@@ -373,9 +373,18 @@ def test_files_of_finished_work_are_kept_against_the_rules(tmp_path: Path) -> No
 
 def test_rescued_output_goes_that_the_next_attempt_will_see() -> None:
     promoted = PartialPromoted(
-        scope="", no=1, step="write", args="0" * 16, n=0, attempt=1, file="recovered/_agent/01-write-1.md",
-        characters=9, damaged=False, cut_off_at="2026-11-21T09:30:00.000Z", cut_off_by="a crash",
-    )  # fmt: skip
+        scope="",
+        no=1,
+        step="write",
+        args="0" * 16,
+        n=0,
+        attempt=1,
+        file="recovered/_agent/01-write-1.md",
+        characters=9,
+        damaged=False,
+        cut_off_at="2026-11-21T09:30:00.000Z",
+        cut_off_by="a crash",
+    )
     moment = Moment(run_id="r-1")
     moment.root.scopes[""].promoted[promoted.key] = [promoted]
     assert planning.Facts.of(moment).needed == {promoted.file}

@@ -63,7 +63,7 @@ from satchel.workspace.journal.records import (
     StepProgress,
     StepStarted,
     TaskDone,
-    TaskTaken,  # fmt: skip
+    TaskTaken,
 )
 from satchel.workspace.lifecycle import rewind
 from satchel.workspace.state import checkpoint, detached_results
@@ -102,7 +102,7 @@ class History:
         lines = [
             Line(first + n, first, self.at(), self.epoch, found, opening="" if n else opening)
             for n, found in enumerate(records)
-        ]  # fmt: skip
+        ]
         # What is applied at a re-opening comes from the file, so that is what is compared with.
         lines = parsed(linked(lines, self.moment.crc).data)
         self.moment.apply(read_again(lines))
@@ -112,11 +112,40 @@ class History:
         return f"2026-11-01T00:{self.moment.seq // 60 % 60:02d}:{self.moment.seq % 60:02d}.000Z"
 
     def act(self) -> None:
-        actions = [self.step, self.step, self.begin, self.begin, self.commit, self.commit, self.effect, self.effect,
-                   self.effect, self.fail, self.fail_scope, self.plan, self.promote, self.progress, self.ask,
-                   self.answer, self.reopen, self.change, self.spawn, self.end_agent, self.edit_state, self.edit_plan,
-                   self.edit_step, self.edit_step, self.edit_definition, self.pause, self.ask_for_approval,
-                   self.approve, self.take_task, self.spend, self.configure, self.rewind]  # fmt: skip
+        actions = [
+            self.step,
+            self.step,
+            self.begin,
+            self.begin,
+            self.commit,
+            self.commit,
+            self.effect,
+            self.effect,
+            self.effect,
+            self.fail,
+            self.fail_scope,
+            self.plan,
+            self.promote,
+            self.progress,
+            self.ask,
+            self.answer,
+            self.reopen,
+            self.change,
+            self.spawn,
+            self.end_agent,
+            self.edit_state,
+            self.edit_plan,
+            self.edit_step,
+            self.edit_step,
+            self.edit_definition,
+            self.pause,
+            self.ask_for_approval,
+            self.approve,
+            self.take_task,
+            self.spend,
+            self.configure,
+            self.rewind,
+        ]
         others = [*self.moment.agents.values()][1:]
         self.agent = self.choose.choice(others) if others and self.choose.random() < 0.5 else self.moment.root
         self.choose.choice(actions)()
@@ -132,10 +161,14 @@ class History:
         self.calls += 1
         prompts = {"brief": "0" * 12} if self.choose.random() < 0.2 else {}
         return self.of() | {
-            "scope": self.scope() if scope is None else scope, "no": self.calls,
-            "step": self.choose.choice(["read", "send"]), "args": f"{self.choose.randrange(4):016x}", "n": self.calls,
-            "call": self.choose.choice(["", "('ü')"]), "prompts": prompts,
-        }  # fmt: skip
+            "scope": self.scope() if scope is None else scope,
+            "no": self.calls,
+            "step": self.choose.choice(["read", "send"]),
+            "args": f"{self.choose.randrange(4):016x}",
+            "n": self.calls,
+            "call": self.choose.choice(["", "('ü')"]),
+            "prompts": prompts,
+        }
 
     # The run
 
@@ -147,12 +180,20 @@ class History:
         definition = None if self.moment.definition else {"run_id": RUN, "agent": "agent.py:main", "settings": {"n": 1}}
         self.group(
             Opened(
-                format=record.FORMAT, run_id=RUN, satchel="0", python="3", host="h", pid=1,
-                url="s3://b/r", why=why, found=found,  # type: ignore[arg-type]
-                definition=definition, run_nonce=self.choose.choice(["", "0" * 32]),
+                format=record.FORMAT,
+                run_id=RUN,
+                satchel="0",
+                python="3",
+                host="h",
+                pid=1,
+                url="s3://b/r",
+                why=why,
+                found=found,  # type: ignore[arg-type]
+                definition=definition,
+                run_nonce=self.choose.choice(["", "0" * 32]),
                 forked=self.choose.choice([None, record.Lineage("s3://b/q", "run-0", 7)]),
             )
-        )  # fmt: skip
+        )
 
     def reopen(self) -> None:
         if self.choose.random() < 0.7:
@@ -217,11 +258,15 @@ class History:
         self.group(
             *messages,
             ScopeCommitted(
-                **self.of(), scope=key, patch=self.changes(), plan=tuple(splices), result=Raw(b"[1]"),
+                **self.of(),
+                scope=key,
+                patch=self.changes(),
+                plan=tuple(splices),
+                result=Raw(b"[1]"),
                 outputs={f"{key}.md": Output("0" * 64, 3)} if self.choose.random() < 0.3 else {},
                 cancelled=self.choose.choice([None, "not needed"]),
             ),
-        )  # fmt: skip
+        )
 
     def change(self) -> None:
         self.group(ScopeCommitted(**self.of(), scope=ROOT, patch=self.changes()))
@@ -286,10 +331,15 @@ class History:
         for attempt in range(1, self.choose.randrange(1, 4)):
             self.group(
                 PartialPromoted(
-                    **call, attempt=attempt, file="recovered/x.md", characters=3, damaged=False, cut_off_at=AT,
+                    **call,
+                    attempt=attempt,
+                    file="recovered/x.md",
+                    characters=3,
+                    damaged=False,
+                    cut_off_at=AT,
                     cut_off_by="crash",
                 )
-            )  # fmt: skip
+            )
         if self.choose.random() < 0.3:
             self.group(StepCompleted(**call, result=Raw(b'"done"')))
 
@@ -318,13 +368,17 @@ class History:
         earlier = [id for id, asked in self.moment.approvals.items() if asked.scope == scope]
         self.group(
             ApprovalAsked(
-                **self.call(scope), id=f"a{self.moment.approvals_asked + 1}", question="Grant ü?",
-                choices=self.choose.choice([(), ("approve", "deny")]), expires=self.choose.choice(["", AT]),
-                answer_schema=self.choose.choice([None, {"type": "string"}]), context=Raw(b'{"user": "ada"}'),
+                **self.call(scope),
+                id=f"a{self.moment.approvals_asked + 1}",
+                question="Grant ü?",
+                choices=self.choose.choice([(), ("approve", "deny")]),
+                expires=self.choose.choice(["", AT]),
+                answer_schema=self.choose.choice([None, {"type": "string"}]),
+                context=Raw(b'{"user": "ada"}'),
                 default=self.choose.choice([NOTHING, Raw(b'"deny"')]),
                 withdraws=tuple(earlier) if self.choose.random() < 0.3 else (),
             )
-        )  # fmt: skip
+        )
 
     def approve(self) -> None:
         if self.moment.approvals:
@@ -341,10 +395,14 @@ class History:
             content = self.choose.choice(contents)
             self.group(
                 TaskTaken(
-                    **self.of(), id=f"t{self.calls}", scope=self.scope(), file=f"inbox/{self.calls}.md",
-                    sha256="0" * 64, **content,
+                    **self.of(),
+                    id=f"t{self.calls}",
+                    scope=self.scope(),
+                    file=f"inbox/{self.calls}.md",
+                    sha256="0" * 64,
+                    **content,
                 )
-            )  # fmt: skip
+            )
 
     def spend(self) -> None:
         outside = {"scope": self.scope(), "n": self.choose.randrange(3)} if self.choose.random() < 0.5 else {}
@@ -608,14 +666,25 @@ SENSELESS: dict[str, Any] = {
     "opened at a time somewhere": changed(opened_at="2026-11-01T00:00:00"),
     "sleeps without end": changed(status="sleeping", until=""),
     "a question of nobody": changed(
-        doubts={"d1": {"type": "doubt", "agent": "gone", "scope": "", "no": 1, "step": "s", "args": "0" * 16, "n": 0,
-                       "id": "d1", "why": "unreached"}}
+        doubts={
+            "d1": {
+                "type": "doubt",
+                "agent": "gone",
+                "scope": "",
+                "no": 1,
+                "step": "s",
+                "args": "0" * 16,
+                "n": 0,
+                "id": "d1",
+                "why": "unreached",
+            }
+        }
     ),
     "deep": json.dumps(facts()).encode()[:-1] + b',"x":' + DEEP + b"}",
     "no text": json.dumps(facts()).encode().replace(b"run-1", b"run-\xff"),
     "a list": b"[1]",
     "null": b"null",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", SENSELESS)

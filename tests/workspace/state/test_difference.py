@@ -112,8 +112,11 @@ def test_a_text_in_other_words_than_msgspecs_has_no_difference(
         ({"a": [1]}, {"a": [1, 2], "b": [3]}, {"a": [1], "b": [3]}),
         ({"a": [1, 2]}, {"a": [1], "b": 3}),
         ({"a": {"q": 1, "b": {"z": 0}}}, {"a": {"q": 2}, "b": {"z": 0}}),
-        ({"a": {"x": {"y": 0}, "z": 333}, "b": 12345678}, {"a": {"x": {"y": 1}, "z": 333}, "b": 12345678},
-         {"a": {"x": {"y": 1}, "b": 5}, "b": 7}),
+        (
+            {"a": {"x": {"y": 0}, "z": 333}, "b": 12345678},
+            {"a": {"x": {"y": 1}, "z": 333}, "b": 12345678},
+            {"a": {"x": {"y": 1}, "b": 5}, "b": 7},
+        ),
         ({"a": ["x"], "b": 1}, {"a": ["x", ',"b":'], "b": "]"}),
         ({"a": "x", "b": 1}, {"a": 'x","b":1', "b": 2}),
         ([["x"]], [["x", 1], ["y"]]),
@@ -122,7 +125,7 @@ def test_a_text_in_other_words_than_msgspecs_has_no_difference(
         ({"a": {"a": {"a": "x"}}}, {"a": {"a": {"a": "x"}, "b": {}}, "c": {"a": {}}}),
         ({"a": [1], "b": 2, "c": [3]}, {"a": [1, 1], "b": 3, "c": [3]}, {"a": [1], "b": 3, "c": [3, 3]}),
     ],
-)  # fmt: skip
+)
 def test_a_part_ends_where_it_seems_to(turns: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(difference, "_LARGE", 1)
     known = Known(msgspec.json.encode(turns[0]))
@@ -160,9 +163,12 @@ class Reader:
 )
 def test_a_change_costs_reading_the_state(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     state: dict[str, Any] = {
-        "count": 10, "seen": [{"n": n, "text": "x" * 180} for n in range(5000)], "note": "",
-        "by": {f"name {n}": ["x" * 20] for n in range(5000)}, "groups": [["x" * 180] * 100],
-    }  # fmt: skip
+        "count": 10,
+        "seen": [{"n": n, "text": "x" * 180} for n in range(5000)],
+        "note": "",
+        "by": {f"name {n}": ["x" * 20] for n in range(5000)},
+        "groups": [["x" * 180] * 100],
+    }
     known = Known(msgspec.json.encode(state))
     for number in (1, 2, 3):  # at first it is looked where the parts begin
         readers = {name: Reader(getattr(difference, name)) for name in ("_value", "_any", "_list", "_object")}

@@ -82,17 +82,23 @@ def test_one_conflict_leaves_the_rest_of_a_preference_merged() -> None:
 @pytest.mark.parametrize(
     ("base", "ours", "theirs", "said"),
     [
-        ({"s": {"a": 1}}, {"s": {"a": 2}}, {"s": {"a": 3}},
-         "data.s.a: it was 1; the run has set it to 2, the file says 3"),
+        (
+            {"s": {"a": 1}},
+            {"s": {"a": 2}},
+            {"s": {"a": 3}},
+            "data.s.a: it was 1; the run has set it to 2, the file says 3",
+        ),
         ({"a.b": 1}, {}, {"a.b": 3}, 'data["a.b"]: it was 1; the run has removed it, the file says 3'),
         ({"a": 1}, {"a": "x"}, {}, 'data.a: it was 1; the run has set it to "x", the file no longer has it'),
         ({}, {"a": 1}, {"a": None}, "data.a: it was not there; the run has set it to 1, the file says nothing (null)"),
         (
-            ABSENT, {"a": 1}, {"b": 2},
+            ABSENT,
+            {"a": 1},
+            {"b": 2},
             "data.a: the run has 1; the file no longer has it, and what it was before is not known",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_conflict_says_what_is_at_stake(base: Any, ours: Any, theirs: Any, said: str) -> None:
     (conflict,) = merge(base, ours, theirs).conflicts
     assert str(conflict) == said

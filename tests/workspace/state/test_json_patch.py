@@ -145,7 +145,7 @@ def test_values_that_python_takes_for_equal_are_told_apart(one: Any, other: Any)
         [{"op": "add", "path": 7, "value": 1}],
         [{"op": "add", "path": None, "value": 1}],
     ],
-)  # fmt: skip
+)
 def test_a_patch_that_was_not_made_for_the_value_is_an_error(changes: Any) -> None:
     with pytest.raises((LookupError, ValueError, TypeError)):
         json_patch.apply({"list": [1, 2], "text": "abc", "number": 5, "nothing": None}, changes)

@@ -26,7 +26,7 @@ from satchel.workspace.journal.records import (
     StepCompleted,
     StepEdit,
     StepFailed,
-    StepStarted,  # fmt: skip
+    StepStarted,
 )
 from satchel.workspace.people.approvals import open_questions
 from satchel.workspace.state.agent_state import ROOT
@@ -128,9 +128,15 @@ def test_only_a_run_is_an_attempt() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        StepCompleted(**call("9")), STARTED, HI, ScopeCommitted(scope="9"), Resolved(id="d9", outcome="done", by="x"),
-        Doubt(**call("9"), id="d1", why="unreached"), PlanChanged(plan=((5, 1, "x"),), by="agent"),  # type: ignore[arg-type]
-        PlanChanged(plan=((-1, 0, "x"),), by="agent"), PlanChanged(plan=((0, 10**12, "x"),), by="agent"),  # type: ignore[arg-type]
+        StepCompleted(**call("9")),
+        STARTED,
+        HI,
+        ScopeCommitted(scope="9"),
+        Resolved(id="d9", outcome="done", by="x"),
+        Doubt(**call("9"), id="d1", why="unreached"),
+        PlanChanged(plan=((5, 1, "x"),), by="agent"),  # type: ignore[arg-type]
+        PlanChanged(plan=((-1, 0, "x"),), by="agent"),
+        PlanChanged(plan=((0, 10**12, "x"),), by="agent"),  # type: ignore[arg-type]
         ScopeBegun(scope="1", title="", plan=((10**12, 0, "x"),)),  # type: ignore[arg-type]
         ScopeCommitted(scope=ROOT, patch=[{"op": "replace", "path": "/a/b", "value": 1}]),
         ScopeCommitted(scope=ROOT, patch=[{"op": "add"}]),
@@ -138,7 +144,7 @@ def test_only_a_run_is_an_attempt() -> None:
         Opened(format=1, run_id="other", satchel="0", python="3", host="h", pid=1, why="run", found="new"),
     ],
     ids=lambda bad: type(bad).__name__,
-)  # fmt: skip
+)
 def test_a_record_that_does_not_fit_is_damage_that_names_it(bad: AnyRecord) -> None:
     with pytest.raises(Damaged, match=r"record 2 \(") as damaged:
         moment(OPENED, bad)
@@ -180,9 +186,15 @@ def test_an_effect_that_a_person_wants_done_again_is_not_remembered_as_done() ->
     found = moment(BEGUN, SENT, ScopeCommitted(scope="1"), edited(redone=("1",)), BEGUN_AGAIN)
     assert KEY in found.root.scopes["1"].done, "an effect is kept when its item is done again"
     found = moment(
-        BEGUN, SENT, ScopeCommitted(scope="1"), edited(redone=("1",)), BEGUN_AGAIN, again,
-        edited(redone=("1",)), BEGUN_AGAIN,
-    )  # fmt: skip
+        BEGUN,
+        SENT,
+        ScopeCommitted(scope="1"),
+        edited(redone=("1",)),
+        BEGUN_AGAIN,
+        again,
+        edited(redone=("1",)),
+        BEGUN_AGAIN,
+    )
     scope = found.root.scopes["1"]
     assert KEY not in scope.done and scope.again == {KEY: 1}
 

@@ -188,9 +188,16 @@ def test_tags_that_are_no_hashes_do_not_make_every_read_two(way: Way, monkeypatc
 
 @pytest.mark.parametrize(
     "text",
-    ["2026-11-22T08:01:02.000Z", "2026-11-22T09:01:02+01:00", "Sun, 22 Nov 2026 08:01:02 GMT", 1795334462,
-     "1795334462", "20261122T080102Z", "Sun Nov 22 08:01:02 UTC 2026"],
-)  # fmt: skip
+    [
+        "2026-11-22T08:01:02.000Z",
+        "2026-11-22T09:01:02+01:00",
+        "Sun, 22 Nov 2026 08:01:02 GMT",
+        1795334462,
+        "1795334462",
+        "20261122T080102Z",
+        "Sun Nov 22 08:01:02 UTC 2026",
+    ],
+)
 def test_dates_are_those_that_botocore_finds(text: object) -> None:
     assert timestamp(text) == datetime(2026, 11, 22, 8, 1, 2, tzinfo=UTC) == parse_timestamp(text)
 
@@ -387,8 +394,16 @@ def refused(way: Way, told: Answer) -> tuple[SatchelError, int]:
     return raised.value, way.between.count() - before
 
 
-@pytest.mark.parametrize("status, code", [(403, "AccessDenied"), (401, ""), (400, "ExpiredToken"),
-                                          (403, "InvalidAccessKeyId"), (403, "SignatureDoesNotMatch")])  # fmt: skip
+@pytest.mark.parametrize(
+    "status, code",
+    [
+        (403, "AccessDenied"),
+        (401, ""),
+        (400, "ExpiredToken"),
+        (403, "InvalidAccessKeyId"),
+        (403, "SignatureDoesNotMatch"),
+    ],
+)
 def test_credentials_that_are_refused_are_an_error_at_once(way: Way, status: int, code: str) -> None:
     message = f"User {KEY} is not allowed to perform: s3:PutObject with {SECRET}"
     error, requests = refused(way, Answer(status, code, message))
@@ -401,17 +416,23 @@ def test_credentials_that_are_refused_are_an_error_at_once(way: Way, status: int
 def test_a_bucket_that_is_not_there_is_said_to_be_missing(seaweedfs: Server) -> None:
     store = open_store("s3://no-such-bucket-here/x", seaweedfs.storage_options())
     calls: list[Callable[[], object]] = [
-        store.refresh, lambda: store.read("a"), lambda: store.create("a", b""), lambda: store.replace("a", b""),
-        lambda: store.rename("a", "b"), lambda: store.append("a", b"x"), lambda: store.remove_many(["a"]),
-    ]  # fmt: skip
+        store.refresh,
+        lambda: store.read("a"),
+        lambda: store.create("a", b""),
+        lambda: store.replace("a", b""),
+        lambda: store.rename("a", "b"),
+        lambda: store.append("a", b"x"),
+        lambda: store.remove_many(["a"]),
+    ]
     for call in calls:
         with pytest.raises(UsageError, match="no such bucket") as raised:
             call()
         assert raised.value.remedy and "endpoint" in raised.value.remedy
 
 
-@pytest.mark.parametrize("url", [f"s3://{KEY}:{SECRET}@bucket/x", f"s3://{SECRET}@bucket/x",
-                                 f"sftp://me:{SECRET}@host/x"])  # fmt: skip
+@pytest.mark.parametrize(
+    "url", [f"s3://{KEY}:{SECRET}@bucket/x", f"s3://{SECRET}@bucket/x", f"sftp://me:{SECRET}@host/x"]
+)
 def test_a_url_with_credentials_is_refused_without_repeating_them(url: str) -> None:
     with pytest.raises(UsageError, match="credentials") as raised:
         open_store(url)
@@ -424,11 +445,16 @@ def test_no_error_and_no_log_line_shows_a_credential(way: Way, caplog: pytest.Lo
     planted = "planted-5e07"
     endpoint = way.between.endpoint.replace("http://", f"http://{KEY}:{planted}@")
     told: list[Answer | Drop] = [
-        Answer(403, "AccessDenied", f"{planted} {SECRET}"), Answer(500, planted, planted), Answer(418, planted + "!"),
-        Answer(301, "PermanentRedirect", planted), Answer(400, "AuthorizationHeaderMalformed", planted),
-        Answer(404, "NoSuchBucket", planted), Answer(501, "NotImplemented", planted), Answer(200, body=f"<{planted}"),
+        Answer(403, "AccessDenied", f"{planted} {SECRET}"),
+        Answer(500, planted, planted),
+        Answer(418, planted + "!"),
+        Answer(301, "PermanentRedirect", planted),
+        Answer(400, "AuthorizationHeaderMalformed", planted),
+        Answer(404, "NoSuchBucket", planted),
+        Answer(501, "NotImplemented", planted),
+        Answer(200, body=f"<{planted}"),
         Drop(after=False),
-    ]  # fmt: skip
+    ]
     stores: list[Store] = [way.store(patience=0.1, token=planted), way.store(patience=0.1, endpoint_url=endpoint)]
     nobody = way.store(patience=0.1, endpoint_url=f"http://{KEY}:{planted}@127.0.0.1:9")
     with pytest.raises(StorageFailed) as raised:

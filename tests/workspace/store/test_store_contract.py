@@ -103,9 +103,11 @@ def in_memory(request: pytest.FixtureRequest) -> Stores:
         return {path for path in paths if not path.startswith(".satchel/")}
 
     return Stores(
-        lambda: open_store(f"memory:/{root}"), lambda path, data: files.pipe_file(f"{root}/{path}", data),
-        lambda path: bytes(files.cat_file(f"{root}/{path}")), names,
-    )  # fmt: skip
+        lambda: open_store(f"memory:/{root}"),
+        lambda path, data: files.pipe_file(f"{root}/{path}", data),
+        lambda path: bytes(files.cat_file(f"{root}/{path}")),
+        names,
+    )
 
 
 def renaming(request: pytest.FixtureRequest) -> Stores:
@@ -161,9 +163,16 @@ def on_a_server(server: Elsewhere) -> Stores:
 
 numbers = itertools.count()
 KINDS = {
-    "disk": on_disk, "file-url": at_a_file_url, "memory": in_memory, "moto": on_moto, "renaming": renaming,
-    "seaweedfs": on_seaweedfs, "sftp": by_sftp, "sshfs": by_sshfs, "webdav": by_webdav,
-}  # fmt: skip
+    "disk": on_disk,
+    "file-url": at_a_file_url,
+    "memory": in_memory,
+    "moto": on_moto,
+    "renaming": renaming,
+    "seaweedfs": on_seaweedfs,
+    "sftp": by_sftp,
+    "sshfs": by_sshfs,
+    "webdav": by_webdav,
+}
 _SECOND = ("file-url", "moto", "sftp", "sshfs", "webdav")  # of their kind: the slow tier tries them, too
 
 
@@ -389,8 +398,10 @@ def test_own_writes_show_at_once(store: Store) -> None:
     store.append("f/b", b"2")
     store.rename("f/c", "g/c")
     assert [(entry.path, entry.size) for entry in (*store.list("f"), *store.list("g"))] == [
-        ("f/a", 1), ("f/b", 3), ("g/c", 3),
-    ]  # fmt: skip
+        ("f/a", 1),
+        ("f/b", 3),
+        ("g/c", 3),
+    ]
     store.remove_many(["f/a", "f/b", "never/was"])
     assert list(store.list("f")) == [] and "f" not in set(store.folders(""))
 
@@ -703,12 +714,18 @@ OUT = [
 @pytest.mark.parametrize("path", OUT)
 def test_a_name_that_leads_out_is_refused_by_every_method(stores: Stores, store: Store, path: str) -> None:
     calls: list[Callable[[], object]] = [
-        lambda: store.read(path), lambda: store.tail(path, 1), lambda: store.version(path),
+        lambda: store.read(path),
+        lambda: store.tail(path, 1),
+        lambda: store.version(path),
         lambda: store.replace(path, b"x"),
-        lambda: store.create(path, b"x"), lambda: store.create_log(path, b"x"), lambda: store.append(path, b"x"),
-        lambda: store.remove(path), lambda: store.remove_many([path]), lambda: store.rename("a", path),
+        lambda: store.create(path, b"x"),
+        lambda: store.create_log(path, b"x"),
+        lambda: store.append(path, b"x"),
+        lambda: store.remove(path),
+        lambda: store.remove_many([path]),
+        lambda: store.rename("a", path),
         lambda: store.exchange(path, b"x", if_version=None),
-    ]  # fmt: skip
+    ]
     if path:  # the root may be listed
         calls += [lambda: list(store.list(path)), lambda: list(store.folders(path))]
     for call in calls:
@@ -769,12 +786,16 @@ def test_a_linked_folder_is_no_way_out(folder: Path, outside: Path) -> None:
     (folder / "a").symlink_to(outside, target_is_directory=True)
     store = DiskStore(folder)
     for call in (
-        lambda: store.read("a/secret.txt"), lambda: store.tail("a/secret.txt", 6),
-        lambda: store.replace("a/new", b""), lambda: store.append("a/new", b""),
-        lambda: store.create("a/new", b""), lambda: store.create_log("a/new", b""),
+        lambda: store.read("a/secret.txt"),
+        lambda: store.tail("a/secret.txt", 6),
+        lambda: store.replace("a/new", b""),
+        lambda: store.append("a/new", b""),
+        lambda: store.create("a/new", b""),
+        lambda: store.create_log("a/new", b""),
         lambda: store.remove("a/secret.txt"),
-        lambda: store.replace("a/deep/new", b""), lambda: store.version("a/secret.txt"),
-    ):  # fmt: skip
+        lambda: store.replace("a/deep/new", b""),
+        lambda: store.version("a/secret.txt"),
+    ):
         with pytest.raises(UsageError, match="points outside"):
             call()
     assert [path.name for path in outside.iterdir()] == ["secret.txt"]
@@ -794,9 +815,13 @@ def test_links_in_a_circle_are_an_error_with_a_name(folder: Path) -> None:
     (folder / "b").symlink_to(folder / "a")
     store = DiskStore(folder)
     for call in (
-        lambda: store.read("a"), lambda: store.read("a/x"), lambda: list(store.list("a")), lambda: store.version("a/x"),
-        lambda: store.replace("a/x", b""), lambda: store.remove("a/x"),
-    ):  # fmt: skip
+        lambda: store.read("a"),
+        lambda: store.read("a/x"),
+        lambda: list(store.list("a")),
+        lambda: store.version("a/x"),
+        lambda: store.replace("a/x", b""),
+        lambda: store.remove("a/x"),
+    ):
         with pytest.raises(SatchelError):
             call()
 
@@ -807,9 +832,7 @@ def test_a_fifo_does_not_hang_its_reader_or_writer(folder: Path) -> None:
     outcomes: list[type[BaseException]] = []
 
     def use() -> None:
-        for call in (
-            lambda: store.read("a.txt"), lambda: store.tail("a.txt", 1), lambda: store.append("a.txt", b"x"),
-        ):  # fmt: skip
+        for call in (lambda: store.read("a.txt"), lambda: store.tail("a.txt", 1), lambda: store.append("a.txt", b"x")):
             try:
                 call()
             except SatchelError as error:
@@ -953,9 +976,12 @@ def test_a_folder_that_may_not_be_used_is_a_storage_error(folder: Path, name: st
             pass
 
     calls: dict[str, Callable[[], object]] = {
-        "read": lambda: store.read("a"), "stat": lambda: store.version("a"), "scan": lambda: list(store.list("f")),
-        "mkdir": lock, "lock": lock,
-    }  # fmt: skip
+        "read": lambda: store.read("a"),
+        "stat": lambda: store.version("a"),
+        "scan": lambda: list(store.list("f")),
+        "mkdir": lock,
+        "lock": lock,
+    }
     with pytest.raises(StorageFailed) as failed:
         calls[name]()
     assert failed.value.remedy

@@ -134,8 +134,11 @@ def test_the_text_is_the_whole_first_paragraph_and_no_more() -> None:
 def test_parents_are_the_tasks_around_even_through_plain_items() -> None:
     plan = Plan("- [ ] a\n  - plain\n    - [ ] b\n  - [ ] c\n- plain\n  - [ ] d\n")
     assert [(task.text, task.parent, task.children, task.is_leaf) for task in plan.tasks] == [
-        ("a", None, (1, 2), False), ("b", 0, (), True), ("c", 0, (), True), ("d", None, (), True),
-    ]  # fmt: skip
+        ("a", None, (1, 2), False),
+        ("b", 0, (), True),
+        ("c", 0, (), True),
+        ("d", None, (), True),
+    ]
 
 
 def test_an_id_is_found_in_any_case_and_the_first_of_two_wins() -> None:
@@ -180,8 +183,10 @@ def test_a_leaf_that_is_reopened_comes_again() -> None:
 def test_a_parent_is_ticked_with_its_last_leaf() -> None:
     plan = Plan("- [ ] a\n  - [ ] b\n    - [ ] c\n    - [-] d\n  - [x] e\n- [ ] f\n")
     assert plan.tick(find(plan, "c")) == [
-        Splice(2, 1, "    - [x] c\n"), Splice(1, 1, "  - [x] b\n"), Splice(0, 1, "- [x] a\n"),
-    ]  # fmt: skip
+        Splice(2, 1, "    - [x] c\n"),
+        Splice(1, 1, "  - [x] b\n"),
+        Splice(0, 1, "- [x] a\n"),
+    ]
 
 
 def test_a_parent_of_cancelled_items_only_is_cancelled() -> None:
@@ -424,12 +429,27 @@ def test_a_slip_is_reported_where_it_is(text: str, place: str, found: str) -> No
 @pytest.mark.parametrize(
     "text",
     [
-        "- [x](u)\n", "- [x][u]\n", "- [x]: u\n", "- [1] Author, Title\n", "- [link] a\n", "[?] a\n", "- `[?]`\n",
-        "-[x](u)\n", "*[x]* a\n", "- [ ] a\n-\\[ ] New\n", "```\n-[ ] New\n```\n", "# -[ ] New\n", "- a ☐ b\n",
-        "[x](u) [ ] a\n", "\\[ ] New\n", "[ ]\n",
-        "- [ ] a\n  milestone: true\n", "- [ ] a\n  Milestone: Q3\n", "milestone: yes\n",
+        "- [x](u)\n",
+        "- [x][u]\n",
+        "- [x]: u\n",
+        "- [1] Author, Title\n",
+        "- [link] a\n",
+        "[?] a\n",
+        "- `[?]`\n",
+        "-[x](u)\n",
+        "*[x]* a\n",
+        "- [ ] a\n-\\[ ] New\n",
+        "```\n-[ ] New\n```\n",
+        "# -[ ] New\n",
+        "- a ☐ b\n",
+        "[x](u) [ ] a\n",
+        "\\[ ] New\n",
+        "[ ]\n",
+        "- [ ] a\n  milestone: true\n",
+        "- [ ] a\n  Milestone: Q3\n",
+        "milestone: yes\n",
     ],
-)  # fmt: skip
+)
 def test_links_and_references_are_no_slips(text: str) -> None:
     assert Plan(text).problems() == []
 

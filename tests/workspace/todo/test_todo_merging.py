@@ -118,25 +118,37 @@ def test_an_id_is_the_same_in_any_case() -> None:
         ("- [ ] a", "- [ ] a\n- [ ] o\n", "- [ ] A", "- [ ] A\n- [ ] o\n"),
         # ours in the ways of the file it goes into
         ("- [ ] a\n", "- [/] a ^1\n- [ ] o\n", "- [ ] a\r\n- [ ] t\r\n", "- [/] a ^1\r\n- [ ] t\r\n- [ ] o\r\n"),
-        ("\ufeff- [ ] a\n- [ ] b\n", "\ufeff- [x] a\n- [ ] o\n- [ ] b\n", "\ufeff- [ ] b\n- [ ] a\n",
-         "\ufeff- [ ] b\n- [x] a\n- [ ] o\n"),
+        (
+            "\ufeff- [ ] a\n- [ ] b\n",
+            "\ufeff- [x] a\n- [ ] o\n- [ ] b\n",
+            "\ufeff- [ ] b\n- [ ] a\n",
+            "\ufeff- [ ] b\n- [x] a\n- [ ] o\n",
+        ),
         # what the run finished meanwhile stays so
         ("- [ ] p\n  - [ ] a ^1\n", "- [x] p\n  - [x] a ^1\n", "- [ ] p\n  - [ ] a\n", "- [x] p\n  - [x] a ^1\n"),
         # one side only
         ("p\n\nq\n- [ ] a\n", "p2\n\nq\n- [ ] a\n", "p\n\nq2\n- [ ] a\n", "p2\n\nq2\n- [ ] a\n"),
         ("p\n- [ ] a\n- [ ] b\n", "p2\n- [ ] a\n- [ ] b\n", "p\n- [ ] b\n- [ ] a\n", "p2\n- [ ] b\n- [ ] a\n"),
         ("- [ ] a\n- [ ] b\n", "- [ ] b\n", "- [ ] a\n- [x] b\n", "- [x] b\n"),
-        ("- [ ] a\n- [ ] b\n- [ ] c\n", "- [ ] c\n- [ ] a\n- [ ] b\n", "- [ ] a\n- [ ] b\n- [x] c\n",
-         "- [x] c\n- [ ] a\n- [ ] b\n"),
+        (
+            "- [ ] a\n- [ ] b\n- [ ] c\n",
+            "- [ ] c\n- [ ] a\n- [ ] b\n",
+            "- [ ] a\n- [ ] b\n- [x] c\n",
+            "- [x] c\n- [ ] a\n- [ ] b\n",
+        ),
         # both the same
         ("p\n- [ ] a\n", "q\n- [x] a\n", "q\n- [x] a\n- [ ] n\n", "q\n- [x] a\n- [ ] n\n"),
         ("- [ ] a\n", "- [x] n\n", "- [ ] n\n", "- [x] n\n"),
         # twins
-        ("- [ ] a\n- [ ] a\n", "- [x] a ^1\n- [/] a ^2\n", "- [ ] a\n- [ ] a\n- [ ] a\n",
-         "- [x] a ^1\n- [/] a ^2\n- [ ] a\n"),
+        (
+            "- [ ] a\n- [ ] a\n",
+            "- [x] a ^1\n- [/] a ^2\n",
+            "- [ ] a\n- [ ] a\n- [ ] a\n",
+            "- [x] a ^1\n- [/] a ^2\n- [ ] a\n",
+        ),
         ("- [ ] a\n- [ ] a\n", "- [x] a ^1\n- [ ] a ^2\n", "- [ ] a\n- [x] a\n", "- [x] a ^1\n- [x] a ^2\n"),
     ],
-)  # fmt: skip
+)
 def test_what_both_did_is_joined(base: str, ours: str, theirs: str, expected: str) -> None:
     assert text(base, ours, theirs) == expected
 
@@ -214,10 +226,13 @@ def test_a_preference_settles_the_conflict_and_nothing_else() -> None:
         # next to lines that both sides have changed
         ("- [ ] a\n- [ ] b\n\np\n", "- [ ] b\n\nq\n- [ ] a\n", "- [ ] a\n- [ ] b\n\nr\n"),
         # below an item that the file has removed
-        ("- [ ] p\n- [ ] b\n- [ ] c\n- [ ] a\n", "- [ ] p\n  - [ ] a\n- [ ] b\n- [ ] c\n",
-         "- [ ] b\n- [ ] c\n- [ ] a\n"),
+        (
+            "- [ ] p\n- [ ] b\n- [ ] c\n- [ ] a\n",
+            "- [ ] p\n  - [ ] a\n- [ ] b\n- [ ] c\n",
+            "- [ ] b\n- [ ] c\n- [ ] a\n",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_item_that_the_run_has_moved_stays_if_its_new_place_is_not_taken(base: str, ours: str, theirs: str) -> None:
     assert text(base, ours, theirs, prefer="theirs") == theirs
 
@@ -226,15 +241,24 @@ def test_an_item_that_the_run_has_moved_stays_if_its_new_place_is_not_taken(base
     ("base", "theirs", "expected"),
     [
         # the words below have become the next item's
-        ("- [/] a ^1\n\n  one\n- [ ] b\n\nend\n", "- [/] a ^1\n\n  one\n- [ ] b\nend\n",
-         "- [/] a ^1\n\n  one\n\n  two\n- [ ] b\nend\n"),
+        (
+            "- [/] a ^1\n\n  one\n- [ ] b\n\nend\n",
+            "- [/] a ^1\n\n  one\n- [ ] b\nend\n",
+            "- [/] a ^1\n\n  one\n\n  two\n- [ ] b\nend\n",
+        ),
         # moved
-        ("- [/] a ^1\n\n  one\n- [ ] b\n- [ ] c\n", "- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n",
-         "- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n\n  two\n"),
-        ("- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n  - [ ] d\n", "- [/] a ^1\n\n  one\n  - [ ] d\n- [ ] b\n- [ ] c\n",
-         "- [/] a ^1\n\n  one\n\n  two\n  - [ ] d\n- [ ] b\n- [ ] c\n"),
+        (
+            "- [/] a ^1\n\n  one\n- [ ] b\n- [ ] c\n",
+            "- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n",
+            "- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n\n  two\n",
+        ),
+        (
+            "- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n  - [ ] d\n",
+            "- [/] a ^1\n\n  one\n  - [ ] d\n- [ ] b\n- [ ] c\n",
+            "- [/] a ^1\n\n  one\n\n  two\n  - [ ] d\n- [ ] b\n- [ ] c\n",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_note_of_the_run_comes_after_the_earlier_one(base: str, theirs: str, expected: str) -> None:
     assert text(base, base.replace("  one\n", "  one\n\n  two\n"), theirs) == expected
 
@@ -284,13 +308,16 @@ def test_without_a_base_what_reads_as_an_untick_or_a_removal_is_asked_about() ->
     ("ours", "theirs", "expected"),
     [
         ("- [ ] a\n- [ ] b\n- [ ] c\n", "- [ ] c\n- [ ] a\n", "- [ ] c\n- [ ] a\n- [ ] b\n"),
-        ("- [ ] a\n  - [ ] b\n\n    note\n- [ ] c\n", "1. [ ] a\n2. [ ] c\n",
-         "1. [ ] a\n   - [ ] b\n\n     note\n2. [ ] c\n"),
+        (
+            "- [ ] a\n  - [ ] b\n\n    note\n- [ ] c\n",
+            "1. [ ] a\n2. [ ] c\n",
+            "1. [ ] a\n   - [ ] b\n\n     note\n2. [ ] c\n",
+        ),
         ("- [ ] a\n  - [ ] b\n- [ ] c\n", "- [ ] c\n", "- [ ] a\n  - [ ] b\n- [ ] c\n"),
         ("- [ ] a\n  - [ ] b\n- [ ] c\n", "- [ ] c\n- [x] b\n", "- [ ] a\n- [ ] c\n- [x] b\n"),
         ("- [ ] a\n- [x] b\n- [ ] c\n", "- [ ] a\n- [ ] c\n- [ ] d", "- [ ] a\n- [x] b\n- [ ] c\n- [ ] d"),
     ],
-)  # fmt: skip
+)
 def test_items_are_put_back_where_they_were(ours: str, theirs: str, expected: str) -> None:
     assert {why for _, _, why in whys(None, ours, theirs)} == {"removal_without_base"}
     assert text(None, ours, theirs, prefer="ours") == expected
@@ -339,13 +366,16 @@ def test_without_a_base_what_can_be_told_is_taken(ours: str, theirs: str, expect
         ("- [ ] p\n  - [ ] a\n", "- [ ] p\n  - [-] a\n", "- [-] p\n  - [-] a\n"),
         ("- [ ] p\n  - [ ] a\n  - [x] b\n", "- [ ] p\n  - [x] b\n", "- [x] p\n  - [x] b\n"),
         ("- [ ] g\n  - [ ] p\n    - [/] a\n", "- [ ] g\n  - [/] p\n    - [x] a\n", "- [x] g\n  - [x] p\n    - [x] a\n"),
-        ("- [x] p\n  - [x] a\n", "- [x] p\n  - [x] a\n  - [ ] q\n    - [x] b\n",
-         "- [x] p\n  - [x] a\n  - [x] q\n    - [x] b\n"),
+        (
+            "- [x] p\n  - [x] a\n",
+            "- [x] p\n  - [x] a\n  - [ ] q\n    - [x] b\n",
+            "- [x] p\n  - [x] a\n  - [x] q\n    - [x] b\n",
+        ),
         # as written
         ("- [ ] p\n  - [ ] a\n", "- [/] p\n  - [/] a\n", "- [/] p\n  - [/] a\n"),
         ("- [-] p\n  - [-] a\n", "- [ ] p\n  - [-] a\n", "- [ ] p\n  - [-] a\n"),
     ],
-)  # fmt: skip
+)
 def test_parents_are_settled(before: str, edit: str, expected: str) -> None:
     plan = Plan(edit)
     splices = settle(Plan(before), plan)
@@ -410,10 +440,19 @@ def test_no_change_is_falsy() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("", ""), ("", "a"), ("a", ""), ("a", "a\n"), ("a", "a\nb"), ("a\nb\nc\n", "a\nc\n"), ("a\ra\n", "a\r\na\n"),
-        ("a\n\n\nb\n", "a\n\nb\n"), ("a\r", "a\r\n"), ("x\n", "y\nx\n"), ("a\r\nb", "a\nb"),
+        ("", ""),
+        ("", "a"),
+        ("a", ""),
+        ("a", "a\n"),
+        ("a", "a\nb"),
+        ("a\nb\nc\n", "a\nc\n"),
+        ("a\ra\n", "a\r\na\n"),
+        ("a\n\n\nb\n", "a\n\nb\n"),
+        ("a\r", "a\r\n"),
+        ("x\n", "y\nx\n"),
+        ("a\r\nb", "a\nb"),
     ],
-)  # fmt: skip
+)
 def test_a_splice_between_two_texts_makes_the_one_of_the_other(old: str, new: str) -> None:
     lines = split(old)
     splices = between(lines, split(new))
@@ -427,8 +466,7 @@ def test_a_splice_between_two_texts_makes_the_one_of_the_other(old: str, new: st
 
 
 @pytest.mark.parametrize(
-    ("count", "base"),
-    [(1_000, True), *(pytest.param(10_000, base, marks=pytest.mark.slow) for base in (True, False))],
+    ("count", "base"), [(1_000, True), *(pytest.param(10_000, base, marks=pytest.mark.slow) for base in (True, False))]
 )
 def test_thousands_of_items_are_merged_in_linear_time(count: int, base: bool) -> None:
     def items(marks: str, words: str = "item") -> list[str]:

@@ -18,12 +18,37 @@ COMMON = examples(200)
 
 BITS = st.sampled_from(
     [
-        "a", "read b.txt", "^x", "^7", "x ^Set-up", "\\^7", "🙂 é", "foo  ", "[ ] no", "`code", "a\\", "\x00",
-        "\x0c", "\u2028b",
-        "\u00a0", "> q", "- [ ] x", "1. y", "# h", "```", "<!-- c -->", "<div>", "[a]: b", "===", "---", "***",
-        "    four", "\tt", "",
+        "a",
+        "read b.txt",
+        "^x",
+        "^7",
+        "x ^Set-up",
+        "\\^7",
+        "🙂 é",
+        "foo  ",
+        "[ ] no",
+        "`code",
+        "a\\",
+        "\x00",
+        "\x0c",
+        "\u2028b",
+        "\u00a0",
+        "> q",
+        "- [ ] x",
+        "1. y",
+        "# h",
+        "```",
+        "<!-- c -->",
+        "<div>",
+        "[a]: b",
+        "===",
+        "---",
+        "***",
+        "    four",
+        "\tt",
+        "",
     ]
-)  # fmt: skip
+)
 WORDS = st.one_of(BITS, st.lists(BITS, max_size=3).map(" ".join), st.text(max_size=8))
 INDENT = st.sampled_from(
     ["", "", "", " ", "  ", "  ", "   ", "    ", "      ", "\t", "> ", ">", "  > ", "> > ", "- ", "1. "]
@@ -37,11 +62,30 @@ ITEM = st.builds(
 PROSE = st.builds(lambda indent, words: indent + words, INDENT, WORDS)
 OTHER = st.sampled_from(
     [
-        "", "", "", ">", "```", "  ```", "~~~", "<!--", "-->", "- [ ] in a comment", "# Heading", "## [ ] no",
-        "===", "---",
-        "- ", "-", "  - plain", "1. plain", "    - [ ] deep", "[a]: /url", "  [ ] x", "\ufeff",
+        "",
+        "",
+        "",
+        ">",
+        "```",
+        "  ```",
+        "~~~",
+        "<!--",
+        "-->",
+        "- [ ] in a comment",
+        "# Heading",
+        "## [ ] no",
+        "===",
+        "---",
+        "- ",
+        "-",
+        "  - plain",
+        "1. plain",
+        "    - [ ] deep",
+        "[a]: /url",
+        "  [ ] x",
+        "\ufeff",
     ]
-)  # fmt: skip
+)
 ENDING = st.sampled_from(["\n", "\n", "\n", "\n", "\r\n", "\r"])
 
 

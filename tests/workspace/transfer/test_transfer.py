@@ -42,8 +42,19 @@ async def main(run):
 """
 DO = {"move": transfer.move, "copy": transfer.copy}
 CALLS = (
-    "read", "tail", "version", "list", "folders", "replace", "create", "append", "rename", "settle", "remove", "tidy",
-)  # fmt: skip
+    "read",
+    "tail",
+    "version",
+    "list",
+    "folders",
+    "replace",
+    "create",
+    "append",
+    "rename",
+    "settle",
+    "remove",
+    "tidy",
+)
 
 
 @pytest.fixture(scope="module")

@@ -547,8 +547,18 @@ def test_a_copy_with_other_tools_is_not_the_run(
 
 
 CALLS = (
-    "read", "version", "list", "folders", "replace", "exchange", "create", "settle", "remove", "remove_many", "refresh",
-)  # fmt: skip
+    "read",
+    "version",
+    "list",
+    "folders",
+    "replace",
+    "exchange",
+    "create",
+    "settle",
+    "remove",
+    "remove_many",
+    "refresh",
+)
 
 
 class Killed(BaseException):

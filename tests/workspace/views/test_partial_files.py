@@ -85,9 +85,19 @@ def test_an_older_longer_text_below_a_newer_head_is_no_longer_than_the_head_says
 
 def with_head(**changes: Any) -> bytes:
     facts = {
-        "format": 1, "run_id": "r", "scope": "3", "no": 7, "step": "s", "args": "0", "n": 0, "attempt": 1, "at": "x",
-        "characters": 3, "crc": f"{zlib.crc32(b'abc'):08x}", "call": "",
-    } | changes  # fmt: skip
+        "format": 1,
+        "run_id": "r",
+        "scope": "3",
+        "no": 7,
+        "step": "s",
+        "args": "0",
+        "n": 0,
+        "attempt": 1,
+        "at": "x",
+        "characters": 3,
+        "crc": f"{zlib.crc32(b'abc'):08x}",
+        "call": "",
+    } | changes
     rows = "".join(
         f"{key}: {value if isinstance(value, _Raw) else json.dumps(value)}\n" for key, value in facts.items()
     )
@@ -105,16 +115,33 @@ def test_the_helper_makes_good_ones() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"no": "7"}, {"no": True}, {"no": 1.0}, {"scope": None}, {"scope": 3}, {"step": ["s"]}, {"n": {}},
+        {"no": "7"},
+        {"no": True},
+        {"no": 1.0},
+        {"scope": None},
+        {"scope": 3},
+        {"step": ["s"]},
+        {"n": {}},
         {"characters": None},
-        {"format": "1"}, {"format": None}, {"step": "\ud800"}, {"no": -1}, {"n": -1}, {"attempt": -5},
-        {"attempt": 10**30}, {"no": 10**30}, {"n": 10**30}, {"attempt": _Raw("9" * 5000)},
+        {"format": "1"},
+        {"format": None},
+        {"step": "\ud800"},
+        {"no": -1},
+        {"n": -1},
+        {"attempt": -5},
+        {"attempt": 10**30},
+        {"no": 10**30},
+        {"n": 10**30},
+        {"attempt": _Raw("9" * 5000)},
         {"call": _Raw("[" * 100_000)},
-        {"x": _Raw("[" * 100_000 + "]" * 100_000)}, {"no": _Raw("NaN")}, {"attempt": _Raw("Infinity")}, {"crc": 5},
+        {"x": _Raw("[" * 100_000 + "]" * 100_000)},
+        {"no": _Raw("NaN")},
+        {"attempt": _Raw("Infinity")},
+        {"crc": 5},
         {"characters": -1},
     ],
     ids=lambda changes: str(changes)[:30],
-)  # fmt: skip
+)
 def test_a_head_that_says_nothing_sensible_is_nobodys(changes: dict[str, Any]) -> None:
     assert partial_files.parse_partial(with_head(**changes)) is None
 

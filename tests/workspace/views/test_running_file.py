@@ -21,7 +21,7 @@ WRITTEN = running_file.encode(ALL)
     "data",
     [b"", b"{}", b"[" * 100_000, b"\xff", WRITTEN[:-9], WRITTEN.replace(b": 1,", b": 2,", 1)],
     ids=["empty", "other", "deep", "no text", "torn", "newer"],
-)  # fmt: skip
+)
 def test_what_is_not_valid_says_something(data: bytes) -> None:
     assert running_file.parse(data) is None
 

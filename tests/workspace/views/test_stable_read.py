@@ -184,9 +184,7 @@ def test_the_kernel_is_not_asked(tmp_path: Path) -> None:
 def test_another_process_is_not_seen(tmp_path: Path) -> None:
     path = tmp_path / NAME
     code = f"f = open({str(path)!r}, 'w'); print(flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as writer:  # fmt: skip
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdin and writer.stdout
         writer.stdout.readline()
         assert DiskStore(tmp_path).has_writer(NAME) is True

@@ -37,11 +37,43 @@ Epoch = Annotated[int, Meta(ge=0, lt=10**8)]
 """One digit less than a stamp allows, because the next opening adds one."""
 
 AnyRecord = (
-    Opened | Closed | StepStarted | StepCompleted | StepFailed | StepRetry | StepProgress | ScopeBegun | ScopeFailed
-    | ScopeCommitted | PlanChanged | Message | Doubt | Resolved | PartialPromoted | AgentBegun | AgentEnded | Edited
-    | PauseRequested | PauseLate | Forced | Paused | Resumed | ApprovalAsked | ApprovalAnswered | TaskTaken | TaskDone
-    | Spent | Resource | Configured | Input | Migrated | Fenced | Saved | Rewound | Pruned
-)  # fmt: skip
+    Opened
+    | Closed
+    | StepStarted
+    | StepCompleted
+    | StepFailed
+    | StepRetry
+    | StepProgress
+    | ScopeBegun
+    | ScopeFailed
+    | ScopeCommitted
+    | PlanChanged
+    | Message
+    | Doubt
+    | Resolved
+    | PartialPromoted
+    | AgentBegun
+    | AgentEnded
+    | Edited
+    | PauseRequested
+    | PauseLate
+    | Forced
+    | Paused
+    | Resumed
+    | ApprovalAsked
+    | ApprovalAnswered
+    | TaskTaken
+    | TaskDone
+    | Spent
+    | Resource
+    | Configured
+    | Input
+    | Migrated
+    | Fenced
+    | Saved
+    | Rewound
+    | Pruned
+)
 
 
 NO_CRC = "00000000"
@@ -230,9 +262,15 @@ def parse(data: bytes, before: Before | Line = FIRST) -> Line:
         if type(record) is not StepCompleted:  # as most are
             _check(record)
         return Line(
-            seq, commit, at, epoch, record, prev.decode() if prev else before.crc,
-            opening.decode() if opening else before.opening, crc_of(data),
-        )  # fmt: skip
+            seq,
+            commit,
+            at,
+            epoch,
+            record,
+            prev.decode() if prev else before.crc,
+            opening.decode() if opening else before.opening,
+            crc_of(data),
+        )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise BadLine(str(error)) from error
 

@@ -198,7 +198,7 @@ class Desk:
 
     def record(
         self, journal: Journal, question: Question, reply: Reply, how: Literal["file", "command", "expired"]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Record a valid answer, durably, and show it in the file."""
         decision = Raw(msgspec.json.encode(reply.decision))
         if question.is_doubt:
@@ -207,10 +207,16 @@ class Desk:
             meant = question.verdicts[reply.decision]
             journal.add(
                 Resolved(
-                    id=question.id, outcome=meant.outcome, other=meant.other, by=reply.by, note=reply.note,
-                    how="file" if how == "file" else "command", result=kept.result, blob=kept.blob,
+                    id=question.id,
+                    outcome=meant.outcome,
+                    other=meant.other,
+                    by=reply.by,
+                    note=reply.note,
+                    how="file" if how == "file" else "command",
+                    result=kept.result,
+                    blob=kept.blob,
                 )
-            )  # fmt: skip
+            )
         else:
             journal.add(ApprovalAnswered(id=question.id, decision=decision, by=reply.by, note=reply.note, how=how))
         journal.flush()

@@ -75,9 +75,11 @@ def _check_question(question: Question, run_id: str, said: dict[str, Any], docum
     asked: dict[str, Any] = {"run_id": run_id, "id": question.id, "asked_at": question.asked_at}
     if not question.is_doubt:  # these are Satchel's own text, which may differ in another version
         asked |= {
-            "question": question.text, "choices": list(question.choices) or None, "answer_schema": question.schema,
+            "question": question.text,
+            "choices": list(question.choices) or None,
+            "answer_schema": question.schema,
             "context": question.facts.get("context"),
-        }  # fmt: skip
+        }
     for key, value in asked.items():
         if not same(said.get(key), value):
             found = f"{short(said[key])} as `{key}`" if key in said else f"no `{key}`"
@@ -87,7 +89,7 @@ def _check_question(question: Question, run_id: str, said: dict[str, Any], docum
     if said.get("status", "open") != "open":
         problem = Problem(
             document.place(("status",)), short(said["status"]), "open: no answer is recorded yet", "Put `open` back"
-        )  # fmt: skip
+        )
         raise InvalidFile(question.path, [problem])
 
 

@@ -97,19 +97,33 @@ def find(moment: Moment, id: str) -> Question | None:
 def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
     raw = {"context": asked.context, "default": asked.default}
     return Question(
-        asked.id, asked.question, asked, asked.choices, asked.answer_schema, asked.agent, _item(asked, moment),
-        moment.asked_at.get(asked.id, ""), asked.expires,
+        asked.id,
+        asked.question,
+        asked,
+        asked.choices,
+        asked.answer_schema,
+        asked.agent,
+        _item(asked, moment),
+        moment.asked_at.get(asked.id, ""),
+        asked.expires,
         {key: msgspec.json.decode(value) for key, value in raw.items() if len(value)},
-    )  # fmt: skip
+    )
 
 
 def _of_doubt(doubt: Doubt, moment: Moment) -> Question:
     scope = _scope(doubt, moment)
     meant = verdicts(doubt, scope.numbers)
     return Question(
-        doubt.id, _doubtful(doubt, scope), doubt, tuple(meant), None, doubt.agent, scope.title,
-        moment.asked_at.get(doubt.id, ""), verdicts=meant,
-    )  # fmt: skip
+        doubt.id,
+        _doubtful(doubt, scope),
+        doubt,
+        tuple(meant),
+        None,
+        doubt.agent,
+        scope.title,
+        moment.asked_at.get(doubt.id, ""),
+        verdicts=meant,
+    )
 
 
 def _scope(asked: ApprovalAsked | Doubt, moment: Moment) -> Scope:
@@ -127,9 +141,13 @@ def _doubtful(doubt: Doubt, scope: Scope) -> str:
     what = f"{doubt.step}{doubt.call}{place}"
     if doubt.why == "unclaimed":
         earlier = [_earlier(doubt, key, scope) for key in doubt.others]
-        known = earlier[0] if len(earlier) == 1 else "; ".join(
-            f"{scope.numbers.get(key, 0)}. {each}" for key, each in zip(doubt.others, earlier, strict=True)
-        )  # fmt: skip
+        known = (
+            earlier[0]
+            if len(earlier) == 1
+            else "; ".join(
+                f"{scope.numbers.get(key, 0)}. {each}" for key, each in zip(doubt.others, earlier, strict=True)
+            )
+        )
         return (
             f"{what} would begin, but an earlier attempt has called {known}. "
             f"Is it {'one of these actions' if len(earlier) > 1 else 'the same action'}? "

@@ -63,7 +63,7 @@ def _instructions(question: Question) -> str:
         how = [
             f"write {DONE} as the decision below if it has happened (and its return value as the result),",
             f"or {REDO} if it has not happened and may be done again; then save this file.",
-        ]  # fmt: skip
+        ]
     elif question.choices:
         some = list(question.choices[:_LISTED])
         how = ["write one of these as the decision below and save this file:", "", *(f"    {each}" for each in some)]
@@ -140,9 +140,12 @@ def answered(data: bytes, answer: Answered) -> bytes | None:
     decision = msgspec.json.decode(answer.decision)
     if not was_told:
         for key, value in (
-            ("decision", decision), ("by", answer.by), ("note", answer.note), ("status", "answered"),
+            ("decision", decision),
+            ("by", answer.by),
+            ("note", answer.note),
+            ("status", "answered"),
             ("answered_at", answer.at),
-        ):  # fmt: skip
+        ):
             inside = _set(inside, key, value)
     shown = " ".join(msgspec.json.encode(decision).decode().split()) if not isinstance(decision, str) else decision
     shown = " ".join(shown.split())[:200]

@@ -40,9 +40,7 @@ def _chosen(question: Question, value: Any, written: str, file: str, place: sche
     raise InvalidFile(file, [Problem(place(("decision",)), short(value), f"one of: {shown}", remedy)])
 
 
-def _valid(
-    schema: dict[str, Any] | bool, value: Any, written: str, file: str, place: schemas.validate.Place
-) -> Any:  # fmt: skip
+def _valid(schema: dict[str, Any] | bool, value: Any, written: str, file: str, place: schemas.validate.Place) -> Any:
     def inside(path: Where) -> str:
         return place(("decision", *path))
 

@@ -18,7 +18,7 @@ from .findings import Edit, Noticed
 
 def record(
     store: Store, moment: Moment, journal: Journal, report: Report, noticed: Noticed, free_id: Callable[[], str]
-) -> None:  # fmt: skip
+) -> None:
     """Add the edits and plans that were found to the next group, and report each. `free_id` names new questions."""
     for edit in noticed.edits:
         record_edit(store, moment, journal, report, edit, free_id)
@@ -27,23 +27,27 @@ def record(
         splices = (Splice(0, 0, text), *adopted.identify(moment.agents[path].highest_id))
         journal.add(
             PlanChanged(
-                agent=path, plan=splices, outline=adopted.outline(), by="person", person=store.trace(file).by,
+                agent=path,
+                plan=splices,
+                outline=adopted.outline(),
+                by="person",
+                person=store.trace(file).by,
                 why="written before the run began",
             )
-        )  # fmt: skip
+        )
         report.add("found", f"a plan of {len(adopted.tasks)} items in {file}")
 
 
 def record_edit(
     store: Store, moment: Moment, journal: Journal, report: Report, edit: Edit, free_id: Callable[[], str]
-) -> None:  # fmt: skip
+) -> None:
     """One of them. `free_id` names a question that it leads to."""
     made = edit.record
     if made.step is not None and len(made.step.result):
         kept = blobs.keep(store, bytes(made.step.result), journal.generation)  # an edit with a secret was refused
         made = msgspec.structs.replace(
             made, step=msgspec.structs.replace(made.step, result=kept.result, blob=kept.blob)
-        )  # fmt: skip
+        )
     journal.add(made)
     for say in made.says:
         report.add("edited", f"{made.file}: {say}")

@@ -30,9 +30,7 @@ def look(looking: Looking, definition: Definition) -> None:
     for each in change:
         value = f" is now {short(each['value'])}" if "value" in each else " is removed"
         told.append(str(each["path"])[1:].replace("/", ".") + value + _without_effect(looking, str(each["path"])))
-    record = Edited(
-        file=DEFINITION, by=trace.by, saved=trace.at, sha=sha(found.data), patch=change, says=tuple(told)
-    )  # fmt: skip
+    record = Edited(file=DEFINITION, by=trace.by, saved=trace.at, sha=sha(found.data), patch=change, says=tuple(told))
     looking.noticed.edits.append(Edit(record))
 
 
@@ -51,7 +49,5 @@ def _settled(looking: Looking, definition: Definition) -> Content:
             raise
         found = None
     if found is None or parse(found.data).said != definition.said:
-        raise Refused(
-            "is changing at this moment", path=DEFINITION, remedy="wait until it is saved, then run again"
-        )  # fmt: skip
+        raise Refused("is changing at this moment", path=DEFINITION, remedy="wait until it is saved, then run again")
     return found

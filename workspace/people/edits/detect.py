@@ -20,10 +20,17 @@ from .upwards import reach
 
 
 def notice(
-    store: Store, moment: Moment, defined: Definition,
-    choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, *, is_rebuilt: bool = False,
-    held: Mapping[str, Content] | None = None, patience: float = PATIENCE, listed: Listed = MappingProxyType({}),
-) -> Noticed:  # fmt: skip
+    store: Store,
+    moment: Moment,
+    defined: Definition,
+    choices: Mapping[str, Side] | None = None,
+    check_data: CheckData | None = None,
+    *,
+    is_rebuilt: bool = False,
+    held: Mapping[str, Content] | None = None,
+    patience: float = PATIENCE,
+    listed: Listed = MappingProxyType({}),
+) -> Noticed:
     """The content of the files, compared with the moment. Changes nothing.
 
     `choices` resolve conflicts, by path; the empty path stands for all. `check_data` asks the agent's own type.
@@ -33,9 +40,18 @@ def notice(
     """
     history = History(store, moment)
     looking = Looking(
-        store, moment, history, Noticed(), choices or {}, check_data, is_rebuilt, held, patience, listed,
+        store,
+        moment,
+        history,
+        Noticed(),
+        choices or {},
+        check_data,
+        is_rebuilt,
+        held,
+        patience,
+        listed,
         redactor_of(defined),
-    )  # fmt: skip
+    )
     if held is None:
         store.fetch(path for path in _expected(store, moment) if not looking.is_as_listed(path))
         looking.noticed.kept = rejected.not_settled(store, moment)
@@ -71,7 +87,7 @@ def editable(moment: Moment) -> dict[str, AgentMoment]:
 
 def judge(
     store: Store, moment: Moment, defined: Definition, path: str, data: bytes, *, is_rebuilt: bool = False
-) -> Noticed:  # fmt: skip
+) -> Noticed:
     """What a look would find if a person saved `data` as this one of the `editable` files. Changes nothing."""
     looking = Looking(
         store, moment, History(store, moment), Noticed(), {}, None, is_rebuilt, redactor=redactor_of(defined)
@@ -170,11 +186,7 @@ def _refuse_secrets(looking: Looking) -> None:
 def _check_steps(looking: Looking) -> None:
     """A step is edited, and its item restarted or dropped at the same time: it is unclear which of the two is meant."""
     noticed = looking.noticed
-    ended = {
-        (edit.record.agent, key)
-        for edit in noticed.edits
-        for key in (*edit.record.redone, *edit.record.dropped)
-    }  # fmt: skip
+    ended = {(edit.record.agent, key) for edit in noticed.edits for key in (*edit.record.redone, *edit.record.dropped)}
     for edit in [*noticed.edits]:
         record = edit.record
         if record.step is None or (record.agent, record.step.scope) not in ended:
@@ -183,9 +195,10 @@ def _check_steps(looking: Looking) -> None:
         noticed.edits.remove(edit)
         error = Refused(
             f"belongs to item {record.step.scope}, which {agent.folder}{TODO} starts again or leaves out",
-            path=record.file, why="so none of its steps counts any more",
+            path=record.file,
+            why="so none of its steps counts any more",
             remedy="change either the item's mark or its steps",
-        )  # fmt: skip
+        )
         looking.refuse(record.file, error, looking.store.read(record.file).data)
 
 

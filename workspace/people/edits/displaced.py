@@ -42,9 +42,11 @@ def put_back(store: Store, moment: Moment) -> None:
                     continue  # saved once more at this moment: the next opening looks again
             else:
                 error = Refused(
-                    "was saved twice at the same time", path=path, why="the other version is newer",
+                    "was saved twice at the same time",
+                    path=path,
+                    why="the other version is newer",
                     remedy="add to the newer version what is missing there",
-                )  # fmt: skip
+                )
                 reject(store, Refusal(path, error, data))
         store.remove(entry.path)
 

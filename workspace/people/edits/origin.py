@@ -55,14 +55,17 @@ def ahead(path: str, stamped: Stamped, moment: Moment) -> Refused | None:
     if stamp is None or (stamp.seq <= moment.seq and stamp.epoch <= moment.epoch):
         return None
     return Refused(
-        f"is newer (record {stamp.seq}) than the journal (record {moment.seq})", path=path,
+        f"is newer (record {stamp.seq}) than the journal (record {moment.seq})",
+        path=path,
         why="the folder was copied during the run, or the journal was replaced by an older one",
         remedy="copy the whole folder again, or move this file away to continue from the journal",
-    )  # fmt: skip
+    )
 
 
 def foreign(path: str, why: str) -> Refused:
     return Refused(
-        "does not belong to this run", path=path, why=why,
+        "does not belong to this run",
+        path=path,
+        why=why,
         remedy="to change the plan or the data, edit the file of this run",
-    )  # fmt: skip
+    )

@@ -84,9 +84,10 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
         more_files = "" if len(noticed.questions) == 1 else ", as do other files"
         raise Conflicting(
             f"the file conflicts with the run{more_files}",
-            path=question.path, why="; ".join(question.places[:_TOLD]),
+            path=question.path,
+            why="; ".join(question.places[:_TOLD]),
             remedy=f"`satchel merge` shows the versions, which are in {CONFLICTS}/. {_COMMANDS}",
-        )  # fmt: skip
+        )
 
 
 def _restore(store: Store, moment: Moment, path: str, version: Version | None) -> None:
@@ -197,9 +198,11 @@ def _save_from(store: Store, moment: Moment, path: str, data: bytes) -> None:
 
 def _keep(store: Store, path: str, data: bytes) -> str:
     error = Refused(
-        "conflicted with the run", path=path, why="another version was used",
+        "conflicted with the run",
+        path=path,
+        why="another version was used",
         remedy="add to the file what is missing there",
-    )  # fmt: skip
+    )
     return reject(store, Refusal(path, error, data), "and another version is in use")
 
 

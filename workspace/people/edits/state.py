@@ -100,9 +100,15 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
     _validate(looking, agent, path, found | {"data": merged.value}, text)
     trace = looking.store.trace(path)
     record = Edited(
-        agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=sha(data), base=seq, patch=change,
+        agent=agent.path,
+        file=path,
+        by=trace.by,
+        saved=trace.at,
+        sha=sha(data),
+        base=seq,
+        patch=change,
         says=tuple(_say(change)),
-    )  # fmt: skip
+    )
     noticed.edits.append(Edit(record))
 
 
@@ -122,7 +128,7 @@ def _base(looking: Looking, agent: AgentMoment, seq: int | None) -> _Base | None
 
 def _check_beside_data(
     looking: Looking, agent: AgentMoment, path: str, found: dict[str, Any], base: _Base | None
-) -> None:  # fmt: skip
+) -> None:
     """Refused if the file is another agent's, or if anything but `data` was changed."""
     was = [_state_file(looking.moment, agent, path)]
     if base is not None:
@@ -152,9 +158,11 @@ def _check_the_rest(path: str, found: dict[str, Any], was: list[dict[str, Any]])
             continue
         if not any(key in file and json_patch.same(file[key], value) for file in was):
             raise Refused(
-                f"`{key}` can't be changed here", path=path, why=f"it says {short(value)}, and only `data` is yours",
+                f"`{key}` can't be changed here",
+                path=path,
+                why=f"it says {short(value)}, and only `data` is yours",
                 remedy=_REMEDIES.get(key, "put your change inside `data`"),
-            )  # fmt: skip
+            )
 
 
 _REMEDIES = {
@@ -212,11 +220,13 @@ def _before_the_run(looking: Looking, path: str) -> None:
 def no_journal(path: str, seq: int | None) -> Refused:
     if seq is None:
         return Refused(
-            "exists before the first run", path=path,
+            "exists before the first run",
+            path=path,
             why="the state begins as the agent's state type says",
             remedy="move it away, and give the agent its input through settings or a step",
-        )  # fmt: skip
+        )
     return Refused(
-        f"belongs to a run whose journal is not here (the file is at record {seq})", path=path,
+        f"belongs to a run whose journal is not here (the file is at record {seq})",
+        path=path,
         remedy="copy the folders journal/ and checkpoints/ back, or move this file away to start from the beginning",
-    )  # fmt: skip
+    )

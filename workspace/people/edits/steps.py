@@ -83,9 +83,11 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
         raise foreign(path, f"it says it belongs to the agent {short(found.get('agent', ''))}")
     if record is None:
         raise Refused(
-            "belongs to a step whose item is no longer open", path=path, why="its result is committed",
+            "belongs to a step whose item is no longer open",
+            path=path,
+            why="its result is committed",
             remedy="to have the item done again, untick it in todo.md",
-        )  # fmt: skip
+        )
     was: dict[str, Any] = jsontext.load(projection.step_file(moment, record).decode(), path)
     _check_the_rest(path, found, was)
     redo = found.get("redo", False)
@@ -101,12 +103,16 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
     noticed.edits.append(
         Edit(
             Edited(
-                agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=sha(data),
+                agent=agent.path,
+                file=path,
+                by=trace.by,
+                saved=trace.at,
+                sha=sha(data),
                 step=StepEdit(scope=record.scope, key=record.key, redo=redo, result=result),
                 says=(_say(agent, record, redo, found),),
             )
         )
-    )  # fmt: skip
+    )
 
 
 def _check_the_rest(path: str, found: dict[str, Any], was: dict[str, Any]) -> None:
@@ -114,25 +120,29 @@ def _check_the_rest(path: str, found: dict[str, Any], was: dict[str, Any]) -> No
     for key, value in found.items():
         if key not in ("at", "result", "redo", "$schema") and not (key in was and json_patch.same(was[key], value)):
             raise Refused(
-                f"`{key}` can't be changed here", path=path,
+                f"`{key}` can't be changed here",
+                path=path,
                 why=f"it says {short(value)}, which is not what happened",
                 remedy="edit `result`, or add `redo`: true to have the step done again",
-            )  # fmt: skip
+            )
 
 
 def _check_wish(path: str, record: OfCall, *, redo: bool, is_new: bool) -> None:
     """Refused for a step that is to be done again and has another result, and for a recorded answer."""
     if redo and is_new:
         raise Refused(
-            "has both a changed `result` and `redo`: true", path=path,
+            "has both a changed `result` and `redo`: true",
+            path=path,
             why="a step can be done again or get a result, not both",
             remedy="remove one of the two",
-        )  # fmt: skip
+        )
     if not redo and isinstance(record, StepCompleted) and record.how == "answered":
         raise Refused(
-            "a recorded answer can't be changed", path=path, why="the agent already used it",
+            "a recorded answer can't be changed",
+            path=path,
+            why="the agent already used it",
             remedy="add `redo`: true to have the question asked again",
-        )  # fmt: skip
+        )
 
 
 def _say(agent: AgentMoment, record: OfCall, redo: bool, found: dict[str, Any]) -> str:

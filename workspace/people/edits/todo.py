@@ -76,9 +76,11 @@ def _text(stamped: Stamped, path: str) -> str:
     text = decode(stamped.body, path)
     if "\0" in text:
         raise Refused(
-            "contains bytes that are not text", path=path, why="it was copied or written only in part",
+            "contains bytes that are not text",
+            path=path,
+            why="it was copied or written only in part",
             remedy="save it again",
-        )  # fmt: skip
+        )
     return ("\ufeff" if stamped.body.startswith(codecs.BOM_UTF8) else "") + text
 
 
@@ -153,9 +155,11 @@ def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: st
         raise _cut_off(path, "it is only the first part of the file that the run wrote")
     if (asked := looking.noticed.kept.get(path)) is not None and _is_beginning(asked, data):
         raise Refused(
-            "ends in the middle", path=path, why="it is the beginning of the version that was asked about",
+            "ends in the middle",
+            path=path,
+            why="it is the beginning of the version that was asked about",
             remedy="save it whole, or end its last line to remove what came after it",
-        )  # fmt: skip
+        )
     known = {problem[1:] for plan in (base, now) if plan is not None for problem in plan.problems()}
     if problems := [problem for problem in theirs.problems() if problem[1:] not in known]:
         raise InvalidFile(path, problems)
@@ -195,16 +199,24 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
     done = changes(now, after)
     redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_leaf)
     dropped = tuple(
-        key for key in agent.scopes
+        key
+        for key in agent.scopes
         if key not in redone and key[:1] not in ("", "_") and now.is_to_do(key) and not after.is_to_do(key)
-    )  # fmt: skip
+    )
     trace = looking.store.trace(saved.path)
     record = Edited(
-        agent=agent.path, file=saved.path, by=trace.by, saved=trace.at, sha=sha(saved.data), base=saved.base_seq,
-        plan=tuple(splices), outline=after.outline() if len(after) > _WORTH_KEEPING else [],
-        redone=redone, dropped=dropped,
+        agent=agent.path,
+        file=saved.path,
+        by=trace.by,
+        saved=trace.at,
+        sha=sha(saved.data),
+        base=saved.base_seq,
+        plan=tuple(splices),
+        outline=after.outline() if len(after) > _WORTH_KEEPING else [],
+        redone=redone,
+        dropped=dropped,
         says=(*_say(agent, done), *_warnings(saved.plan, saved.base, now)) or ("the text around the items",),
-    )  # fmt: skip
+    )
     return Edit(record, after, tuple(_doubts(agent, dropped)))
 
 
@@ -213,9 +225,11 @@ _STAMP_CUT_OFF = re.compile(rb"(?:\A|\n)<(?:!(?:-(?:-(?: (?:s[a-z]*(?: [0-9a-f.]
 
 def _cut_off(path: str, why: str) -> Refused:
     return Refused(
-        "ends in the middle", path=path, why=why,
+        "ends in the middle",
+        path=path,
+        why=why,
         remedy="to remove something at its end, leave the last line, the stamp",
-    )  # fmt: skip
+    )
 
 
 def _is_cut_off(whole: bytes, data: bytes, theirs: Plan, now: Plan) -> bool:
@@ -237,9 +251,7 @@ _WORTH_KEEPING = 1000
 """From so many items on, a later opening is spared the parsing."""
 
 
-def _base(
-    looking: Looking, agent: AgentMoment, path: str, stamped: Stamped
-) -> tuple[Plan, bytes] | tuple[None, None]:  # fmt: skip
+def _base(looking: Looking, agent: AgentMoment, path: str, stamped: Stamped) -> tuple[Plan, bytes] | tuple[None, None]:
     """The plan that the file was made from, and its file; None if it doesn't say, or the base is gone."""
     if stamped.stamp is None:
         return None, None

@@ -56,9 +56,14 @@ def reach(moment: Moment, plans: dict[str, Plan], waiting: Iterable[str]) -> Rea
                 after.reopen(task)
             plans[above.path] = after
             record = Edited(
-                agent=above.path, file=f"{agent.folder}{TODO}", by="the runtime", sha="", redone=(key,),
-                plan=tuple(between(list(plan.lines), list(after.lines))), says=(says,),
-            )  # fmt: skip
+                agent=above.path,
+                file=f"{agent.folder}{TODO}",
+                by="the runtime",
+                sha="",
+                redone=(key,),
+                plan=tuple(between(list(plan.lines), list(after.lines))),
+                says=(says,),
+            )
             edits.append(Edit(record, after))
         paths.append(above.path)
     return Reached(edits, unreached)

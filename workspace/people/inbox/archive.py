@@ -142,9 +142,10 @@ def has_open(store: Store) -> bool:
 def changed(store: Store) -> list[str]:
     """The files in `inbox/open/` that will come back into the inbox."""
     return [
-        path for path, _, sha256 in _opened(store)
+        path
+        for path, _, sha256 in _opened(store)
         if (not store.has_writer(path) or is_left_open(store, path)) and sha_of(store, path) != sha256
-    ]  # fmt: skip
+    ]
 
 
 def _opened(store: Store) -> list[tuple[str, str, str]]:

@@ -22,9 +22,7 @@ from .archive import FOLDER, READ_LIMIT
 from .inbox import Found
 
 
-def redirect(
-    store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report
-) -> None:  # fmt: skip
+def redirect(store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report) -> None:
     """Hand the waiting tasks on to the place in `redirect_to:`, if there is one. Errors at that place are reported, and
     the tasks stay. Messages stay too, because they are for this agent. Only for the process that has the workspace
     open."""
@@ -96,9 +94,7 @@ def _target(store: Store, redirect_to: str) -> tuple[Store, str]:
         raise _TargetFailed(str(error)) from error
 
 
-def _hand_over(
-    store: Store, moment: Moment, journal: Journal, found: Found, target: Store, folder: str
-) -> None:  # fmt: skip
+def _hand_over(store: Store, moment: Moment, journal: Journal, found: Found, target: Store, folder: str) -> None:
     id = f"t{moment.tasks_taken + 1}"
     path = folder + _name(moment, id, found.sha256, found.path)
     try:

@@ -73,9 +73,10 @@ def files(store: Store) -> list[str]:
 def others(store: Store) -> list[str]:
     """Files that a person may take for tasks, and that are none."""
     return [
-        entry.path for entry in store.list(FOLDER)
+        entry.path
+        for entry in store.list(FOLDER)
         if not _is_task(entry.path) and not _REJECTED.search(entry.path) and not _is_temporary(entry.path)
-    ]  # fmt: skip
+    ]
 
 
 def waiting(store: Store, moment: Moment) -> list[str]:
@@ -83,9 +84,10 @@ def waiting(store: Store, moment: Moment) -> list[str]:
     taken = known(moment)
     names = {file for file, _ in taken}
     found = [
-        path for path in files(store)
+        path
+        for path in files(store)
         if (path not in names or (path, sha_of(store, path)) not in taken) and not _was_fired(moment, path)
-    ]  # fmt: skip
+    ]
     doubles = keyed.doubles(store, moment, found)
     return [path for path in found if path not in doubles]
 
@@ -111,9 +113,10 @@ def new_tasks(store: Store, moment: Moment) -> list[str]:
     """The waiting files for which a completed run is entered again: tasks that its agent could not take before. So an
     agent that never looks into its inbox is entered once for each file."""
     return [
-        path for path in waiting(store, moment)
+        path
+        for path in waiting(store, moment)
         if moment.untaken.get(path, "none") != sha_of(store, path) and _kind(store, path) != "message"
-    ] + changed(store)  # fmt: skip
+    ] + changed(store)
 
 
 Offered = Mapping[str, Version | None]
@@ -296,9 +299,7 @@ def content(store: Store, task: TaskTaken) -> object:
 def settled(moment: Moment) -> list[TaskDone]:
     """The missing records of tasks whose scope has committed, if a power failure has cut its group short."""
     root = moment.root
-    ended = [
-        task for task in moment.tasks.values() if task.scope in root.results and task.scope not in root.scopes
-    ]  # fmt: skip
+    ended = [task for task in moment.tasks.values() if task.scope in root.results and task.scope not in root.scopes]
     return [
         done
         for scope in {task.scope: None for task in ended}
@@ -316,9 +317,10 @@ def released(moment: Moment, scope: str, kept: Sequence[str]) -> list[TaskTaken]
     """Tasks that an earlier attempt of a scope has taken and the committing one has not seen: they belong to the agent
     again."""
     return [
-        msgspec.structs.replace(task, scope="") for task in moment.tasks.values()
+        msgspec.structs.replace(task, scope="")
+        for task in moment.tasks.values()
         if scope and task.scope == scope and task.id not in kept
-    ]  # fmt: skip
+    ]
 
 
 def put_away_repeated(store: Store, moment: Moment) -> None:
@@ -344,10 +346,16 @@ def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offere
         id = f"t{moment.tasks_taken + 1}"
         journal.add(
             TaskTaken(
-                id=id, scope="", file=path, sha256=sha_of(store, path), kind="schedule", schedule=found.schedule,
-                due=found.due, unopened=True,
+                id=id,
+                scope="",
+                file=path,
+                sha256=sha_of(store, path),
+                kind="schedule",
+                schedule=found.schedule,
+                due=found.due,
+                unopened=True,
             )
-        )  # fmt: skip
+        )
         journal.add(TaskDone(id=id))
         journal.flush()
     put_away(store, moment)

@@ -70,6 +70,7 @@ def doubles(store: Store, moment: Moment, paths: Sequence[str]) -> set[str]:
     others += [entry.path for folder in (*store.folders(f"{FOLDER}/open"), *_ENDED) for entry in store.list(folder)]
     first = {each.mark: each.path for path in others if (each := of_file(path))}
     return {
-        path for path, keyed in marked.items()
+        path
+        for path, keyed in marked.items()
         if first.setdefault(keyed.mark, keyed.path) != keyed.path and sha_of(store, path)[:16] == keyed.mark.content
-    }  # fmt: skip
+    }

@@ -22,10 +22,11 @@ class DiskLog:
             if not self._os.has_name(self._fd):  # an opening replaces or removes the last log
                 self._os.stat(self._folder)  # or the whole workspace was removed
                 raise LeaseHeld(
-                    "was replaced while this process was writing it", path=self._path,
+                    "was replaced while this process was writing it",
+                    path=self._path,
                     why="the lock was deleted, and another process has taken the workspace",
                     remedy="see `satchel status`; nothing that was recorded is lost",
-                )  # fmt: skip
+                )
         except OSError as error:
             raise failed("can't be appended to", self._path, error) from error
 

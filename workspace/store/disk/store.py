@@ -359,9 +359,11 @@ class DiskStore:
             resolved = self._os.resolve(f"{self._root}/{folder}")
             if resolved != self._root and not resolved.startswith(f"{self._root}/"):
                 raise UsageError(
-                    "points outside the workspace", path=folder, why=f"{folder} is a link to {resolved}",
+                    "points outside the workspace",
+                    path=folder,
+                    why=f"{folder} is a link to {resolved}",
                     remedy="replace the link by a folder",
-                )  # fmt: skip
+                )
             return
 
     def _make_folder(self, folder: str, *, durable: bool) -> None:

@@ -239,9 +239,12 @@ def _watching(paths: Sequence[str], hint: Callable[[], None]) -> Iterator[None]:
             hint()
 
     changes = [
-        events.FileCreatedEvent, events.FileModifiedEvent, events.FileClosedEvent, events.FileMovedEvent,
+        events.FileCreatedEvent,
+        events.FileModifiedEvent,
+        events.FileClosedEvent,
+        events.FileMovedEvent,
         events.FileDeletedEvent,
-    ]  # fmt: skip
+    ]
     try:
         observer = Observer()
     except OSError:  # the machine's limit is reached

@@ -249,9 +249,11 @@ class BucketStore(RemoteStore):
                 raise Unmet()
             if tag and refused > _REFUSALS:
                 raise UsageError(
-                    what, path=path, why=f"{self.server} refuses a PUT with `If-Match` although the condition holds",
+                    what,
+                    path=path,
+                    why=f"{self.server} refuses a PUT with `If-Match` although the condition holds",
                     remedy="use a server that has conditional writes",
-                )  # fmt: skip
+                )
             # As if nothing was written: the cause of the refusal is gone, or the write is not done (yet).
             patience.wait(trouble, what, path)
 
@@ -336,9 +338,11 @@ class BucketStore(RemoteStore):
                     raise FileChanged(path)
                 if refused > _REFUSALS:
                     raise UsageError(
-                        what, path=path, why=f"{self.server} refuses a DELETE with `If-Match` although the condition "
-                        "holds", remedy="use a server that has conditional deletes, or ignores their condition",
-                    )  # fmt: skip
+                        what,
+                        path=path,
+                        why=f"{self.server} refuses a DELETE with `If-Match` although the condition holds",
+                        remedy="use a server that has conditional deletes, or ignores their condition",
+                    )
                 patience.wait(trouble, what, path)
         except FileChanged:
             raise

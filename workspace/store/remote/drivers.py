@@ -13,20 +13,36 @@ from ...base import StorageFailed, UsageError
 REMEDY = "check the server and the permissions there, then run `satchel resume`: nothing that was recorded is lost"
 
 _EXCLUSIVE: dict[str, dict[str, Any]] = {
-    "gs": {"mode": "create"}, "gcs": {"mode": "create"},
-    "az": {"overwrite": False}, "abfs": {"overwrite": False}, "abfss": {"overwrite": False},
-}  # fmt: skip
+    "gs": {"mode": "create"},
+    "gcs": {"mode": "create"},
+    "az": {"overwrite": False},
+    "abfs": {"overwrite": False},
+    "abfss": {"overwrite": False},
+}
 """The arguments of `pipe_file` for an exclusive creation, where the service itself enforces it."""
 
 _PACKAGES = {
-    "sftp": "paramiko", "ssh": "paramiko", "smb": "smbprotocol", "webdav": "webdav4[fsspec]",
-    "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs",
-}  # fmt: skip
+    "sftp": "paramiko",
+    "ssh": "paramiko",
+    "smb": "smbprotocol",
+    "webdav": "webdav4[fsspec]",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+}
 _MEANINGS = {
-    "ResourceNotFound": errno.ENOENT, "ResourceAlreadyExists": errno.EEXIST, "IsAResourceError": errno.ENOTDIR,
-    "SFTPNoSuchFile": errno.ENOENT, "SFTPNoSuchPath": errno.ENOENT, "SFTPNotADirectory": errno.ENOTDIR,
-    "SFTPFileAlreadyExists": errno.EEXIST, "ResourceExistsError": errno.EEXIST, "ResourceNotFoundError": errno.ENOENT,
-}  # fmt: skip
+    "ResourceNotFound": errno.ENOENT,
+    "ResourceAlreadyExists": errno.EEXIST,
+    "IsAResourceError": errno.ENOTDIR,
+    "SFTPNoSuchFile": errno.ENOENT,
+    "SFTPNoSuchPath": errno.ENOENT,
+    "SFTPNotADirectory": errno.ENOTDIR,
+    "SFTPFileAlreadyExists": errno.EEXIST,
+    "ResourceExistsError": errno.EEXIST,
+    "ResourceNotFoundError": errno.ENOENT,
+}
 """The meaning of drivers' errors (webdav4, sshfs, adlfs) that are no OSErrors, by the names of their classes."""
 
 
@@ -76,9 +92,10 @@ def _opened(url: str, protocol: str, options: Mapping[str, Any]) -> tuple[Any, s
     except ImportError:
         package = _PACKAGES.get(protocol)
         raise UsageError(
-            f"{protocol}:// needs a package that is not installed", path=url,
+            f"{protocol}:// needs a package that is not installed",
+            path=url,
             remedy=f"`pip install '{package}'`" if package else f"install fsspec's driver for {protocol}",
-        ) from None  # fmt: skip
+        ) from None
     except ValueError:
         raise UsageError(
             f"fsspec knows no {protocol}://", path=url, remedy="if a package brings it, `pip install` that"

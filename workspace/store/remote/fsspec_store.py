@@ -40,9 +40,13 @@ class OtherStore(RemoteStore):
     @property
     def abilities(self) -> Abilities:
         return Abilities(
-            lock=False, exclusive_create=self._fs.exclusive is not None, conditional_replace=False, append=False,
-            notice=False, remote=not self.url.startswith("memory:"),
-        )  # fmt: skip
+            lock=False,
+            exclusive_create=self._fs.exclusive is not None,
+            conditional_replace=False,
+            append=False,
+            notice=False,
+            remote=not self.url.startswith("memory:"),
+        )
 
     def expect(self, path: str, data: bytes) -> None:
         """A listing does not show the bytes, so the next `read` is a request, whatever is cached."""
@@ -255,8 +259,14 @@ class OtherStore(RemoteStore):
 
 def _known(facts: Mapping[str, Any]) -> Known:
     tag = next((facts[name] for name in ("etag", "ETag", "generation", "md5Hash") if facts.get(name)), None)
-    at = next((facts[name] for name in ("mtime", "modified", "LastModified", "last_modified", "updated", "created",
-                                        "last_write_time") if facts.get(name)), None)  # fmt: skip
+    at = next(
+        (
+            facts[name]
+            for name in ("mtime", "modified", "LastModified", "last_modified", "updated", "created", "last_write_time")
+            if facts.get(name)
+        ),
+        None,
+    )
     size = int(facts.get("size") or 0)
     if isinstance(at, int | float):  # some drivers give one in listings and the other for one file
         at = datetime.fromtimestamp(at, UTC)

@@ -58,10 +58,12 @@ class Patience:
         pause = max(trouble.pause or 0.0, random.uniform(longest / 2, longest))  # so that clients don't come at once
         if time.monotonic() + pause > self._until:
             raise StorageFailed(
-                what, path=path, why=f"{trouble.why}, for {self._seconds:.0f} s",
+                what,
+                path=path,
+                why=f"{trouble.why}, for {self._seconds:.0f} s",
                 remedy="check the network and the server, then run `satchel resume`: nothing that was acknowledged is "
                 "lost",
-            ) from None  # fmt: skip
+            ) from None
         time.sleep(pause)
 
 
@@ -140,9 +142,10 @@ class Requests:
         known = self._fs._get_s3_method_kwargs(function, Bucket=self._bucket, **arguments)
         if dropped := arguments.keys() - known.keys():  # a condition that is not sent would be a write without one
             raise UsageError(
-                "the installed botocore is too old", why=f"it does not know {', '.join(sorted(dropped))}",
+                "the installed botocore is too old",
+                why=f"it does not know {', '.join(sorted(dropped))}",
                 remedy="`pip install --upgrade s3fs aiobotocore`",
-            )  # fmt: skip
+            )
         answer = await function(**known)
         if (needed := _NEEDED.get(method)) and not answer.get(needed):
             raise Trouble(f"{self.server} sent an answer that is not valid S3")
@@ -179,12 +182,15 @@ def _file_system(options: Mapping[str, Any], place: str) -> Any:
     if not isinstance(more, dict):
         raise UsageError("the storage option config_kwargs is no dict", path=place, remedy="write names with values")
     config = {
-        "connect_timeout": 5, "read_timeout": 15, "request_checksum_calculation": "when_required",
-        "response_checksum_validation": "when_required", "user_agent": f"satchel/{version()}",
+        "connect_timeout": 5,
+        "read_timeout": 15,
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+        "user_agent": f"satchel/{version()}",
         "max_pool_connections": AT_ONCE,
         **more,
         "retries": {"total_max_attempts": 1},
-    }  # fmt: skip
+    }
     ours = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False, "config_kwargs": config}
     try:
         fs = S3FileSystem(**{**given, **ours})

@@ -14,8 +14,18 @@ from typing import Any
 from ...base import StorageFailed, UsageError
 
 _BUSY = frozenset((429, 500, 502, 503, 504))
-_BUSY_CODES = frozenset(("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling",
-                         "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"))  # fmt: skip
+_BUSY_CODES = frozenset(
+    (
+        "SlowDown",
+        "RequestTimeout",
+        "InternalError",
+        "ServiceUnavailable",
+        "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "TooManyRequests",
+    )
+)
 _EXPIRED = frozenset(("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"))
 _WRONG_KEY = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "MissingSecurityHeader"))
 _RENEW = "renew the credentials, then run `satchel resume`: nothing that was recorded is lost"
@@ -71,9 +81,11 @@ def _answered(response: Any, what: str, path: str, place: str, server: str) -> E
     code = _plain(response.get("Error", {}).get("Code")) or str(status)
     if code == "NoSuchBucket":
         return UsageError(
-            "there is no such bucket", path=place, why=f"{server} does not have it for these credentials",
+            "there is no such bucket",
+            path=place,
+            why=f"{server} does not have it for these credentials",
             remedy="make the bucket, or correct the URL or the endpoint (`endpoint_url`, AWS_ENDPOINT_URL)",
-        )  # fmt: skip
+        )
     if status == 412 or code == "PreconditionFailed":
         return Unmet()
     if status == 409:  # others are writing it at this moment
@@ -95,23 +107,27 @@ def _answered(response: Any, what: str, path: str, place: str, server: str) -> E
     if status in (401, 403):
         action = re.search(r"\b(?:s3|kms):[A-Za-z]+", str(response.get("Error", {}).get("Message")))
         why = f"{server} does not allow {action.group() if action else 'it'} ({code}, {status})"
-        return Denied(
-            what, path=path, why=why, remedy=f"give the credentials that permission, or {_RENEW}"
-        )  # fmt: skip
+        return Denied(what, path=path, why=why, remedy=f"give the credentials that permission, or {_RENEW}")
     if status in (301, 307, 400) and code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"):
         return UsageError(
-            "the bucket is in another region", path=place, why=f"{server} answered {code}",
+            "the bucket is in another region",
+            path=place,
+            why=f"{server} answered {code}",
             remedy="set AWS_DEFAULT_REGION or the option `client_kwargs`",
-        )  # fmt: skip
+        )
     if status in (400, 405, 501) and code in ("NotImplemented", "MethodNotAllowed"):
         return Unable(
-            what, path=path, why=f"{server} can't do that ({code}, {status})",
+            what,
+            path=path,
+            why=f"{server} can't do that ({code}, {status})",
             remedy="use a server that has conditional writes",
-        )  # fmt: skip
+        )
     return StorageFailed(
-        what, path=path, why=f"{server} answered {code} ({status})",
+        what,
+        path=path,
+        why=f"{server} answered {code} ({status})",
         remedy="check the server, then run `satchel resume`",
-    )  # fmt: skip
+    )
 
 
 def _unanswered(error: Exception, what: str, path: str, place: str, server: str) -> Exception:
@@ -121,17 +137,21 @@ def _unanswered(error: Exception, what: str, path: str, place: str, server: str)
     kind = type(error).__name__
     if isinstance(error, of_client.SSLError):
         return StorageFailed(
-            what, path=path, why=f"no trusted connection to {server} ({kind})",
+            what,
+            path=path,
+            why=f"no trusted connection to {server} ({kind})",
             remedy="check the endpoint's scheme and certificate (AWS_CA_BUNDLE)",
-        )  # fmt: skip
+        )
     if isinstance(error, of_client.EndpointConnectionError | of_client.ConnectTimeoutError):
         return Trouble(f"no connection to {server}; is the endpoint right?")
     if isinstance(error, of_client.NoCredentialsError | of_client.PartialCredentialsError):
         return StorageFailed(
-            what, path=path, why="there are no credentials",
+            what,
+            path=path,
+            why="there are no credentials",
             remedy="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the storage options `key` and "
             "`secret`",
-        )  # fmt: skip
+        )
     if isinstance(error, of_client.CredentialRetrievalError | of_client.TokenRetrievalError | of_client.SSOError):
         return StorageFailed(what, path=path, why=f"the credentials can't be fetched ({kind})", remedy=_RENEW)
     if isinstance(error, of_client.HTTPClientError | of_client.ConnectionError | OSError | EOFError):
@@ -144,9 +164,11 @@ def _unanswered(error: Exception, what: str, path: str, place: str, server: str)
 def unsuitable(error: Exception, place: str) -> UsageError:
     """The error for settings that no client accepts, or an impossible name of a bucket."""
     return UsageError(
-        "can't be opened with these settings", path=place, why=type(error).__name__ + _named(error),
+        "can't be opened with these settings",
+        path=place,
+        why=type(error).__name__ + _named(error),
         remedy="check the URL, the storage options, AWS_* and the profile",
-    )  # fmt: skip
+    )
 
 
 def _of_aiohttp(error: Exception) -> bool:

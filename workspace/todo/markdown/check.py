@@ -52,10 +52,12 @@ def _kept_rows(new: Insertion, old: Sequence[Row], now: Sequence[Row]) -> bool:
 def _new_rows_are(new: Insertion, texts: Sequence[str], now: Sequence[Row], lines: list[str]) -> bool:
     fresh = [row for row in now if _is_new(new, row.line)]
     return len(fresh) == len(texts) and all(
-        row.column == column and row.line == row.last == new.at + place and row.parent == new.holder
+        row.column == column
+        and row.line == row.last == new.at + place
+        and row.parent == new.holder
         and read_text(lines, row) == text
         for row, (place, column), text in zip(fresh, new.columns.items(), texts, strict=True)
-    )  # fmt: skip
+    )
 
 
 def _is_prose_of(new: Insertion, rows: Sequence[Row], now: Sequence[Block]) -> bool:

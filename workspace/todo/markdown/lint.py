@@ -47,9 +47,11 @@ def _milestone(lines: Sequence[str], number: int) -> Problem:
     line = body(lines[number])
     said = unquoted(line, line.count(">")).strip()
     return Problem(
-        f"line {number + 1}", f'"{said}", which makes no milestone', '"milestone: true"',
+        f"line {number + 1}",
+        f'"{said}", which makes no milestone',
+        '"milestone: true"',
         "Write it like this, or remove the line: else it is a part of the item's text",
-    )  # fmt: skip
+    )
 
 
 def _slip(line: str, suspect: Suspect) -> Problem:
@@ -63,9 +65,11 @@ def _slip(line: str, suspect: Suspect) -> Problem:
         )
     if suspect.meant:
         return Problem(
-            place, f'"{line.strip()[:_SHOWN]}", which looks like an item but is text', f'"{suspect.meant[:_SHOWN]}"',
+            place,
+            f'"{line.strip()[:_SHOWN]}", which looks like an item but is text',
+            f'"{suspect.meant[:_SHOWN]}"',
             "Write it like this or, if it is meant as text, put a backslash before the box",
-        )  # fmt: skip
+        )
     box = line[suspect.column : line.index("]", suspect.column) + 1]
     if len(box) == 3 and box[1] in MARKS:
         rest = line[suspect.column + len(box) :].lstrip()[:_SHOWN]

@@ -127,8 +127,4 @@ def versions(base: Plan, ours: Plan, theirs: Plan) -> Versions:
         if index not in to_ours and numbers[its] not in used:
             before[index] = numbers[its]
             used.add(numbers[its])
-    return Versions(
-        Version.of(base, before),
-        Version.of(ours, list(range(len(ours)))),
-        Version.of(theirs, numbers),
-    )
+    return Versions(Version.of(base, before), Version.of(ours, list(range(len(ours)))), Version.of(theirs, numbers))
