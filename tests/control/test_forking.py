@@ -308,6 +308,21 @@ def test_a_killed_fork_of_a_run_that_went_on_is_not_continued(make: Make, monkey
     assert found.seq == handle.status(brief=True).moment.seq and is_sound(satchel.open(to))  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_fork_has_no_history_because_of_where_it_begins(make: Make, at: int) -> None:
+    """Right after the first record, it is taken for a journal that is whole."""
+    handle = satchel.open(make())
+    main, before = finished(handle, [])
+    fork = forked(handle, at=at)
+    sent = dict.fromkeys(("1", "2", "3", "4"), "send")
+    assert {work.scope: work.calls[0].step for work in fork.steps().work if not work.agent} == sent, "of the source"
+    assert fork.diff("latest", "latest").is_empty and not fork.blame("state.json").problem
+    assert fork.resume(main).status == "completed" and is_sound(fork)
+    assert not fork.diff(at, at).calls and {change.path for change in fork.diff(at, "latest").data} == {""}
+    assert {each.origin.kind for each in fork.blame("state.json").values} == {"commit"}
+    assert {work.title for work in fork.steps().work} == {"a", "b", "c", "added", "x"} and data(fork) == before
+
+
 def test_a_fork_goes_where_something_is(make: Make, cli: Cli) -> None:
     folder = make()
     handle = satchel.open(folder)

@@ -11,7 +11,7 @@ from ..journal import checkpoint_position, first_kept
 from ..journal.records import Line, Opened, Pruned
 from ..state import Moment, checkpoint
 from ..store import Store
-from .reading import Records, gone, kept_from, read, records_of, steadily
+from .reading import Records, gone, is_whole, kept_from, read, records_of, steadily
 
 
 def moment_at(store: Store, seq: int, records: Records | None = None) -> Moment:
@@ -37,7 +37,7 @@ def _moment_at(store: Store, seq: int, known: Records | None = None) -> Moment:
         return found
     if seq < kept:
         raise gone(seq, kept)
-    if found is None and kept > 1:
+    if found is None and not is_whole(store):
         raise Damaged(f"the state at record {seq:,} can't be made", why="; ".join(complaints))
     records = known.after(found) if known is not None else None
     if records is None:
@@ -83,10 +83,11 @@ def story(store: Store) -> Story:
 
 
 def _story(store: Store) -> Story:
-    if (kept := kept_from(store)) == 1:
+    if is_whole(store):
         records = read(store, 0)
         run_id = _run_id(records)
         return Story(Moment(run_id=run_id), records.lines, records.problem, records, lambda: Moment(run_id=run_id))
+    kept = kept_from(store)
     start, records = _moment_at(store, kept), read(store)
     if records.last <= kept and records.problem is not None:  # damage that the state does not need
         records = read(store, start.seq, start.before)

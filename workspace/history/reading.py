@@ -96,7 +96,18 @@ def _readable(store: Store, due: int, crc: str) -> list[Line]:
 def kept_from(store: Store) -> int:
     """The first record from which on the state at every record can be made. Of earlier ones only those of checkpoints
     can still be."""
-    first = next(iter(journal.segments(store)), 1)
+    first = _first(store)
     if first == 1:
         return 1
     return min((seq for seq in map(checkpoint.position_of, checkpoint.paths(store)) if seq >= first - 1), default=first)
+
+
+def is_whole(store: Store) -> bool:
+    """Whether the journal begins with record 1. It does not after a pruning, nor of a fork, which may begin right after
+    record 1: then the state there is that of a checkpoint, and `kept_from` is 1, too."""
+    return _first(store) == 1
+
+
+def _first(store: Store) -> int:
+    """The first record of the journal. One without any segment begins where the kept records end."""
+    return next(iter(journal.segments(store)), journal.first_kept(store))

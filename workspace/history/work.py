@@ -56,8 +56,8 @@ def worked(store: Store, seq: int | None = None, told: Story | None = None) -> W
     if seq is not None and seq > last:
         raise told.problem or not_yet(seq, last)
     if seq is not None and seq < since:
-        return Worked(moment := moment_at(store, seq), _Gathering(moment, since).finish(), since, told.problem)
-    gathering = _Gathering(moment, since)
+        return Worked(moment := moment_at(store, seq), _Gathering(moment).finish(), since, told.problem)
+    gathering = _Gathering(moment)
     for line in told.lines:
         if seq is not None and line.seq > seq:
             break
@@ -83,8 +83,8 @@ class _Return(NamedTuple):
 class _Gathering:
     """Follows the records of a run, and keeps the calls of each scope that ends."""
 
-    def __init__(self, moment: Moment, since: int):
-        """`moment` moves on with each record. `since`: the first record that is kept."""
+    def __init__(self, moment: Moment):
+        """`moment` moves on with each record. There may be no records of what led to it."""
         self._moment = moment
         self._all: list[Work] = []
         self._newest: dict[Place, Work] = {}
@@ -94,9 +94,8 @@ class _Gathering:
         self._returns: list[_Return] = []
         self._undone: list[Work] = []  # parts of works that a return has undone
         self._troubles: dict[Place, dict[Key, list[Line]]] = {}
-        if since > 1:
-            for work in _pruned(moment):
-                self._take(0, work, "pruned")
+        for work in _pruned(moment):
+            self._take(0, work, "pruned")
 
     def add(self, line: Line) -> None:
         record = line.record
