@@ -11,35 +11,26 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from satchel import Key, Partial, Retry, Run, effect, step
 
 try:
-    from pydantic_ai import RunContext, ToolDenied
+    import pydantic_ai as ai
     from pydantic_ai import durable_exec as durable
-    from pydantic_ai import messages as spoken
     from pydantic_ai.agent import EventStreamHandler
     from pydantic_ai.capabilities import WrapRunHandler
-    from pydantic_ai.durable_exec import BaseDurabilityCapability, JournalCallableOperationBackend
-    from pydantic_ai.exceptions import ModelAPIError
     from pydantic_ai.models import Model, StreamedResponse
     from pydantic_ai.models.wrapper import WrapperModel
-    from pydantic_ai.run import AgentRunResult
-    from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults
-    from pydantic_ai.toolsets import ToolsetTool
+    from pydantic_ai.tools import AgentDepsT
     from pydantic_core import ValidationError, to_jsonable_python
 except ImportError as error:
-    raise ImportError(
-        "satchel.adapters.pydantic_ai needs pydantic-ai 2.68 or newer: pip install 'satchel[pydantic-ai]'"
-    ) from error
+    raise ImportError(f"{__name__} needs pydantic-ai 2.68 or newer: pip install 'satchel[pydantic-ai]'") from error
 
 __all__ = ["SatchelDurability", "as_effect", "idempotency_key"]
 
-_CONTINUE = (
-    "Your answer was cut off ({marker}). Continue it with its next character. Repeat nothing, and explain nothing."
-)
+_CONTINUE = "Your answer was cut off ({marker}). Continue it with its next character. Repeat and explain nothing."
 _UNSEEN = {"timestamp", "run_id", "conversation_id", "metadata"}
 """Fields of Pydantic AI's messages and tools that no model sees."""
 
@@ -49,10 +40,10 @@ _out: ContextVar[Partial | None] = ContextVar("_out", default=None)
 
 @dataclass(frozen=True)
 class _Unit:
-    """How an operation is performed. `effect` has the arguments of `satchel.effect`, if it is one."""
+    """How an operation is performed: the arguments of `satchel.step`, or of `satchel.effect`."""
 
-    retry: Retry | None = None
-    effect: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_effect: bool = False
 
 
 def as_effect(
@@ -67,7 +58,8 @@ def as_effect(
     The parameters are those of `satchel.effect`. `verify` gets the arguments of the tool without the `RunContext`, and
     returns what the tool returns.
     """
-    return {"satchel": _Unit(retry, {"verify": verify, "not_done": not_done, "idempotent": idempotent})}
+    options = {"verify": verify, "not_done": not_done, "idempotent": idempotent, "retry": retry}
+    return {"satchel": _Unit(options, is_effect=True)}
 
 
 def idempotency_key() -> str:
@@ -77,7 +69,7 @@ def idempotency_key() -> str:
     return key
 
 
-class SatchelDurability(BaseDurabilityCapability[AgentDepsT]):
+class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     """Makes an agent of Pydantic AI a durable part of a run.
 
     `models`, `event_stream_handler` and `name` are those of every durability capability of Pydantic AI. `retry` is for
@@ -101,7 +93,7 @@ class SatchelDurability(BaseDurabilityCapability[AgentDepsT]):
         models: Mapping[str, Model] | None = None,
         event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
         name: str | None = None,
-        retry: Retry | None = Retry(attempts=6, first=1.0, longest=60.0, on=(ModelAPIError,)),  # noqa: B008
+        retry: Retry | None = Retry(attempts=6, first=1.0, longest=60.0, on=(ai.ModelAPIError,)),  # noqa: B008
         stream: bool = False,
         wait_for: float = 10.0,
     ) -> None:
@@ -116,7 +108,7 @@ class SatchelDurability(BaseDurabilityCapability[AgentDepsT]):
     def get_durable_operation_backend(self) -> durable.DurableOperationBackend[_Unit]:
         return _Backend(self.name, self._retry)
 
-    async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+    async def wrap_run(self, ctx: ai.RunContext[AgentDepsT], *, handler: WrapRunHandler) -> ai.AgentRunResult[Any]:
         with durable.replay_scope():  # no second span for what is answered from the record
             return await super().wrap_run(ctx, handler=handler)
 
@@ -124,19 +116,18 @@ class SatchelDurability(BaseDurabilityCapability[AgentDepsT]):
     def has_wrap_run_event_stream(self) -> bool:
         return self._has_handler or (self._stream and self.in_durable_context)
 
-    async def wrap_run_event_stream(
-        self, ctx: RunContext[AgentDepsT], *, stream: AsyncIterable[spoken.AgentStreamEvent]
-    ) -> AsyncIterable[spoken.AgentStreamEvent]:
-        async for event in super().wrap_run_event_stream(ctx, stream=stream) if self._has_handler else stream:
-            yield event
+    def wrap_run_event_stream(
+        self, ctx: ai.RunContext[AgentDepsT], *, stream: AsyncIterable[ai.AgentStreamEvent]
+    ) -> AsyncIterable[ai.AgentStreamEvent]:
+        return super().wrap_run_event_stream(ctx, stream=stream) if self._has_handler else stream
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         out = _out.get()
         return _Continuing(model, out.recovered, out.marker) if out and out.recovered else None
 
     async def handle_deferred_tool_calls(
-        self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
-    ) -> DeferredToolResults | None:
+        self, ctx: ai.RunContext[AgentDepsT], *, requests: ai.DeferredToolRequests
+    ) -> ai.DeferredToolResults | None:
         """Ask people about the calls that need approval. Calls that are executed elsewhere are left to the caller."""
         if (run := Run.current()) is None or not requests.approvals:
             return None
@@ -149,19 +140,19 @@ class SatchelDurability(BaseDurabilityCapability[AgentDepsT]):
         said = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
         return requests.build_results(
             approvals={
-                id: answer == "approve" or ToolDenied(f"A person has denied this call. {answer.note}".strip())
+                id: answer == "approve" or ai.ToolDenied(f"A person has denied this call. {answer.note}".strip())
                 for id, answer in said.items()
             },
             answered_by={id: answer.by for id, answer in said.items()},
         )
 
 
-class _Backend(JournalCallableOperationBackend[_Unit]):
+class _Backend(durable.JournalCallableOperationBackend[_Unit]):
     """Performs each operation of an agent as a step or effect of the current run."""
 
     def __init__(self, agent: str, retry: Retry | None):
         config = durable.RoleBasedOperationConfig(
-            model=_Unit(retry), event=_Unit(), capability=_Unit(), tool=_Unit(), resolve_tool=_declared
+            model=_Unit({"retry": retry}), event=_Unit(), capability=_Unit(), tool=_Unit(), resolve_tool=_declared
         )
         super().__init__(agent_name=agent, config=config)
         self._agent = agent
@@ -176,7 +167,8 @@ class _Backend(JournalCallableOperationBackend[_Unit]):
         config: _Unit,
     ) -> object:
         call = _Call(body)
-        function: Callable[..., Awaitable[Any]] = call.plain if config.effect is None else call.effect
+        durably: Any = effect if config.is_effect else step
+        function: Callable[..., Awaitable[Any]] = call.effect if config.is_effect else call.plain
         match operation_id:
             case durable.ModelRequestId(model_name=model_name, streaming=streaming):
                 model, *request, _ = map(_content, cache_key)
@@ -189,12 +181,9 @@ class _Backend(JournalCallableOperationBackend[_Unit]):
                 arguments = {"call": _content(cache_key[:-1])}  # the last is the id of this attempt
             case _:
                 arguments = {"of": _content(cache_key)}
-        if config.effect is None:
-            result = await step(name=name, retry=config.retry)(function)(**arguments)
-        else:
-            result = _as_returned(await effect(name=name, retry=config.retry, **config.effect)(function)(**arguments))
+        result = await durably(name=name, **config.options)(function)(**arguments)
         durable.record_durable_unit(executed=call.has_run)
-        return result
+        return _as_returned(result) if config.is_effect else result
 
 
 class _Call:
@@ -216,7 +205,7 @@ class _Call:
 
     async def request(self, **arguments: Any) -> Any:
         answer, run, usd = await self.plain(), Run.current(), 0.0
-        response = durable.JSON_CODEC.load(spoken.ModelResponse, answer)
+        response = durable.JSON_CODEC.load(ai.ModelResponse, answer)
         with suppress(LookupError, AssertionError):  # the price is not known
             usd = float(response.cost().total_price)
         if run and (response.usage.total_tokens or usd):
@@ -239,7 +228,7 @@ class _Call:
 
 def _declared(_: object, tool: object, name: str) -> _Unit | Literal[False]:
     """The `satchel` metadata of a tool: from `as_effect`, or False for one that runs outside a step."""
-    metadata = tool.tool_def.metadata if isinstance(tool, ToolsetTool) else None
+    metadata = tool.tool_def.metadata if isinstance(tool, ai.ToolsetTool) else None
     unit = (metadata or {}).get("satchel", _Unit())
     if unit is not False and not isinstance(unit, _Unit):
         raise TypeError(f"the metadata `satchel` of the tool {name} comes from `as_effect`, or is False: {unit!r}")
@@ -257,18 +246,17 @@ def _as_returned(result: Any) -> Any:
 
 def _content(value: Any) -> Any:
     """What identifies a call: what a model sees, without times, ids of this attempt and live objects. As JSON."""
-    if isinstance(value, RunContext | ToolsetTool):
-        return _content(value.messages if isinstance(value, RunContext) else value.tool_def)
+    if isinstance(value, ai.RunContext | ai.ToolsetTool):
+        return _content(value.messages if isinstance(value, ai.RunContext) else value.tool_def)
     if is_dataclass(value) and not isinstance(value, type):
         unseen = _UNSEEN if type(value).__module__.startswith("pydantic_ai") else ()
         found = {each.name: _content(getattr(value, each.name)) for each in fields(value) if each.name not in unseen}
         return {name: each for name, each in found.items() if each is not None}  # a later version may have more fields
     if isinstance(value, Mapping):
         return {str(key): _content(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_content(each) for each in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(_content, value), key=repr)
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [_content(each) for each in value]
+        return items if isinstance(value, list | tuple) else sorted(items, key=repr)
     return to_jsonable_python(value, bytes_mode="base64", fallback=lambda other: type(other).__qualname__)
 
 
@@ -277,12 +265,12 @@ class _Continuing(WrapperModel):
 
     def __init__(self, wrapped: Model, recovered: str, marker: object):
         super().__init__(wrapped)
-        prompt = spoken.ModelRequest.user_text_prompt(_CONTINUE.format(marker=marker))
-        self._beginning: list[spoken.ModelMessage] = [spoken.ModelResponse([spoken.TextPart(recovered)]), prompt]
+        prompt = ai.ModelRequest.user_text_prompt(_CONTINUE.format(marker=marker))
+        self._beginning: list[ai.ModelMessage] = [ai.ModelResponse([ai.TextPart(recovered)]), prompt]
 
     @asynccontextmanager
     async def request_stream(
-        self, messages: list[spoken.ModelMessage], *args: Any, **kwargs: Any
+        self, messages: list[ai.ModelMessage], *args: Any, **kwargs: Any
     ) -> AsyncIterator[StreamedResponse]:
         async with super().request_stream([*messages, *self._beginning], *args, **kwargs) as response:
             yield response
@@ -291,15 +279,15 @@ class _Continuing(WrapperModel):
 def _writing(handler: EventStreamHandler[AgentDepsT] | None) -> EventStreamHandler[AgentDepsT]:
     """`handler`, with the text of the answer written to the partial of its step first."""
 
-    async def write(ctx: RunContext[AgentDepsT], stream: AsyncIterable[spoken.AgentStreamEvent]) -> None:
+    async def write(ctx: ai.RunContext[AgentDepsT], stream: AsyncIterable[ai.AgentStreamEvent]) -> None:
         out = _out.get()
 
-        async def written() -> AsyncIterator[spoken.AgentStreamEvent]:
+        async def written() -> AsyncIterator[ai.AgentStreamEvent]:
             async for event in stream:
                 match event:
-                    case spoken.PartStartEvent(part=spoken.TextPart(content=text)) if out:
+                    case ai.PartStartEvent(part=ai.TextPart(content=text)) if out:
                         await out.write(text)
-                    case spoken.PartDeltaEvent(delta=spoken.TextPartDelta(content_delta=text)) if out:
+                    case ai.PartDeltaEvent(delta=ai.TextPartDelta(content_delta=text)) if out:
                         await out.write(text)
                 yield event
 
