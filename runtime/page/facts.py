@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +15,6 @@ from ...workspace.state import ROOT, AgentMoment, Moment, folder_of_agent
 from ...workspace.todo import Plan, Task
 from ...workspace.views import status_of
 from ..control import Row, RunningCall, Shot, Standing, tell
-from . import words
 
 PLAN = 60
 """Items of a plan on the page of a run; the plan has a page of its own."""
@@ -31,6 +30,9 @@ LISTED = 12
 
 STREAM = 4000
 """Characters of streamed text, from its end."""
+
+PIECE = 500
+"""Characters of a piece of it, at most. Its beginning goes away piece by piece."""
 
 
 class PlanRow(Struct, frozen=True):
@@ -78,14 +80,22 @@ class Doing(Struct, frozen=True):
     failures: int
 
 
+class Piece(NamedTuple):
+    """A line of a streamed text, or a part of a long one, and the number of characters before it. It stays the same
+    while the text grows, so that a browser can keep it in its place."""
+
+    at: int
+    text: str
+
+
 class Stream(Struct, frozen=True):
-    """Text that is streamed, or that a crash has cut off: its end, in lines."""
+    """Text that is streamed, or that a crash has cut off: its end, in pieces."""
 
     path: str
     call: str
     agent: str
     attempt: int
-    lines: list[str]
+    pieces: list[Piece]
     characters: int
     damaged: bool
 
@@ -192,8 +202,19 @@ def streams(standing: Standing) -> Iterator[Stream]:
     for each in standing.streams[:LISTED]:
         head = each.head
         call, agent, attempt = (f"{head.step}{head.call}", head.agent, head.attempt) if head else (each.path, "", 1)
-        lines = words.tail(each.text, STREAM).split("\n")
-        yield Stream(each.path, call, agent, attempt, lines, len(each.text), each.damaged)
+        yield Stream(each.path, call, agent, attempt, [*pieces(each.text)], len(each.text), each.damaged)
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """The pieces that are whole in the last `STREAM` characters of a text, in their order."""
+    first = max(0, len(text) - STREAM)
+    at = line = text.rfind("\n", 0, first) + 1
+    at += (first - line) // PIECE * PIECE
+    while at < len(text):
+        end = text.find("\n", at, at + PIECE) + 1 or min(at + PIECE, len(text))
+        if at >= first:
+            yield Piece(at, text[at:end])
+        at = end
 
 
 def below(standing: Standing) -> Iterator[Below]:

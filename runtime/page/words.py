@@ -88,11 +88,6 @@ def cut(text: object, width: int = LONG) -> str:
     return str(text)[:width]
 
 
-def tail(text: str, width: int) -> str:
-    """The end of a text."""
-    return text if len(text) <= width else "…" + text[-width:]
-
-
 def as_json(value: Any, indent: int | None = 2) -> str:
     """JSON for people."""
     return json.dumps(value, indent=indent, ensure_ascii=False)
@@ -125,7 +120,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "usd": usd,
     "one_line": one_line,
     "cut": cut,
-    "tail": tail,
     "as_json": as_json,
     "query": query,
     "number": number,

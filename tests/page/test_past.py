@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,18 @@ def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
     step = records.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
     (told,) = facts.timeline([Row({}, Line(7, 7, "2026-11-24T03:00:00Z", 1, step))])
     assert told.took == 3100 and "(3.1 s)" not in told.text
+
+
+def test_a_piece_of_a_streamed_text_changes_while_it_grows() -> None:
+    """Then a browser would take it for another one, and a reader would lose the place."""
+    text, known = "", dict[int, str]()
+    for number in range(2000):
+        text += f"{number}\n" if number % 7 else "x" * (number % 1300)
+        found = [*facts.pieces(text)]
+        shown = "".join(each.text for each in found)
+        assert text.endswith(shown) and min(len(text), facts.STREAM - facts.PIECE) <= len(shown) <= facts.STREAM
+        for each, after in pairwise(found):
+            assert after.at == each.at + len(each.text) and known.setdefault(each.at, each.text) == each.text
 
 
 def test_a_file_is_named_twice(page: TestClient) -> None:

@@ -79,6 +79,105 @@ def test_a_page_stays_as_it_was_loaded(tmp_path: Path, chrome: Chrome) -> None:
         thread.join(60)
 
 
+# Where a line of a streamed text is, relative to the box that shows the text; and which lines are seen in it whole
+PLACE = """line => {
+  const spans = [...document.querySelectorAll('.stream .text span')], box = document.querySelector('.stream .text');
+  const found = spans.find(each => each.textContent.trim() === line);
+  return found && Math.round(found.getBoundingClientRect().top - box.getBoundingClientRect().top);
+}"""
+SEEN = """() => {
+  const { top, bottom } = document.querySelector('.stream .text').getBoundingClientRect();
+  const spans = [...document.querySelectorAll('.stream .text span')].map(each => [each, each.getBoundingClientRect()]);
+  const seen = spans.filter(([, at]) => at.top >= top && at.bottom <= bottom);
+  return seen.sort(([, one], [, other]) => one.top - other.top).map(([each]) => each.textContent.trim());
+}"""
+
+SCROLLED = """() => {
+  const box = document.querySelector('.stream .text');
+  window.scrolled = new Promise(done => box.addEventListener('scrollend', () => done(true), { once: true }));
+}"""
+
+
+def test_streamed_lines_are_upside_down_or_jump(tmp_path: Path, chrome: Chrome) -> None:
+    """A reader at the end sees the newest line. One who has scrolled up keeps the place, also when the text gets longer
+    than the page shows and loses its beginning."""
+    made = make(tmp_path / "runs/research")
+    parts = [range(3), range(3, 60), range(60, 90), range(90, 480), range(480, 490)]
+    gates = [threading.Event() for _ in parts]
+
+    @step
+    async def think(text: str, out: Partial) -> str:
+        for part, gate in zip(parts, gates, strict=True):
+            for number in part:
+                await out.write(f"line {number}\n")
+            while not gate.is_set():  # each write may bring what the one before has left
+                await out.write("")
+                await asyncio.sleep(0.05)
+        return out.text
+
+    async def work(run: Run, item: Item) -> None:
+        await think(item.text)
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.plan("Research", ["read it"])
+        await run.todo.each(work)
+
+    thread = threading.Thread(target=made.run, args=(main,))
+    thread.start()
+    try:
+        with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
+
+            def place(line: int) -> int:
+                found: int = tab.do(lambda page: page.evaluate(PLACE, f"line {line}"))
+                return found
+
+            def seen() -> list[str]:
+                found: list[str] = tab.do(lambda page: page.evaluate(SEEN))
+                return found
+
+            def scroll(by: int) -> None:
+                """As a person does, with the wheel."""
+
+                def wheel(page: Page) -> None:
+                    page.evaluate(SCROLLED)
+                    page.locator(".stream .text").hover()
+                    page.mouse.wheel(0, by)
+                    page.evaluate("() => window.scrolled")
+
+                tab.do(wheel)
+
+            tab.go("/run/research")
+            tab.until(".stream .text", "line 2")
+            assert seen() == ["line 0", "line 1", "line 2"]
+
+            gates[0].set()
+            tab.until(".stream .text", "line 59")
+            assert seen()[-3:] == ["line 57", "line 58", "line 59"], "the newest line is not in view"
+
+            scroll(-300)
+            before, line = seen(), int(seen()[0].split()[1])
+            assert line < 45, "the reader has scrolled up"
+            at = place(line)
+            gates[1].set()
+            tab.until(".stream .text", "line 89")
+            assert (seen(), place(line)) == (before, at), "the reader has lost the place"
+            gates[2].set()
+            tab.until(".stream .text", "line 479")
+            assert "line 1\n" not in tab.text, "the text is as long as before"
+            assert (seen(), place(line)) == (before, at), "the reader has lost the place"
+
+            scroll(100_000)
+            gates[3].set()
+            tab.until(".stream .text", "line 489")
+            assert seen()[-3:] == ["line 487", "line 488", "line 489"], "the newest line is not in view"
+            assert not tab.wrong
+    finally:
+        for gate in gates:
+            gate.set()
+        thread.join(60)
+
+
 def test_a_form_that_is_open_becomes_another_one(tmp_path: Path, chrome: Chrome) -> None:
     made, gated = make(tmp_path / "runs/a"), Gated()
 

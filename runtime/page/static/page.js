@@ -1,4 +1,4 @@
-// What htmx does not do: times that stay true, and a word about a server that is gone.
+// What htmx does not do: times that stay true, the place of a reader, and a word about a server that is gone.
 
 (() => {
   const units = [["d", 86400, 2], ["h", 3600, 1], ["min", 60, 1]];
@@ -19,6 +19,25 @@
     }
   }
 
+  // A person who has scrolled up in a streamed text keeps the place while the text grows, and loses its beginning.
+  // Browsers that do that by themselves do it only for text in the usual direction.
+  let places = [];
+
+  function note() {
+    places = [...document.querySelectorAll(".stream .text")].filter((box) => box.scrollTop < -1).map((box) => {
+      const top = box.getBoundingClientRect().top;
+      const found = [...box.querySelectorAll("[id]")].find((each) => each.getBoundingClientRect().bottom > top);
+      return [box, found, found && found.getBoundingClientRect().top - top];
+    });
+  }
+
+  function keep() {
+    for (const [box, found, before] of places) {
+      if (!found?.isConnected) continue;
+      box.scrollTop += found.getBoundingClientRect().top - box.getBoundingClientRect().top - before;
+    }
+  }
+
   function offline(isGone) {
     const said = document.getElementById("offline");
     if (said && said.hidden === isGone) said.hidden = !isGone;
@@ -31,6 +50,8 @@
   }
 
   setInterval(refresh, 5000);
+  document.addEventListener("htmx:before:swap", note);
+  document.addEventListener("htmx:after:swap", keep);
   document.addEventListener("htmx:sse:after:message", rest);
   document.addEventListener("htmx:sse:error", () => offline(true));
   document.addEventListener("htmx:sse:after:connection", () => offline(false));
