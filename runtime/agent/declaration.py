@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import threading
 import typing
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, TypeVar, overload
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ...workspace.store import Store
 
 _folders: set[str] = set()  # those that agents of this process were loaded from
+_loading = threading.RLock()  # of these, and of the names that agents import by
 
 GivenRun = TypeVar("GivenRun", bound=RunParameter)
 
@@ -131,7 +133,8 @@ def load(store: Store, reference: str) -> Agent:
     This runs code of the workspace. Only a run does it.
     """
     place, _, name = reference.partition(":")
-    module = _load_file(store, place) if place.endswith(".py") else _load_module(place)
+    with _loading:
+        module = _load_file(store, place) if place.endswith(".py") else _load_module(place)
     found = getattr(module, name, None)
     if found is None:
         names = [key for key, value in vars(module).items() if isinstance(value, Agent)]

@@ -47,7 +47,7 @@ with on_first_use(__name__):
     from .latest import Latest, Shot, records_before
     from .listing import ls
     from .log_filter import RECORD_TYPES
-    from .making import Made, new
+    from .making import Made, new, new_async
     from .merging import Merging
     from .opening import PATIENCE, open, open_all
     from .overview import Overview, Seen, SeenRun

@@ -57,8 +57,31 @@ class OpenQuestion(Struct, frozen=True):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The possible answers. Empty: any text, or what `question.schema` describes."""
+        """The possible answers. Empty: any text, or what `schema` describes."""
         return self.question.choices
+
+    @property
+    def schema(self) -> dict[str, Any] | bool | None:
+        """The JSON Schema of the answer; None if the agent has given none."""
+        return self.question.schema
+
+    @property
+    def context(self) -> Any:
+        """What the agent has given with the question, as JSON has it; None without."""
+        return self.question.facts.get("context")
+
+    @property
+    def call(self) -> str:
+        """The effect in doubt, for people: its name, and a preview of its arguments. Empty for a question of the
+        agent."""
+        asked = self.question.asked
+        return f"{asked.step}{asked.call}" if self.question.is_doubt else ""
+
+    @property
+    def arguments(self) -> dict[str, Any] | None:
+        """The arguments of the effect in doubt by parameter, as JSON has them. None for a question of the agent, for a
+        call that has not begun (`unclaimed`), and if they were too long for the record."""
+        return self.question.arguments
 
 
 def questions_of(moment: Moment, place: Place | None) -> list[OpenQuestion]:

@@ -53,6 +53,15 @@ class Template(Struct, frozen=True):
         definition.parse(text)
         return text
 
+    def store(self) -> DiskStore:
+        """Its folder, as the place of its agent's code. UsageError if the installed package is not a folder."""
+        if not isinstance(self.root, Path):
+            raise UsageError(
+                f"the template {self.name!r} is not a folder on this machine, so its agent can't be asked",
+                remedy="make the workspace without an input, and give that to the first start",
+            )
+        return DiskStore(self.root)
+
     def files(self) -> list[File]:
         """All files for a new workspace except workspace.yaml. Links are left out, because they may lead anywhere."""
         return list(_collect(self.root, ""))

@@ -145,7 +145,7 @@ class Kind(NamedTuple):
 
 def answer_kind(asked: OpenQuestion) -> Kind:
     """The field for an answer. What a schema describes is typed as YAML, and checked when it is sent."""
-    schema = asked.question.schema
+    schema = asked.schema
     if asked.choices or schema is None or isinstance(schema, bool):
         return Kind(asked.choices)
     of, text = schema.get("type"), json.dumps(schema, indent=2, ensure_ascii=False)

@@ -109,7 +109,7 @@ class Answer(Screen[Given | None]):
     def __init__(self, asked: OpenQuestion) -> None:
         super().__init__()
         self._asked = asked
-        self._fields = [] if asked.choices else fields_of(asked.question.schema)
+        self._fields = [] if asked.choices else fields_of(asked.schema)
 
     def compose(self) -> ComposeResult:
         yield Bar("title")
@@ -119,7 +119,7 @@ class Answer(Screen[Given | None]):
         with VerticalScroll(id="form", can_focus=False):
             for number, field in enumerate(self._fields):
                 yield Bar(f"label-{number}")
-                is_text = not field.name and self._asked.question.schema is None
+                is_text = not field.name and self._asked.schema is None
                 key = f"field-{number}"
                 yield TextArea(id=key, compact=True) if is_text else Input(field.default, id=key, compact=True)
             if self._wants_result:

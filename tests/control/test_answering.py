@@ -64,6 +64,24 @@ def test_an_answer_is_not_what_was_said(granting: Handle, value: Any, typed: boo
     assert data(granting) == {"Grant?": "deny", "How much?": kept}
 
 
+def test_a_program_has_to_read_the_file_of_a_question(granting: Handle, make: Make) -> None:
+    (asked,) = granting.questions()
+    assert (asked.context, asked.schema) == ({"user": "ada"}, None)
+    assert (asked.call, asked.arguments) == ("", None)
+    granting.answer("approve")
+    (asked,) = granting.resume().questions
+    assert (asked.context, asked.schema) == ({"user": "ada"}, {"type": ["integer", "string"], "maximum": 300})
+
+    (doubt,) = satchel.open(make(ASKING, name="doubt")).run().questions
+    assert (doubt.context, doubt.schema) == (None, None)
+    assert (doubt.call, doubt.arguments) == ('send("text":"mail the report")', {"text": "mail the report"})
+
+
+def test_long_arguments_of_an_effect_in_doubt_are_an_error(make: Make) -> None:
+    (doubt,) = satchel.open(make(ASKING.replace("mail the report", "x" * 70_000))).run().questions
+    assert doubt.call.startswith("send(") and doubt.arguments is None
+
+
 @pytest.mark.parametrize(
     ("decision", "question", "said"),
     [

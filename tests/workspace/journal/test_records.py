@@ -64,7 +64,7 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
 
 def sensible(found: Any) -> Any:
     """With what the types alone don't tell."""
-    facts = {"format": record.FORMAT, "until": AT, "due": AT}
+    facts = {"format": record.FORMAT, "until": AT, "due": AT, "arguments": Raw(b'{"to":"ada"}')}
     return structs.replace(found, **{name: fact for name, fact in facts.items() if name in found.__struct_fields__})
 
 
@@ -183,6 +183,13 @@ def test_what_a_newer_version_adds_to_a_line_makes_it_a_torn_one(head: str) -> N
     newer = signed(f'{{{head},"type":"closed.again"}}')
     with pytest.raises(NewerFormat, match=r"closed\.again"):
         record.parse(newer, before)
+
+
+@pytest.mark.parametrize("arguments", ["7", "[1]", '"to"'])
+def test_arguments_that_are_no_object_reach_who_shows_a_question(arguments: str) -> None:
+    key = '"scope":"^1","no":1,"step":"send","args":"aa","n":0,"idempotency_key":"k"'
+    with pytest.raises(BadLine, match="not an object"):
+        record.parse(signed(f'{{"seq":1,{AT_ONE},"epoch":1,"type":"step.started",{key},"arguments":{arguments}}}'))
 
 
 @pytest.mark.parametrize("head", [f'"seq":1,{AT_ONE},"epoch":100000000', f'"seq":-1,{AT_ONE},"epoch":1'])

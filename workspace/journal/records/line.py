@@ -380,6 +380,10 @@ def _check(record: AnyRecord) -> None:
             check_json(record.arguments)
             if not record.blob and bytes(record.arguments)[:1] != b"{":
                 raise ValueError("the arguments are not an object")
+        case StepStarted() if len(record.arguments):
+            check_json(record.arguments)
+            if bytes(record.arguments)[:1] != b"{":
+                raise ValueError("the arguments are not an object")
         case TaskTaken():
             check_json(record.content)
             if record.kind == "schedule":

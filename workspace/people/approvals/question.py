@@ -29,6 +29,7 @@ class Question(Struct, frozen=True):
     expires: str = ""
     facts: dict[str, Any] = field(default_factory=dict)  # `context` and `default`, if there are
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of a doubt: what each choice means
+    arguments: dict[str, Any] | None = None  # of a doubt: those of the call, if they are on record
 
     @property
     def path(self) -> str:
@@ -113,6 +114,7 @@ def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
 def _of_doubt(doubt: Doubt, moment: Moment) -> Question:
     scope = _scope(doubt, moment)
     meant = verdicts(doubt, scope.numbers)
+    began = scope.started.get(doubt.key)
     return Question(
         doubt.id,
         _doubtful(doubt, scope),
@@ -123,6 +125,7 @@ def _of_doubt(doubt: Doubt, moment: Moment) -> Question:
         scope.title,
         moment.asked_at.get(doubt.id, ""),
         verdicts=meant,
+        arguments=msgspec.json.decode(began.arguments) if began and len(began.arguments) else None,
     )
 
 
