@@ -139,7 +139,7 @@ def _templates(site: Site) -> Environment:
         finalize=_finalize,
     )
     found.filters.update(words.FILTERS)
-    names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version()}
+    names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version(), "zone": words.zone}
     told = {"detail": control.detail, "wanted": control.wanted, "pause_lines": control.pause_lines}
     found.globals.update(names, **told, new_key=secrets.token_urlsafe)
     return found

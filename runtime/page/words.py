@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -44,7 +45,7 @@ def ago(at: str) -> Markup:
     if then is None:
         return escape(visible(at[:40]))
     return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(
-        then.isoformat(), f"{then:%Y-%m-%d %H:%M:%S} UTC", since(then)
+        then.isoformat(), _whole(then), since(then)
     )
 
 
@@ -63,13 +64,36 @@ def _one_unit(seconds: float) -> str:
 
 
 def clock(at: str) -> Markup:
-    """The time of day (UTC), with the date as its title."""
+    """The time of day in UTC, with the date if that is not today. The script puts it into the zone of the browser."""
     then = moment_of(at)
     if then is None:
         return escape(visible(at[:40]))
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        then.isoformat(), f"{then:%Y-%m-%d %H:%M:%S} UTC", f"{then:%H:%M:%S}"
+    is_today = then.date() == datetime.now(UTC).date()
+    return Markup('<time datetime="{}" title="{}" data-clock>{}</time>').format(
+        then.isoformat(), _whole(then), f"{then:%H:%M:%S} UTC" if is_today else _whole(then)
     )
+
+
+def _whole(then: datetime) -> str:
+    return f"{then:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def zone() -> str:
+    """The zone of this machine, for times that people type without one."""
+    return datetime.now().astimezone().tzname() or "UTC"
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?: UTC|Z)(?: \([^()]* ago\)| \(in [^()]*\))?")
+
+
+def timed(text: object) -> Markup:
+    """A sentence of Satchel with the times in it as on the rest of the page. Without how long ago they are, which would
+    soon be untrue."""
+    shown, found, at = visible(str(text)), Markup(), 0
+    for match in _TIME.finditer(shown):
+        found += escape(shown[at : match.start()]) + clock(f"{match[1]}T{match[2]}Z")
+        at = match.end()
+    return found + escape(shown[at:])
 
 
 def usd(amount: float) -> str:
@@ -117,6 +141,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "tone": tone,
     "ago": ago,
     "clock": clock,
+    "timed": timed,
     "usd": usd,
     "one_line": one_line,
     "cut": cut,

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from ...workspace.base import moment_of
-from ..control import Standing, answered, duration, events
+from ..control import Standing, answered, duration, events, since
 from .lines import joined, plain
 
 COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged": "red", "new": "", "moved": ""}
@@ -55,12 +55,16 @@ def ago(at: str, now: datetime | None = None) -> str:
 
 
 def clock(at: str) -> str:
-    """The local time of a record: `14:05:09`."""
+    """The local time of a record with its zone: `14:05:09 CET`; with the date if that is not today."""
     then = moment_of(at)
     try:
-        return f"{then.astimezone():%H:%M:%S}" if then else "        "
+        local = then.astimezone() if then else None
     except (ValueError, OverflowError):
-        return "        "
+        local = None
+    if local is None:
+        return " " * 8
+    is_today = local.date() == datetime.now().astimezone().date()
+    return f"{local:%H:%M:%S %Z}" if is_today else f"{local:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def run_id(standing: Standing) -> str:
@@ -86,7 +90,7 @@ def detail(standing: Standing) -> str:
             until = f", until {pause.until}" if pause.until else ""
             found.append(f"{_MODES[pause.mode]} by {pause.by}: {pause.reason}{until}")
         elif standing.state in ("sleeping", "waiting") and moment.until:
-            found.append(f"until {moment.until}")
+            found.append(f"until {since(moment.until)}")
     if said := answered(standing):
         found.append(said)
     if standing.pause_problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_a_record_is_missing_or_in_disorder(make: Make, cli: Cli) -> None:
     assert [int(line.split()[0]) for line in lines] == list(range(1, len(lines) + 1))
     assert "opened      to run, a new run" in lines[0] and "closed      completed" in lines[-1]
     assert any('step        ^1  shout("text":"say a") -> "SAY A"' in line for line in lines)
+
+
+@pytest.mark.parametrize("command", ["log", "show", "steps", "blame", "status"])
+def test_a_time_does_not_say_its_zone(make: Make, cli: Cli, command: str) -> None:
+    folder = make()
+    cli("run", folder)
+    told = re.findall(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*(?: UTC)?", cli(command, folder).stdout)
+    assert told or command == "steps"
+    assert all(each.endswith(("Z", " UTC")) for each in told), told
 
 
 def test_json_is_not_what_is_in_the_journal(make: Make, cli: Cli) -> None:

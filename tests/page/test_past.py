@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.control import Overview, Row, records_before
-from satchel.runtime.page import Site, facts, make_app, past, values
+from satchel.runtime.page import Site, facts, make_app, past, values, words
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import Line
@@ -175,6 +176,21 @@ def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
     assert told.took == 3100 and "(3.1 s)" not in told.text
 
 
+def test_a_time_of_day_hides_its_zone_or_its_date() -> None:
+    """What a browser without JavaScript shows."""
+    now = datetime.now(UTC).replace(hour=0, minute=0, second=1, microsecond=0)
+    assert words.clock(now.isoformat()).endswith(">00:00:01 UTC</time>")
+    title = 'title="2026-11-20 23:10:04 UTC"'
+    told = words.clock("2026-11-20T23:10:04.123Z")
+    assert title in told and told.endswith(">2026-11-20 23:10:04 UTC</time>")
+    assert words.clock("<b>") == "&lt;b&gt;"
+    text = words.timed(
+        "<b> since 2026-11-20 23:10:04 UTC (3 days ago), until 2999-01-01T00:00:00.000Z; 2026-13-45 25:00:00 UTC"
+    )
+    assert text.startswith("&lt;b&gt; since <time ") and title in text and "3 days" not in text
+    assert ">2999-01-01 00:00:00 UTC</time>; 2026-13-45" in text
+
+
 def test_a_piece_of_a_streamed_text_changes_while_it_grows() -> None:
     """Then a browser would take it for another one, and a reader would lose the place."""
     text, known = "", dict[int, str]()
@@ -265,7 +281,7 @@ def test_the_page_hides_what_status_tells(tmp_path: Path) -> None:
     made["fresh"].move(tmp_path.with_name(f"{tmp_path.name}-moved"))
     page = TestClient(make_app(Site(Overview(tmp_path))), base_url="http://127.0.0.1")
     for name, told in {
-        "paused": "lunch &amp; more, by ada, until 2099-01-01T08:00",
+        "paused": 'lunch &amp; more, by ada, until <time datetime="2099-01-01T08:00:00',
         "typo": "Pause: pause.yaml, line 1, column 7",
         "twice": "The next start will refuse an edit: todo.md",
         "lost": "the journal that recorded its progress is missing",

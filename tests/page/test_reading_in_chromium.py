@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
 from control.test_answering import GRANTING
@@ -14,6 +16,7 @@ from control.test_withdrawing import Gated
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 
 from satchel import Item, Partial, Run, agent, step
+from satchel.workspace.base import moment_of
 
 from .chrome import Chrome, Served, chrome
 from .conftest import make
@@ -176,6 +179,40 @@ def test_streamed_lines_are_upside_down_or_jump(tmp_path: Path, chrome: Chrome) 
         for gate in gates:
             gate.set()
         thread.join(60)
+
+
+FIRST = ".events li:last-child time"
+
+
+def test_a_time_is_not_that_of_the_person(tmp_path: Path, chrome: Chrome) -> None:
+    made, gated = make(tmp_path / "runs/a"), Gated()
+    zone = ZoneInfo("Asia/Kolkata")
+    with Served(str(tmp_path / "runs")) as served, gated.going(made):
+        begun = moment_of(next(made.log()).line.at)
+        assert begun
+        utc, there = f"{begun:%Y-%m-%d %H:%M:%S} UTC", f"{begun.astimezone(zone):%H:%M:%S} GMT+5:30"
+        day = f"{begun.astimezone(zone):%Y-%m-%d}"
+
+        with (
+            chrome.tab(served.url, timezone_id="Asia/Kolkata") as tab,
+            chrome.tab(served.url, timezone_id="Asia/Kolkata") as later,
+        ):
+            tab.do(lambda page: page.clock.set_fixed_time(begun))
+            later.do(lambda page: page.clock.set_fixed_time(begun + timedelta(days=2)))
+            for each, shown in ((tab, there), (later, f"{day} {there}")):
+                each.go("/run/a")
+                each.until(FIRST, shown)
+                assert each.do(lambda page: page.locator(FIRST).inner_text()) == shown
+                assert each.do(lambda page: page.locator(FIRST).get_attribute("title")) == utc
+                said = each.do(lambda page: page.locator(".status").inner_text())
+                assert "since" in said and "GMT+5:30" in said and "UTC" not in said
+            for gate in gated.gates.values():
+                gate.set()
+            tab.until(".state", "completed")
+            assert tab.do(lambda page: page.locator(FIRST).inner_text()) == there, "a change brings UTC back"
+        with chrome.tab(served.url, java_script_enabled=False) as tab:
+            tab.go("/run/a")
+            assert " UTC" in tab.do(lambda page: page.locator(FIRST).inner_text())
 
 
 def test_a_form_that_is_open_becomes_another_one(tmp_path: Path, chrome: Chrome) -> None:

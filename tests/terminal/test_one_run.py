@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,19 @@ def test_a_waiting_run_is_shown_with_its_plan_its_question_and_what_has_happened
             assert screen.lines[-1].startswith("a answer  r resume  s send  e edit todo  ? keys  q quit")
 
     play(test)
+
+
+def test_a_time_of_day_hides_its_zone_or_its_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XYZ-3:30")
+    time.tzset()
+    try:
+        now = datetime.now().astimezone()
+        assert words.clock(now.isoformat()) == f"{now:%H:%M:%S} XYZ"
+        assert words.clock("2026-01-01T23:10:04.123Z") == "2026-01-02 02:40:04 XYZ"
+        assert words.clock("9999-12-31T23:59:59Z") == words.clock("x") == " " * 8
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_failure_is_dim_or_a_style_is_lost(make: Make) -> None:

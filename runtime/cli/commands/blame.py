@@ -19,7 +19,7 @@ from ..options.position import split
 from ..options.storage import storage_option
 from ..render import history
 from ..render.output import columns, print_json
-from ..render.words import cut, visible
+from ..render.words import cut, utc, visible
 
 _WIDE = 40  # columns of a path, and of a value
 
@@ -90,8 +90,7 @@ def _told(found: Blame, width: int) -> Iterator[str]:
     wide = max(map(len, paths), default=0), max(map(len, values), default=0)
     for path, value, each in zip(paths, values, found.values, strict=True):
         origin = each.origin
-        when = f"{origin.at[:10]} {origin.at[11:19]}"
-        text = f"{path:<{wide[0]}}  {value:<{wide[1]}}  {origin.seq:>6}  {when:<19}  {_what(each)}"
+        text = f"{path:<{wide[0]}}  {value:<{wide[1]}}  {origin.seq:>6}  {utc(origin.at):<20}  {_what(each)}"
         yield history.line(text.rstrip(), width)
 
 

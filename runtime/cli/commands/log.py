@@ -12,7 +12,7 @@ from ....workspace.base import visible
 from ...control import RECORD_TYPES, Row, tell
 from ..options.place import find, note_json, workspace_argument
 from ..render.output import columns
-from ..render.words import cut, visible_json
+from ..render.words import cut, utc, visible_json
 
 _TOGETHER = 200  # lines
 _NARROW = 110  # columns below which the day has a line of its own
@@ -109,9 +109,9 @@ def _lines(rows: Iterable[Row], audit: bool) -> Iterator[str]:
             day = line.at[:10]
             yield click.style(f"        {visible(day)}", dim=True)
         what, colour = tell(line.record)
-        date = "" if is_narrow else f"{line.at[:10]} "
+        at = utc(line.at)[11:] if is_narrow else utc(line.at)
         who = f"{row.who}  " if audit else ""
-        head = visible(f"{line.seq:>6}  {date}{line.at[11:19]}  {line.epoch:>3}  {who}")
+        head = visible(f"{line.seq:>6}  {at}  {line.epoch:>3}  {who}")
         text = visible(what).replace("\n", " ")
         if width:
             text = cut(text, max(10, width - len(head)))

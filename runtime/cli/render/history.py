@@ -14,7 +14,7 @@ from ....workspace.base import lines
 from ....workspace.history import Call, CallChange, DataChange, Worked
 from ....workspace.journal.records import Line
 from ...control import Difference, tell
-from .words import cut, one_line, visible
+from .words import cut, one_line, utc, visible
 
 INDENT = "  "
 _SHORT = 60  # columns of a value in a line, away from a terminal
@@ -41,7 +41,7 @@ def plan_line(found: str, width: int) -> str:
 def record(found: Line, width: int, *, is_dim: bool) -> str:
     """As in the log."""
     what, colour = tell(found.record)
-    text = f"{found.seq:>8}  {found.at[:10]} {found.at[11:19]}  {what}"
+    text = f"{found.seq:>8}  {utc(found.at)}  {what}"
     return line(text, width, fg=None if is_dim else colour, dim=is_dim)
 
 

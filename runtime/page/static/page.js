@@ -1,4 +1,4 @@
-// What htmx does not do: times that stay true, the place of a reader, and a word about a server that is gone.
+// What htmx does not do: times that stay true and are those of the browser's zone, the place of a reader, and a word about a server that is gone.
 
 (() => {
   const units = [["d", 86400, 2], ["h", 3600, 1], ["min", 60, 1]];
@@ -12,9 +12,19 @@
     return seconds > 0 ? `${text} ago` : `in ${text}`;
   }
 
+  const date = new Intl.DateTimeFormat("sv", { dateStyle: "short" });  // 2026-11-25
+  const time = new Intl.DateTimeFormat("en", {
+    hourCycle: "h23", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+  });
+
+  function clock(then) {
+    const [day, today] = [date.format(then), date.format(Date.now())];
+    return day === today ? time.format(then) : `${day} ${time.format(then)}`;
+  }
+
   function refresh() {
-    for (const each of document.querySelectorAll("time[data-ago]")) {
-      const text = ago(Date.parse(each.dateTime));
+    for (const each of document.querySelectorAll("time[data-ago], time[data-clock]")) {
+      const text = ("ago" in each.dataset ? ago : clock)(Date.parse(each.dateTime));
       if (each.textContent !== text) each.textContent = text;
     }
   }
@@ -49,9 +59,10 @@
     if (document.hidden) document.dispatchEvent(new Event("visibilitychange"));
   }
 
+  refresh();
   setInterval(refresh, 5000);
   document.addEventListener("htmx:before:swap", note);
-  document.addEventListener("htmx:after:swap", keep);
+  document.addEventListener("htmx:after:swap", () => { refresh(); keep(); });
   document.addEventListener("htmx:sse:after:message", rest);
   document.addEventListener("htmx:sse:error", () => offline(true));
   document.addEventListener("htmx:sse:after:connection", () => offline(false));
