@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..control import Standing
+from ..control import Standing, needs_person
 from .render import asked
 
 
@@ -19,6 +19,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "run_id": definition.run_id if definition else standing.moved.run_id if standing.moved else None,
         "agent": definition.agent if definition else None,
         "state": standing.state,
+        "needs_person": needs_person(standing),
         "moved": msgspec.to_builtins(standing.moved),
         "reason": moment.reason if moment else "",
         "items": progress._asdict() if progress else None,

@@ -49,6 +49,7 @@ with on_first_use(__name__):
     from .log_filter import RECORD_TYPES
     from .making import Made, new, new_async
     from .merging import Merging
+    from .needs import STATES, by_need, needs_person, wanted
     from .opening import PATIENCE, open, open_all
     from .overview import Overview, Seen, SeenRun
     from .place import Place
@@ -70,4 +71,4 @@ with on_first_use(__name__):
     from .template import Template, samples, typed_settings
     from .under_way import RunningCall
     from .withdrawing import Withdrawn, is_pausing
-    from .wording import answered, detail, failure_line, pause_lines, wanted
+    from .wording import answered, detail, failure_line, pause_lines

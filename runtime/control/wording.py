@@ -1,4 +1,4 @@
-"""The state of a run in words, and what it wants from a person."""
+"""The state of a run in words."""
 
 from __future__ import annotations
 
@@ -8,25 +8,6 @@ from ...workspace.lifecycle import said
 from .standing import Standing
 
 _TEXT = 100  # characters
-_WANTED = {"new": "run", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check"}
-
-
-def wanted(standing: Standing) -> str:
-    """What a person has to do so that the run continues: `an answer: a1, a2`, or the name of a command. Empty: nothing.
-    Safe to print."""
-    if standing.moved:
-        return f"see {one_line(standing.moved.to)}"
-    if standing.wants_merge:
-        return "merge"  # first: until then neither a start nor an answer is taken
-    if standing.moment and (questions := [*standing.moment.doubts, *standing.moment.approvals]):
-        return "an answer: " + ", ".join(questions)
-    if standing.mistake:
-        return "fix workspace.yaml"
-    if standing.state == "paused" and standing.moment and standing.moment.is_new:
-        return "run"  # there is nothing to resume yet
-    if standing.has_tasks:
-        return "resume"
-    return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")
 
 
 def answered(standing: Standing) -> str:

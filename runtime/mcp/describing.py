@@ -12,7 +12,7 @@ import msgspec
 from ...workspace.base import visible
 from ...workspace.inspect import lease
 from ...workspace.state import Moment
-from ..control import OpenQuestion, Row, Standing, answered, is_readable
+from ..control import OpenQuestion, Row, Standing, answered, is_readable, needs_person
 from . import shapes
 
 SCHEME = "satchel://"
@@ -69,6 +69,7 @@ def line(run: str, standing: Standing) -> shapes.RunLine:
     return shapes.RunLine(
         run,
         standing.state,
+        needs_person=needs_person(standing),
         run_id=known.run_id if known else "",
         task_id=task_id(run, standing.moment),
         items=items(standing),

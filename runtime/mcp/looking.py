@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..control import by_need
 from . import describing, shapes
 from .asking import Asking
 
@@ -9,7 +10,8 @@ _LISTED = 500
 
 
 def list_runs(asking: Asking, wanted: shapes.ListArguments) -> shapes.RunList:
-    found = [describing.line(name, each) for name, each in asking.runs.standings().items()]
+    standings = sorted(asking.runs.standings().items(), key=lambda each: by_need(each[1]))
+    found = [describing.line(name, each) for name, each in standings]
     text = wanted.search.casefold()
     found = [
         each

@@ -134,6 +134,7 @@ class RunLine(Struct):
 
     run: str
     state: State
+    needs_person: Annotated[bool, Meta(description="It asks, or rests until a person acts.")] = False
     run_id: str = ""
     task_id: str | None = None
     items: Items | None = None

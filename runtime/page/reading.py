@@ -13,15 +13,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ...workspace.base import SatchelError
-from ..control import Latest, Seen, SeenRun, wanted
+from ..control import STATES, Latest, Seen, SeenRun, by_need, needs_person
 from . import facts
 from .site import Site, run_url
 
 PAGE = 100
 """Runs on one page of the list."""
-
-_ORDER = ("waiting", "failed", "damaged", "interrupted", "running", "draining", "paused", "new", "sleeping")
-"""The states that a person may have to do something about come first, in the list as in the counts."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -72,25 +69,21 @@ class Wish(Struct, frozen=True):
 
 
 def listed(site: Site, seen: Seen, wish: Wish) -> Listed:
-    """The runs that match, those first that want something from a person, then the latest."""
+    """The runs that match, those first that need a person; of each state the latest first."""
     found = [run for run in seen.runs if matches(site, run, wish.text)]
-    matching, counts = len(found), Counter(run.standing.state for run in found)
-    wants = sum(bool(wanted(run.standing)) for run in found)
+    matching, counts = len(found), Counter[str](run.standing.state for run in found)
+    needing = [run for run in found if needs_person(run.standing)]
     if wish.state == "wanted":
-        found = [run for run in found if wanted(run.standing)]
+        found = needing
     elif wish.state:
         found = [run for run in found if run.standing.state == wish.state]
     found.sort(key=lambda run: run.standing.at, reverse=True)
-    found.sort(key=lambda run: _rank(run.standing.state))
+    found.sort(key=lambda run: by_need(run.standing))
     pages = max(1, -(-len(found) // PAGE))
     number = min(max(1, wish.number), pages)
     shown = found[(number - 1) * PAGE : number * PAGE]
-    by_state = sorted(counts.items(), key=lambda each: (_rank(each[0]), each[0]))
-    return Listed(shown, len(seen.runs), matching, list(by_state), wants, number, pages)
-
-
-def _rank(state: str) -> int:
-    return _ORDER.index(state) if state in _ORDER else len(_ORDER)
+    by_state = [(state, counts[state]) for state in STATES if counts[state]]
+    return Listed(shown, len(seen.runs), matching, by_state, len(needing), number, pages)
 
 
 def matches(site: Site, run: SeenRun, text: str) -> bool:

@@ -23,21 +23,6 @@ _LOOK = 0.5
 
 _NARROW, _WIDE = 60, 100  # columns
 _STATE, _ITEMS, _WANTED, _COST, _LAST = 11, 13, 19, 12, 8  # columns of the list
-_ORDER = (
-    "waiting",
-    "failed",
-    "damaged",
-    "interrupted",
-    "draining",
-    "running",
-    "paused",
-    "sleeping",
-    "new",
-    "moved",
-    "completed",
-    "cancelled",
-)
-"""What needs a person comes first."""
 
 
 class RunsScreen(Screen[None]):
@@ -115,7 +100,7 @@ class RunsScreen(Screen[None]):
         runs = seen.runs if seen else []
         found = [run for run in runs if not wanted or all(word in _text(run) for word in wanted)]
         if self._by_need:
-            found.sort(key=lambda run: (_ORDER.index(run.standing.state), run.name))
+            found.sort(key=lambda run: (control.by_need(run.standing), run.name))
         self._shown = found
         lines.cursor = next((at for at, run in enumerate(found) if run.name == self._chosen), lines.cursor)
 
@@ -144,12 +129,12 @@ class RunsScreen(Screen[None]):
         if seen is None or not self._has_looked:
             said = self._read or "looking ..."
             return Text.assemble((plain(self._overview.url, max(8, width - len(said) - 2)), "bold"), f"  {said}")
-        counts: dict[str, int] = {}
+        counts: dict[control.State, int] = {}
         for run in seen.runs:
             counts[run.standing.state] = counts.get(run.standing.state, 0) + 1
         shown = f"{len(self._shown):,} of " if len(self._shown) != len(seen.runs) else ""
         rest = f"  {shown}{control.counted(len(seen.runs), 'run')}"
-        for state in sorted(counts, key=_ORDER.index):
+        for state in sorted(counts, key=control.STATES.index):
             if len(rest) + len(more := f"  {counts[state]:,} {state}") > width - 16:
                 break
             rest += more
