@@ -18,12 +18,12 @@ from msgspec import Struct
 from ...workspace.base import AgentError, SatchelError, UsageError
 from ...workspace.journal.records import PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted
 from ...workspace.people.inbox import archive, inbox
-from ...workspace.state import CANCEL, ROOT, blobs
+from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs
 from ...workspace.todo import Plan, Splice
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..steps import ANY, Codec, current_scope, result_codec
-from . import failing, publishing, unresolved
+from . import failing, publishing, stuck, unresolved
 from .apart import Apart, Contradiction, again
 from .context import AgentContext, Context
 from .lanes import Dismissed, Lanes
@@ -32,9 +32,6 @@ from .open_scope import check_outside_steps
 from .results import returned
 from .scope import ScopeRun
 from .stopping import Suspended
-
-FAILURES = 3
-"""After so many failures of an item the run is paused as stuck."""
 
 _WAITS = (0.5, 2.0)
 """Seconds before a failed item is tried again, by the number of its failures."""
@@ -201,7 +198,7 @@ class Session(AgentContext):
         if scope is None:
             return  # a person has dropped it meanwhile
         failures = scope.failures
-        if failures >= FAILURES and of_storage(error) is None:
+        if failures >= STUCK_AFTER and of_storage(error) is None:
             title = scope.title
             reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}{way_out}"
             self.context.stopping.pause(PauseRequested(reason=reason, by="satchel"), describe(error, self.store.url))
@@ -245,6 +242,7 @@ class Session(AgentContext):
     async def run_body(self, body: Body, splices: Sequence[Splice] = ()) -> Any:
         """`splices` change the plan when the scope begins."""
         self.record_begin(body.key, body.title, splices)
+        stuck.check(self.context, self.recorded.scopes[body.key])
 
         async def attempt() -> Any:
             return await failing.until_fresh(lambda: self._try_scope(body))
@@ -259,6 +257,8 @@ class Session(AgentContext):
             self.journal.add(ScopeBegun(agent=self.path, scope=key, title=title, plan=tuple(splices)))
             self.projector.want(self.files.todo)
             self.projector.want(self.files.state)
+            if self.context.moment.root.scopes[ROOT].crashes:  # so that the reason of a run that is stuck can name it
+                self.journal.flush()
             self.context.pace.flush_later()
 
     async def _try_scope(self, body: Body) -> Any:

@@ -20,7 +20,7 @@ from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, ROOT
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, of_storage, said
-from ..engine import Context, Returned, Session, Suspension, entry, returned
+from ..engine import Context, Returned, Session, Suspension, entry, returned, stuck
 from ..run import Offer, Pool, Run
 from ..steps import result_codec, runs_going
 from . import given, preflight
@@ -165,6 +165,8 @@ class Entering:
         """Call the agent with all that it needs, once it has `begun`: an eager task runs before its maker continues."""
         await begun.wait()
         context = self._context
+        if has_input:
+            stuck.check(context, session.recorded.scopes[ROOT])
         gone = await preflight.check_references(context.workspace, context.stopping, accepts=self._start.accept_drift)
         preflight.record_config(context.workspace, self._agent, self._code, gone)
         await self._pool.open(context.make_run(session))

@@ -139,8 +139,10 @@ def _new(subject: Subject, base: Path) -> tuple[Path, Path]:
 
 
 def _until_completed(subject: Subject, folder: Path, outside: Path) -> Iterable[tuple[int, int]]:
+    code = 0
     for _ in range(subject.starts + 3):
-        code, count = _child(subject, folder, outside, 0)
+        is_paused = code == _STATUS["paused"]  # it may be stuck: three kills with nothing new on record between them
+        code, count = _child(subject, folder, outside, 0, wake=is_paused)
         yield code, count
         if code == 0:
             return
@@ -149,7 +151,7 @@ def _until_completed(subject: Subject, folder: Path, outside: Path) -> Iterable[
     raise Wrong(f"it is not completed: exit code {code}")
 
 
-def _child(subject: Subject, folder: Path, outside: Path, moment: int) -> tuple[int, int]:
+def _child(subject: Subject, folder: Path, outside: Path, moment: int, *, wake: bool = False) -> tuple[int, int]:
     """Run it in a fork until it stops, or until it is killed at `moment`: its exit code, or minus the signal, and how
     many moments it has had if it stopped."""
     ours, theirs = os.pipe()
@@ -158,7 +160,7 @@ def _child(subject: Subject, folder: Path, outside: Path, moment: int) -> tuple[
         code = 70
         try:
             count = _count_to(moment)
-            outcome = run(DiskStore(folder), subject.agent(outside))
+            outcome = run(DiskStore(folder), subject.agent(outside), wake=wake)
             os.write(theirs, b"%d" % count[0])
             if outcome.error:
                 raise outcome.error

@@ -51,7 +51,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     beat: int = 0
     supervisor: Process | None = None  # the supervisor, which restarts it after a crash
     is_brief: bool = False  # a command that does one thing and ends, no run
-    is_left: bool = False  # after an error its process let go of the workspace without closing it, and may live on
+    is_left: bool = False  # its process let go of the workspace without closing it, and may live on
+    has_failed: bool = False  # it did so for an error, and not because the agent has ended the process
 
     @property
     def process(self) -> str:

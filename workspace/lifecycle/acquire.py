@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -85,7 +86,8 @@ class Owned(Struct):
         workspace. But the process may live on, and must not count as the holder."""
         if self.lease is not None:
             with suppress(SatchelError, OSError):  # the storage itself may have failed
-                store.replace(lease.PATH, lease.encode(replace(self.lease, is_left=True)))
+                left = replace(self.lease, is_left=True, has_failed=isinstance(sys.exc_info()[1], Exception))
+                store.replace(lease.PATH, lease.encode(left))
 
 
 @contextmanager

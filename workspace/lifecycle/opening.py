@@ -27,7 +27,7 @@ from ..secrets import redactor_of, scrubbed
 from ..state import MessagesAt, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import PARTIALS, RECOVERED, STEPS, message_file, schema_copies, stable_read
-from . import salvage
+from . import crash, salvage
 from .acquire import Owned, owned
 from .adopt import judge
 from .checkpoint_due import Due
@@ -166,7 +166,9 @@ class _Came(NamedTuple):
 def _record_opening(workspace: Workspace, how: _Came, seen: Look, noticed: Noticed, add_more: AddMore | None) -> None:
     moment, writer = workspace.moment, workspace.journal
     store, why = workspace.store, how.why
-    workspace.owned.write_lease(store, is_brief=why not in ("run", "replay"))
+    has_crashed = why != "forced" and crash.is_one(store, workspace.owned, moment)
+    runs = why in ("run", "replay")
+    workspace.owned.write_lease(store, is_brief=not runs)
     was: Found = "new" if workspace.owned.is_new else "clean" if moment.clean else "crash"
     was = "files" if seen.is_rebuilt else was
     has_none = was == "new" or (moment.lost_nonce and not moment.run_nonce)
@@ -189,6 +191,8 @@ def _record_opening(workspace: Workspace, how: _Came, seen: Look, noticed: Notic
             checkpoint=seen.checkpoint,
             arrived=how.arrived,
             took_over=workspace.owned.took_over,
+            boot=crash.boot() if runs else "",
+            crashed=has_crashed,
             cut_off=how.cut_off,
             forked=forked,
         )

@@ -5,7 +5,7 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import blobs, checkpoint, going_back, json_patch, prompts
+    from . import blobs, checkpoint, crashes, going_back, json_patch, prompts
     from .agent_state import CANCEL, EVERY, ROOT, SLEEP, AgentMoment
     from .checkpoint import Listed, MessagesAt, Newest, Written
     from .difference import Known
@@ -17,5 +17,5 @@ with on_first_use(__name__):
     from .prompts import prompt_text
     from .questions import DONE, REDO, Answered, Verdict, verdicts
     from .run_state import Moment
-    from .scope_state import Answer, Kept, Past, Scope
+    from .scope_state import STUCK_AFTER, Answer, Kept, Past, Scope
     from .strict_merge import contradiction

@@ -312,7 +312,7 @@ class AgentMoment(Struct, kw_only=True):
             self.result = None  # it is entered again, to do what is open now
         if record.plan or record.patch:
             for scope in self.scopes.values():
-                scope.failures = 0
+                scope.failures = scope.crashes = 0
         if record.step is not None:
             self._step_edited(line, record.step)
         if record.sha:
@@ -332,7 +332,7 @@ class AgentMoment(Struct, kw_only=True):
 
     def _step_edited(self, line: Line, edit: StepEdit) -> None:
         scope, key = self.scopes[edit.scope], edit.key
-        scope.failures = 0
+        scope.failures = scope.crashes = 0
         was: OfCall | None = scope.done.pop(key, None)
         if edit.redo and isinstance(was, StepCompleted) and was.effect:
             scope.again[key] = scope.again.get(key, 0) + 1

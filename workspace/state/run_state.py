@@ -60,7 +60,7 @@ from ..journal.records import (
     TaskDone,
     TaskTaken,
 )
-from . import going_back, json_patch
+from . import crashes, going_back, json_patch
 from .agent_state import ROOT, AgentMoment
 from .parts import FIRED, Fired, Pause, Status, TaskFile, Usage, scope_of_task
 from .questions import Questions, decision_of
@@ -102,6 +102,7 @@ class Moment(Questions, kw_only=True):
     url: str = ""  # its place at the last opening
     host: str = ""  # by a process of this machine
     opened_at: str = ""  # by the process that has it, or had it last
+    boot: str = ""  # of its machine, from the opening of a process that runs the agent until it closes the workspace
     last_at: str = ""  # of the last record
 
     @property
@@ -155,6 +156,7 @@ class Moment(Questions, kw_only=True):
         ones."""
         try:
             self._check_follows(line)
+            is_further = crashes.says_more(self.agents, line.record)
             _APPLY[type(line.record)](self, line, line.record)
         except (LookupError, ValueError, TypeError, UsageError) as error:
             raise DoesNotFit(
@@ -162,6 +164,8 @@ class Moment(Questions, kw_only=True):
                 why=str(error) if type(error) in (LookupError, ValueError) else f"{type(error).__name__}: {error}",
                 remedy="nothing of it was kept; it belongs to something that has ended or never began",
             ) from error
+        if is_further:
+            crashes.forget(self.agents, line.record)
         self.seq, self.epoch, self.crc, self.last_at = line.seq, line.epoch, line.crc, line.at
         self.opening = line.opening or self.opening
 
@@ -181,7 +185,10 @@ class Moment(Questions, kw_only=True):
             raise ValueError(f"it belongs to the run {record.run_id!r}, this is {self.run_id!r}")
         if not self.clean:  # the earlier process has not recorded its end
             self.usage.add_process(self.opened_at, self.last_at)
-        self.clean, self.opened_at = False, line.at
+        if record.crashed:
+            questions = (*self.approvals.values(), *self.doubts.values())
+            crashes.count(self.agents, {(asked.agent, asked.scope) for asked in questions})
+        self.clean, self.opened_at, self.boot = False, line.at, record.boot
         self.url, self.host, self.forked = record.url, record.host, record.forked or self.forked
         if record.run_nonce:
             self.run_nonce, self.lost_nonce = record.run_nonce, record.found == "files"
@@ -199,7 +206,7 @@ class Moment(Questions, kw_only=True):
 
     def _closed(self, line: Line, record: Closed) -> None:
         self.usage.add_process(self.opened_at, line.at)
-        self.clean = True
+        self.clean, self.boot = True, ""
         self.tasks_done.clear()
         if record.status in ("completed", "cancelled"):
             self.approvals.clear()  # no call waits for an answer any more
@@ -245,6 +252,7 @@ class Moment(Questions, kw_only=True):
         self.lifted = self.pause.requested_at if self.pause else self.lifted
         self.pause, self.unclean, self.instructions = None, False, record.instructions
         self.resumed_at = line.at
+        crashes.try_again(self.agents)
         if self.status == "draining":  # withdrawn before it had stopped
             self.status = "running"
         if record.restart:

@@ -22,6 +22,9 @@ from ..journal.records import (
 )
 from .packing import Unkept
 
+STUCK_AFTER = 3
+"""After so many failures of an item, or crashes with nothing new on record between them, the run is paused as stuck."""
+
 
 class Kept(Struct, frozen=True, omit_defaults=True):
     """A result: JSON, or the name of its blob. For a scope, also the number of its steps."""
@@ -57,6 +60,7 @@ class Scope(Struct, omit_defaults=True):
     again: dict[Key, int] = {}  # how often a person has asked to repeat an effect
     last_number: int = 0
     failures: int = 0  # since it began, or since a person has changed something about it
+    crashes: int = 0  # of its process, in a row, without a record that it had come further (crashes.py)
     retries: Unkept[dict[Key, Line]] = {}  # calls that wait to be tried again, each with its `step.retry`
     messages: Unkept[list[Line]] = []  # not yet committed: they count for nothing unless their scope commits with them
     spent: dict[str, int] = {}  # how often each cost was recorded outside its steps, by `Spent.kind`

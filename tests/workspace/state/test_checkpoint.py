@@ -190,6 +190,8 @@ class History:
                 why=why,
                 found=found,  # type: ignore[arg-type]
                 definition=definition,
+                boot="b" if why in ("run", "replay") else "",
+                crashed=found == "crash",
                 run_nonce=self.choose.choice(["", "0" * 32]),
                 forked=self.choose.choice([None, record.Lineage("s3://b/q", "run-0", 7)]),
             )

@@ -40,6 +40,8 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     arrived: str = ""  # how the run came here from another place, in words, if this is its first opening here
     took_over: str = ""  # in a bucket: the process that had the run and did not close it
     forked: Lineage | None = None  # of a fork, at its first opening
+    boot: str = ""  # the boot of the machine, if the process is to run the agent
+    crashed: bool = False  # the earlier process did, and has died of it: not with its machine, nor by a stop
     cut_off: str = ""  # the folder with the end of the journal, if `satchel recover` has just cut it off
 
 
