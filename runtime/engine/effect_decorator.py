@@ -76,6 +76,9 @@ class Effect(OwnStep[P, R]):
         arguments that are computed again at every attempt."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"{self.name}.named() takes a name", why=f"got {name!r}")
+        from ...workspace.base import arguments  # most agents don't come here
+
+        arguments.text(f"the name in {self.name}.named()", name)
 
         def call(*args: Any, **kwargs: Any) -> Coroutine[object, None, R]:
             scope = current_scope.get()

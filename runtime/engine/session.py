@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...workspace.base import AgentError, SatchelError, UsageError
+from ...workspace.base import AgentError, SatchelError, UsageError, arguments
 from ...workspace.journal.records import PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs
@@ -178,6 +178,7 @@ class Session(AgentContext):
         """A named scope. Returns its recorded result once it has committed."""
         if not isinstance(name, str) or not name:
             raise UsageError("run.scope() takes a name and a function", why=f"got {name!r}")
+        arguments.text("the name of a scope", name)
         key = f"_{name}"
         if key == CANCEL:
             raise UsageError(f"run.scope() got the name {name!r}", why="the calls of on_cancel use it")

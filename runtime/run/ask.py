@@ -209,6 +209,7 @@ def _check(asking: Asking, step: _Ask) -> None:
     question = asking.question
     if not isinstance(question, str) or not question.strip():
         raise UsageError("run.ask() takes a question", why=f"got {question!r}")
+    arguments.text("the question in run.ask()", question)
     if len(step.context) > _LONGEST:
         raise UsageError(
             f"the context of a question has {len(step.context):,} bytes",
@@ -261,6 +262,7 @@ def _choices(asking: Asking) -> tuple[str, ...]:
     for each in choices:
         if not isinstance(each, str) or not each or each != each.strip() or len(each.splitlines()) != 1:
             raise UsageError("a choice is a line of text", why=f"got {each!r}", remedy="without spaces around it")
+        arguments.text("a choice", each)
     if len(set(choices)) != len(choices):
         raise UsageError("a choice is given twice", why=f"got {list(choices)!r}")
     return tuple(choices)
@@ -270,20 +272,23 @@ def _expires(asking: Asking) -> str:
     expires = asking.expires
     if expires is None:
         return ""
-    if isinstance(expires, datetime):
-        return time_text(arguments.aware("run.ask()", expires, "the answer may come from another machine"))
     try:
+        if isinstance(expires, datetime):
+            return time_text(arguments.aware("run.ask()", expires, "the answer may come from another machine"))
         return time_text(datetime.now(UTC) + timedelta(seconds=_seconds(expires, "expires")))
     except OverflowError:
-        raise UsageError("`expires` is too far away", why=f"got {expires!r}") from None
+        raise UsageError("`expires` is too far away", why=f"got {expires!r:.80}") from None
 
 
 def _seconds(given: Any, name: str) -> float:
     seconds = given.total_seconds() if isinstance(given, timedelta) else given
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
-        kinds = "seconds, a timedelta or a datetime" if name == "expires" else "seconds"
-        raise UsageError(f"`{name}` of run.ask() is {kinds}", why=f"got {given!r}")
-    return float(seconds)
+    try:
+        if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf:
+            return float(seconds)
+    except OverflowError:
+        raise UsageError(f"`{name}` is too far away", why=f"got {given!r:.80}") from None
+    kinds = "seconds, a timedelta or a datetime" if name == "expires" else "seconds"
+    raise UsageError(f"`{name}` of run.ask() is {kinds}", why=f"got {given!r}")
 
 
 def _of_schema(schema: Any) -> str:

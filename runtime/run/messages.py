@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ...workspace.base import UsageError
+from ...workspace.base import UsageError, arguments
 from ...workspace.journal.records import Message
 from ...workspace.views import Row
 from ..engine import Session
@@ -31,6 +31,7 @@ class Messages:
     def add(self, role: str, content: Any) -> None:
         """Add one message. `content` is text or any JSON."""
         scope = self._session.open_scope("run.messages.add()")
+        arguments.text("the role of a message", role)
         redactor, data = self._session.context.redactor, encode(content, "the message")
         scope.messages.append(
             Message(agent=self._session.path, scope=scope.key, role=role, content=Raw(redactor.json(data)))

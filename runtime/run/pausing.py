@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from ...workspace.base import Resume, UsageError
+from ...workspace.base import Resume, UsageError, arguments
 from ...workspace.journal.records import PauseRequested, StepCompleted
 from ..engine import Call, OwnStep, ScopeRun
 
@@ -17,6 +17,7 @@ async def pause(scope: ScopeRun, reason: str, resume: Resume) -> None:
     run does not stop there again."""
     if not isinstance(reason, str) or not reason.strip():
         raise UsageError("run.pause() takes a reason", why=f"got {reason!r}")
+    arguments.text("the reason in run.pause()", reason)
     if resume not in (allowed := typing.get_args(Resume)):
         raise UsageError(f"run.pause() got resume={resume!r}", remedy=f"it is one of {', '.join(allowed)}")
     reason = reason.strip()

@@ -39,7 +39,7 @@ class Item:
 
     def skip(self, reason: str) -> None:
         """Cancel the item: when its function returns, it is marked `[-]` instead of ticked."""
-        self.skipped = self._session.context.redactor.text(reason)
+        self.skipped = _text(self._session, "the reason in item.skip()", reason)
 
     @property
     def result(self) -> Any:
@@ -108,7 +108,7 @@ class Todo:
     @awaited("run.todo.add")
     async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
         """Add an open item: after another item and its sub-items, as the last sub-item of another, or at the end."""
-        text = self._session.context.redactor.text(text)
+        text = _text(self._session, "the text of an item", text)
 
         def edit(plan: Plan) -> list[Splice]:
             return plan.add([text], after=self._near(after), under=self._near(under))
@@ -123,7 +123,7 @@ class Todo:
     @awaited("run.todo.note")
     async def note(self, item: Task | str, text: str) -> None:
         """Write a remark below an item."""
-        text = self._session.context.redactor.text(text)
+        text = _text(self._session, "a remark", text)
         await self._session.replan(lambda plan: plan.note(self._find(item), text), "noted")
 
     def _near(self, item: Task | str | None) -> Task | None:
@@ -153,11 +153,22 @@ def check_parallel(what: str, parallel: int) -> None:
         raise UsageError(f"{what} got parallel={parallel!r}", why="it is how many may run at once, 1 or more")
 
 
+def _text(session: Session, name: str, text: str) -> str:
+    """A text from the agent without secrets. UsageError names what it is if it is none."""
+    from ...workspace.base import arguments
+
+    return session.context.redactor.text(arguments.text(name, text))
+
+
 async def write(session: Session, title: str | None, items: Sequence[str]) -> None:
     """Write the plan, once: an equal call at a re-entry does nothing. AgentError if there is another plan."""
     if isinstance(items, str):
         raise UsageError("run.plan() takes a list of items", why="got a text", remedy=f"write [{items[:20]!r}]")
-    texts = list(items)
+    from ...workspace.base import arguments
+
+    texts = [arguments.text(f"items[{number}] of run.plan()", text) for number, text in enumerate(items)]
+    if title is not None:
+        arguments.text("the title in run.plan()", title)
     planned = blake2b(canonical([title, texts], "the plan"), digest_size=8).hexdigest()
     title, texts = session.context.redactor.value([title, texts])
 

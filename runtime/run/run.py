@@ -111,15 +111,22 @@ class Run(RunParameter, Generic[S]):
         return await self._session.run_scope(name, function, args)
 
     @awaited("run.output")
-    async def output(self, name: str, content: str | bytes) -> str:
+    async def output(self, name: str, content: str | bytes | bytearray | memoryview) -> str:
         """Write `outputs/NAME` in the agent's folder, atomically and durably. The commit of the scope records its hash.
         Returns the path within the workspace. A second call replaces the file. A version from another program is kept
-        as `NAME.rejected.EXT`. Text is redacted. AgentError for other bytes with a secret."""
-        from ...workspace.base import check_path
+        as `NAME.rejected.EXT`. Text is redacted. AgentError for other bytes with a secret, UsageError for a name that
+        not every disk and bucket can hold."""
+        from ...workspace.base import arguments, check_new
 
         session = self._session
         session.open_scope("run.output()")
-        path = session.folder + check_path(f"outputs/{name}")
+        path = check_new(f"{session.folder}outputs/{arguments.text('the name of an output', name)}")
+        if isinstance(content, bytes | bytearray | memoryview):
+            content = bytes(content)
+        elif isinstance(content, str):
+            arguments.text(f"the text of the output {name!r}", content)
+        else:
+            raise TypeError(f"an output is text or bytes, not {type(content).__qualname__}: {path}")
         data = session.context.redactor.output(path, content)
         session.journal.flush()  # others can see the output, so the records before it must be durable
         await session.context.stopping.check_has_it()  # else it could replace an output of a new owner
@@ -150,10 +157,12 @@ class Run(RunParameter, Generic[S]):
     def refer(self, reference: str) -> None:
         """Declare that the run needs what is at `reference`: a path (relative to the workspace, or absolute), an http
         address, or any URL that fsspec opens. Each later start checks that it exists; if not, the run pauses."""
+        from ...workspace.base import arguments
         from .referring import refer
 
         if not isinstance(reference, str) or not reference:
             raise UsageError("run.refer() takes a path or a URL", why=f"got {reference!r}")
+        arguments.text("the reference in run.refer()", reference)
         refer(self._session.context.workspace, reference)
 
     @awaited("run.checkpoint")
@@ -262,7 +271,10 @@ class Run(RunParameter, Generic[S]):
     async def uninterrupted(self, name: str) -> AsyncIterator[None]:
         """A stop waits for the end of this block. `name` is shown as what it waits for. Not guaranteed: anything
         against a second signal, a kill, or a power failure."""
+        from ...workspace.base import arguments
+
         scope = self._scope("run.uninterrupted()")
+        arguments.text("the name in run.uninterrupted()", name)
         with scope.work, self._session.context.stopping.drain.held(name):
             yield
 

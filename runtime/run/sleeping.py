@@ -39,8 +39,11 @@ async def sleep(scope: ScopeRun, duration: float | timedelta | datetime) -> None
     """Return when the time is over. A wait is identified by its scope, its length or end, and the number of equal ones
     before it. A wait until a time is also the same if that time is as far away as before: `datetime.now() + hour` is
     another time at each start, and a run that waited for each would never end."""
-    end = _end(duration)
-    kept = _Kept(time_text(end), str(duration))
+    try:
+        end = _end(duration)
+        kept = _Kept(time_text(end), str(duration))
+    except OverflowError:
+        raise UsageError("run.sleep() got a time that is too far away", why=f"got {duration!r:.80}") from None
     if isinstance(duration, datetime):
         kept.seconds = (end - datetime.now(UTC)).total_seconds()
         kept.wait = _known(scope, kept.wait, kept.seconds)
@@ -98,4 +101,4 @@ def _end(duration: float | timedelta | datetime) -> datetime:
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         raise UsageError("run.sleep() takes seconds, a timedelta or a datetime", why=f"got {duration!r}")
-    return datetime.now(UTC) + timedelta(seconds=seconds)
+    return datetime.now(UTC) + timedelta(seconds=max(0, seconds))  # less than none: the time is over

@@ -130,6 +130,10 @@ class Step(Generic[P, R]):
         self._method_shape: _Shape | None = None
         self.function = function
         self.name = str(name or getattr(function, "__name__", "step"))
+        if not self.name.isascii():
+            from ...workspace.base import arguments
+
+            arguments.text("the name of a step", self.name)
         self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
         self.is_async, self.is_generator = declared.is_async(function), declared.is_generator(function)
         # Equal for a closure, a partial or an object that is made again.

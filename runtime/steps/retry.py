@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,7 +36,7 @@ _PASSING_STATUS = (408, 409, 425, 429)
 
 
 class Retry(Struct, frozen=True):
-    """Exponential backoff with jitter. Obeys a server's `Retry-After` when it asks for more.
+    """Exponential backoff with jitter. Obeys a server's `Retry-After` or `retry-after-ms` when it asks for more.
 
     `attempts` in total; `first` and `longest` wait in seconds. If a server asks for more than `longest`, the run sleeps
     until then, without a process. Not tried again: programming mistakes such as a TypeError, final HTTP statuses (400,
@@ -68,7 +69,7 @@ class Retry(Struct, frozen=True):
     def too_long(self, error: BaseException) -> float | None:
         """The seconds that a server asks to wait, if that is too long for a process to stay."""
         wait = retry_after(error)
-        return wait if wait > self.longest and not is_mistake(error) else None
+        return wait if wait > self.longest and self.is_worth_it(error) else None
 
     def comes_back(self, error: BaseException, attempt: int) -> bool:
         """Whether another attempt follows, now or after a sleep, when attempt number `attempt` has raised `error`."""
@@ -148,7 +149,8 @@ def _status(error: BaseException) -> int | None:
 
 
 def retry_after(error: BaseException) -> float:
-    """The seconds that a server asks to wait (RFC 9110, 10.2.3), at most a day. 0 if it does not ask."""
+    """The seconds that a server asks to wait, at most a day: `retry-after-ms`, which servers of models send, or
+    `Retry-After` (RFC 9110, 10.2.3). 0 if it does not ask."""
     headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
     if not headers:
         return 0.0
@@ -157,14 +159,11 @@ def retry_after(error: BaseException) -> float:
 
     if not isinstance(headers, Mapping | Message):
         return 0.0
-    value = headers.get("retry-after") or headers.get("Retry-After")
-    if not value:
-        return 0.0
-    try:
-        return min(max(0.0, float(value)), A_DAY)
-    except ValueError:
-        pass
-    try:
-        return min(max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()), A_DAY)
-    except (ValueError, TypeError):
-        return 0.0
+    told = {str(name).lower(): value for name, value in headers.items()}  # not every mapping ignores the case
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        with suppress(ValueError, TypeError):
+            return min(max(0.0, float(told.get(name, "")) * unit), A_DAY)
+    with suppress(ValueError, TypeError):
+        at = parsedate_to_datetime(told.get("retry-after", ""))
+        return min(max(0.0, (at - datetime.now(UTC)).total_seconds()), A_DAY)
+    return 0.0

@@ -24,7 +24,20 @@ with on_first_use(__name__):
         UsageError,
         taken_over,
     )
-    from .names import DEFINITION, ID, OF_A_RUN, SCHEMAS, check_path, is_name, shown, slug
+    from .names import (
+        DEFINITION,
+        ID,
+        KEY_BYTES,
+        NAME_BYTES,
+        OF_A_RUN,
+        SCHEMAS,
+        check_new,
+        check_path,
+        fitting,
+        is_name,
+        shown,
+        slug,
+    )
     from .pauses import SIGNAL, Mode, Resume
     from .person import myself
     from .stamp import Stamp, Stamped, read_json, read_markdown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from functools import lru_cache
@@ -37,7 +38,17 @@ OF_A_RUN = frozenset(
 )
 """Names at the top of a workspace that belong to its run, not to its definition and code."""
 
+NAME_BYTES = 255
+"""The longest name of a file on a disk, in UTF-8."""
+
+KEY_BYTES = 1024
+"""The longest key in a bucket, with the prefix of the workspace."""
+
+_PATH_BYTES = 800
+"""The longest path of a new file: a bucket's prefix, and what Satchel adds to a name, must fit into a key too."""
+
 _SLUG_LENGTH = 40
+_SHOWN = 80  # characters of a path that is too long
 _LEADS_OUT = frozenset(("", ".", ".."))
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|\ud800-\udfff]')
 
@@ -67,7 +78,40 @@ def check_path(path: str) -> str:
     if not all(map(is_name, path.split("/"))):
         raise UsageError(
             "not a path inside the workspace",
-            path=path,
+            path=shown(path),
             remedy="use names joined by '/', without '..', without a leading '/', and without any of \\ : * ? \" < > |",
         )
     return path
+
+
+def check_new(path: str) -> str:
+    """The same for a file that an agent or a person names: UsageError also if no disk or no bucket could hold it."""
+    check_path(path)
+    name = max(path.split("/"), key=_size)
+    for what, found, limit in (("a name", name, NAME_BYTES), ("a path", path, _PATH_BYTES)):
+        if _size(found) > limit:
+            raise UsageError(
+                f"{what} is too long",
+                path=path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…",
+                why=f"it has {_size(found)} bytes in UTF-8, and may have {limit}",
+                remedy="use a shorter one",
+            )
+    return path
+
+
+def fitting(stem: str, *endings: str) -> str:
+    """The beginning of a name that Satchel derives from another one: `stem`, cut so that with each of the `endings` it
+    is no longer than a name can be. A cut one ends with a hash, so two names don't become one."""
+    room = NAME_BYTES - max(map(_size, endings))
+    if _size(stem) <= room:
+        return stem
+    mark = f"~{hashlib.sha256(_utf8(stem)).hexdigest()[:8]}"
+    return _utf8(stem)[: room - len(mark)].decode(errors="ignore") + mark
+
+
+def _size(text: str) -> int:
+    return len(_utf8(text))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")  # the name of a file may be no text

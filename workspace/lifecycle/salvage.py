@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..base import fitting
 from ..journal.records import PartialPromoted
 from ..state import Moment
 from ..store import Store, read_if_there
@@ -60,7 +61,8 @@ def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> Partia
         folder, _, name = leftover.path.rpartition("/")
         above, _, scope = folder.rpartition("/")
         text = leftover.text.encode()
-        kept = f"{name.removesuffix('.md')}-{zlib.crc32(text):08x}-damaged.md"  # next to those of earlier crashes
+        end = f"-{zlib.crc32(text):08x}-damaged.md"  # next to those of earlier crashes
+        kept = fitting(name.removesuffix(".md"), end) + end
         store.replace(f"{above.removesuffix(partial_files.PARTIALS)}{partial_files.RECOVERED}/{scope}/{kept}", text)
         return None
     agent = moment.agents[head.agent]

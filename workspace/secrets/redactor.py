@@ -150,7 +150,7 @@ class Redactor:
         """What an agent writes to the file `path`. AgentError for a secret in its name, or in bytes that are no text,
         which a replacement would destroy."""
         self.check_name(path.rpartition("outputs/")[2])
-        data = content.encode() if isinstance(content, str) else bytes(content)
+        data = content.encode() if isinstance(content, str) else content
         found = self.data(data)
         if found is not data and data.decode(errors="ignore").encode() != data:
             raise AgentError(

@@ -69,7 +69,7 @@ class Log(Protocol):
 
 class Store(Protocol):
     """The files of one workspace. Errors: FileNotFoundError for a missing file, UsageError for a path that leads out of
-    the workspace, StorageFailed for a write or a sync that failed."""
+    the workspace, or is too long to write, StorageFailed for a write or a sync that failed."""
 
     @property
     def url(self) -> str:

@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from .. import journal
-from ..base import DEFINITION, UsageError, is_name, shown
+from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, UsageError, is_name, shown
 from ..inspect import lease, moved_file, transfer_file
 from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store
 from ..views import running_file, schema_copies
 
 _SHOWN = 5
-_LONGEST_NAME = 255  # bytes, on a disk
-_LONGEST_KEY = 1024  # bytes, in a bucket, with the prefix of the workspace
 _ODD_NAME = "its name is not valid on every system"
 _STAYING = frozenset((LOCK, lease.PATH, transfer_file.PATH, transfer_file.LEAVING))
 
@@ -134,10 +132,10 @@ def _unfit(paths: list[str], to: Store) -> Iterator[Fault]:
         for path in paths:
             if path in folders:
                 yield Fault(path, "a file and a folder have this name, and a disk can't hold both")
-            elif any(len(os.fsencode(name)) > _LONGEST_NAME for name in path.split("/")):
-                yield Fault(path, f"a name of more than {_LONGEST_NAME} bytes, which a disk can't have")
+            elif any(len(os.fsencode(name)) > NAME_BYTES for name in path.split("/")):
+                yield Fault(path, f"a name of more than {NAME_BYTES} bytes, which a disk can't have")
     elif to.abilities.remote:
-        room = _LONGEST_KEY - len(to.url.encode())
+        room = KEY_BYTES - len(to.url.encode())
         for path in paths:
             if len(os.fsencode(path)) > room:
                 yield Fault(path, f"a path of more than {room} bytes, which is too long there")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from .. import journal
-from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, stamp, urls, version
+from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, fitting, stamp, urls, version
 from ..formats import Definition, definition, yamltext
 from ..inspect import Exported, define, export_file, look_beside, moved_file
 from ..journal.records import Line, LineReader, as_it_says, whole, written
@@ -42,7 +42,9 @@ def export(store: Store, to: str, tell: Tell = lambda *_: None) -> Exported:
         raise _exists(path)
     store.refresh()
     defined = define(store)
-    half = f"{path}.{os.getpid()}.part"
+    folder, name = os.path.split(path)
+    end = f".{os.getpid()}.part"
+    half = os.path.join(folder, fitting(name, end) + end)
     try:
         with open(half, "xb", opener=_private) as stream:
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:

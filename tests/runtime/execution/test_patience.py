@@ -87,10 +87,11 @@ def test_what_passes_is_waited_for(workspace: Path, server: Any, faults: Any) ->
     assert len(records(workspace, "step.failed")) == len(faults)
 
 
+@pytest.mark.parametrize("headers", [{}, {"Retry-After": "0"}, {"Retry-After": "3600"}, {"retry-after-ms": "900000"}])
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_a_status_that_means_no_is_not_asked_again(workspace: Path, server: Any, status: int) -> None:
+def test_a_status_that_means_no_is_not_asked_again(workspace: Path, server: Any, status: int, headers: Any) -> None:
     ask = asking(server, QUICK)
-    server.faults["page"].extend([(status, {})] * 9)
+    server.faults["page"].extend([(status, headers)] * 9)
     assert run(workspace, one_call(lambda: ask("page"))).status == "failed"
     assert server.asked["page"] == 1
 
@@ -125,6 +126,13 @@ def test_retry_after_is_read_as_seconds_and_as_a_date() -> None:
     for nonsense in ({}, None, {"retry-after": "soon"}, {"retry-after": "-3"}, {"retry-after": "nan"}):
         assert retry_after(_Error(nonsense)) == 0, nonsense
     assert retry_after(ValueError()) == 0
+
+
+def test_retry_after_in_milliseconds_counts_first() -> None:
+    assert retry_after(_Error({"retry-after-ms": "1500", "retry-after": "2"})) == 1.5
+    assert retry_after(_Error({"Retry-After-MS": "250"})) == 0.25
+    assert retry_after(_Error({"retry-after-ms": "soon", "Retry-After": "7"})) == 7
+    assert retry_after(_Error({"retry-after-ms": "1e20"})) == A_DAY
 
 
 @pytest.mark.parametrize("asked", ["inf", "99999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 
-from ...base import Conflicting, InvalidFile, Refused, SatchelError, UsageError, stamp
+from ...base import Conflicting, InvalidFile, Refused, SatchelError, UsageError, fitting, stamp
 from ...state import AgentMoment, Moment
 from ...store import FileChanged, Store, Version, read_if_there
 from ...views import projection
@@ -16,6 +16,9 @@ from .findings import CONFLICTS, Kept, Noticed, Question, Refusal, version_of
 from .origin import is_blank, sha
 
 _TOLD = 3
+_EXTENSION = 40
+"""Characters of the longest extension. What is longer is a part of the name, which may be cut."""
+
 _COMMANDS = (
     "`satchel merge --use theirs` uses the file's version where they differ, `satchel merge --use ours` uses the run's "
     "version and keeps the file's as NAME.rejected.EXT"
@@ -56,9 +59,12 @@ def _names(path: str) -> Iterator[tuple[str, str]]:
     """Where a version of the file may be kept, and the reasons."""
     folder, slash, name = path.rpartition("/")
     stem, dot, extension = name.rpartition(".") if "." in name[1:] else (name, "", "")
+    if len(extension) > _EXTENSION:
+        stem, dot, extension = name, "", ""
     reasons = "reasons.txt" if extension == "txt" else "txt"  # the reasons of a text file would have its own name
     for number in count(1):
-        kept = f"{folder}{slash}{stem}.rejected" if number == 1 else f"{folder}{slash}{stem}.rejected-{number}"
+        mark = ".rejected" if number == 1 else f".rejected-{number}"
+        kept = f"{folder}{slash}{fitting(stem, f'{mark}{dot}{extension}', f'{mark}.{reasons}')}{mark}"
         yield f"{kept}{dot}{extension}", f"{kept}.{reasons}"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from ...base import InvalidFile
+from ...base import InvalidFile, fitting
 from ...state import Moment, TaskFile
 from ...store import FileChanged, Store, Version
 from ...views import is_left_open
@@ -21,6 +21,9 @@ READ_LIMIT = 1 << 30
 _DONE = f"{FOLDER}/done"
 _OPEN = f"{FOLDER}/open"
 _REJECTED = "rejected"
+_UNCUT = 160
+"""Bytes of a name's beginning that `_place` never cuts."""
+
 CANCELLED = f"{FOLDER}/cancelled"
 """A person puts a file with a task's name here, so that the task is not done. It is used up with that task."""
 
@@ -74,7 +77,7 @@ def take_back(store: Store, file: str, sha256: str) -> None:
     """Move the file of a finished task into the inbox again: its end will be forgotten."""
     stem = file.rpartition("/")[2].rpartition(".")[0]
     for entry in store.list(_DONE):
-        if entry.path.startswith(f"{_DONE}/{stem}.") and sha_of(store, entry.path) == sha256:
+        if _begins(entry.path, stem) and sha_of(store, entry.path) == sha256:
             store.rename(entry.path, _place(store, file, FOLDER))
             return
 
@@ -83,10 +86,13 @@ def has(store: Store, file: str, sha256: str) -> bool:
     """Whether the file of a task is still there: in the inbox, or as that of a finished one."""
     stem = file.rpartition("/")[2].rpartition(".")[0]
     entries = (entry for folder in (FOLDER, _DONE, f"{_OPEN}/done-{sha256}") for entry in store.list(folder))
-    return any(
-        entry.path.rpartition("/")[2].startswith(f"{stem}.") and sha_of(store, entry.path) == sha256
-        for entry in entries
-    )
+    return any(_begins(entry.path, stem) and sha_of(store, entry.path) == sha256 for entry in entries)
+
+
+def _begins(path: str, stem: str) -> bool:
+    """Whether the name of a file begins with `stem`, or with what `_place` has left of a long one."""
+    name, whole = path.rpartition("/")[2], stem.encode()
+    return name.startswith(f"{stem}.") or (len(whole) > _UNCUT and name.encode().startswith(whole[:_UNCUT]))
 
 
 def discard(store: Store, path: str, sha256: str, version: Version) -> None:
@@ -113,7 +119,8 @@ def _place(store: Store, path: str, folder: str, sha256: str = "", mark: str = "
     name = path.rpartition("/")[2]
     while store.version(to := f"{folder}/{name}") is not None and not (sha256 and sha_of(store, to) == sha256):
         stem, _, extension = name.rpartition(".")
-        name, mark = f"{stem}.{mark or os.urandom(3).hex()}.{extension}", ""
+        end = f".{mark or os.urandom(3).hex()}.{extension}"
+        name, mark = fitting(stem, end) + end, ""
     return to
 
 

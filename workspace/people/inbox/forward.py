@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ...base import DEFINITION, InvalidFile, SatchelError, UsageError, urls
+from ...base import DEFINITION, InvalidFile, SatchelError, UsageError, fitting, urls
 from ...formats import Definition
 from ...inspect import Report
 from ...journal import Journal
@@ -129,7 +129,8 @@ def _done(store: Store, moment: Moment, journal: Journal, id: str, to: str) -> N
 def _name(moment: Moment, id: str, sha256: str, file: str) -> str:
     """The name of a task's file at the target: no other task of any run has this name."""
     stem, _, extension = file.rpartition("/")[2].rpartition(".")
-    return f"{stem[:100]}.{moment.run_id}-{id}-{sha256[:8]}.{extension}"
+    end = f".{moment.run_id}-{id}-{sha256[:8]}.{extension}"
+    return fitting(stem[:100], _hidden(end)) + end
 
 
 def _hidden(path: str) -> str:

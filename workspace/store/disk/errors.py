@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ....schemas import Problem
-from ...base import InvalidFile, StorageFailed
+from ...base import InvalidFile, SatchelError, StorageFailed, UsageError
 from ..contract import FileChanged
 from . import access
+
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+"""There is no such file, and there may be none."""
 
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -22,7 +25,9 @@ def invalid(path: str, found: str, expected: str, remedy: str) -> InvalidFile:
     return InvalidFile(path, [Problem("as a whole", found, expected, remedy)])
 
 
-def failed(what: str, path: str, error: OSError) -> StorageFailed:
+def failed(what: str, path: str, error: OSError) -> SatchelError:
+    if error.errno == errno.ENAMETOOLONG:
+        return UsageError(what, path=path, why="the name is too long for this disk", remedy="use a shorter one")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         remedy = "free some space, then run `satchel resume`: nothing that was recorded is lost"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -40,9 +45,9 @@ def reading(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except NotADirectoryError as error:
-        raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
     except OSError as error:
+        if error.errno in NOT_THERE:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise invalid(path, "a symbolic link", "a file", "Replace it by the file itself") from error
         if error.errno in (errno.EINVAL, errno.EISDIR, errno.ENXIO):

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from ...base import LeaseHeld, UsageError, check_path, is_name, shown
 from ..contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
 from .access import Access, access_in, user_here
-from .errors import failed, failing, invalid, locking, reading
+from .errors import NOT_THERE, failed, failing, invalid, locking, reading
 from .log import DiskLog
 from .syscalls import Syscalls
 
@@ -77,9 +77,9 @@ class DiskStore:
     def version(self, path: str) -> Version | None:
         try:
             return _version(self._os.stat(self._inside(path)))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
         except OSError as error:
+            if error.errno in NOT_THERE:
+                return None
             raise failed("can't be inspected", path, error) from error
 
     def has_writer(self, path: str) -> bool | None:

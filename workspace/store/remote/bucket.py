@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from ...base import SatchelError, UsageError, check_path
+from ...base import KEY_BYTES, SatchelError, UsageError, check_path
 from ..contract import BUCKET, Abilities, Content, Exchanged, FileChanged, Sync, Version
 from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .listing_cache import Known, md5_tag
@@ -375,7 +375,15 @@ class BucketStore(RemoteStore):
             self.remove(listed[key].path)
 
     def _key(self, path: str) -> str:
-        return self._prefix + check_path(path)
+        key = self._prefix + check_path(path)
+        if len(key) > KEY_BYTES // 4 and (size := len(key.encode())) > KEY_BYTES:
+            raise UsageError(
+                "can't be in the bucket",
+                path=path,
+                why=f"its key has {size} bytes with the prefix {self._prefix}, and may have {KEY_BYTES}",
+                remedy="use a shorter name",
+            )
+        return key
 
 
 def _only(version: Version | None) -> dict[str, str]:
