@@ -51,6 +51,70 @@ COMMANDS = {
     "completion": "Print the completion script for your shell.",
 }
 """What `--help` says about each. It is here so that the list needs none of their modules."""
+SYNONYMS = {
+    "kill": "stop",
+    "abort": "stop",
+    "list": "ls",
+    "ps": "ls",
+    "logs": "log",
+    "history": "log",
+    "tail": "log -f",
+    "follow": "log -f",
+    "start": "run",
+    "exec": "run",
+    "continue": "resume",
+    "unpause": "resume",
+    "init": "new",
+    "create": "new",
+    "approve": "answer",
+    "deny": "answer",
+    "reject": "answer",
+    "retry": "redo",
+    "rerun": "redo",
+    "rollback": "rewind",
+    "undo": "rewind",
+    "revert": "rewind",
+    "branch": "fork",
+    "clone": "copy",
+    "cp": "copy",
+    "mv": "move",
+    "rename": "move",
+    "validate": "check",
+    "verify": "check",
+    "doctor": "check",
+    "repair": "recover",
+    "gc": "prune",
+    "clean": "prune",
+    "message": "send",
+    "info": "status",
+    "inspect": "show",
+    "top": "watch",
+    "daemon": "serve",
+    "ui": "page",
+    "web": "page",
+    "dashboard": "page",
+    "version": "--version",
+    "help": "--help",
+}
+"""What other programs call it, with what to type after `satchel`. Looked up before words that are only spelt alike."""
+
+_NO_COMMAND = dict.fromkeys(
+    ("rm", "delete", "remove"),
+    "a run is its folder. `satchel cancel WS` ends it for good; after that you can delete the folder",
+)
+"""Words for which there is no command, with what to do instead."""
+
+_MOMENT = "a record, an item or a checkpoint follows"
+_FOLLOWS = {
+    "rewind": f"{_MOMENT} --to: `satchel rewind WS --to 42`",
+    "fork": f"{_MOMENT} --at: `satchel fork WS DST --at 42`",
+    "merge": "the version that counts follows --use: `satchel merge WS --use ours`",
+    "log": "an item follows --item: `satchel log WS --item 3`",
+    "pause": "a reason follows --reason",
+    "run": "the input of the agent follows --input",
+}
+"""Of commands that get with an option what others get by its place."""
+
 INTERRUPTED = 130
 """The exit code that a shell expects after Ctrl-C. A run that is interrupted is paused, which is 3."""
 STORAGE = 8
@@ -83,8 +147,7 @@ class Commands(click.Group):
         """Like click's, which only guesses what a mistyped command may mean if it has loaded them all."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            meant = nearest(name, COMMANDS)
-            raise click.UsageError(f"no such command {name!r}" + (f". Did you mean {meant!r}?" if meant else ""), ctx)
+            raise click.UsageError(f"no such command {name!r}{_meant(*args[:2])}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -117,6 +180,18 @@ class Commands(click.Group):
 
             uplink.leave(code, said)
         sys.exit(code)
+
+
+def _meant(name: str, then: str = "") -> str:
+    """What to do instead of an unknown command, as the end of a sentence."""
+    word = name.casefold()
+    if word in _NO_COMMAND:
+        return f": {_NO_COMMAND[word]}"
+    if word == "help" and then in COMMANDS:
+        meant: str | None = f"{then} --help"
+    else:
+        meant = SYNONYMS.get(word) or nearest(name, COMMANDS)
+    return f". Did you mean {meant!r}?" if meant else ""
 
 
 @click.command(cls=Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -184,6 +259,8 @@ def tell(error: Exception, *, with_traceback: bool) -> int:
         case click.UsageError():
             _line(_without_stop(error.format_message()))
             if error.ctx is not None:
+                if (follows := _FOLLOWS.get(error.ctx.info_name or "")) and _is_misplaced(error):
+                    click.echo(f"  {follows}", err=True)
                 click.echo(f"  {error.ctx.command_path} --help shows how to use it", err=True)
             return 2
         case click.ClickException():
@@ -202,6 +279,12 @@ def tell(error: Exception, *, with_traceback: bool) -> int:
                 "lost; please report the error with the output of `--traceback`"
             )
             return 1
+
+
+def _is_misplaced(error: click.UsageError) -> bool:
+    """Whether a word has no place, or an option is missing that would have taken it."""
+    is_missing = isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option)
+    return is_missing or "extra argument" in error.format_message()
 
 
 def _line(text: str) -> None:

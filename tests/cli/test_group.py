@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from satchel.runtime import cli as package
-from satchel.runtime.cli.group import COMMANDS
+from satchel.runtime.cli.group import COMMANDS, SYNONYMS
 
 from .conftest import ASKING, Cli, Make, satchel
 
@@ -161,6 +161,80 @@ def test_a_mistyped_command_is_left_to_be_guessed(cli: Cli) -> None:
     for typed, meant in (("pasue", "pause"), ("stauts", "status"), ("Resume", "resume"), ("anser", "answer")):
         assert f"no such command '{typed}'. Did you mean '{meant}'?" in cli(typed).stderr
     assert "mean" not in cli("frobnicate").stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("kill", "stop"),
+        ("list", "ls"),
+        ("ps", "ls"),
+        ("logs", "log"),
+        ("tail", "log -f"),
+        ("start", "run"),
+        ("init", "new"),
+        ("approve", "answer"),
+        ("deny", "answer"),
+        ("retry", "redo"),
+        ("Rollback", "rewind"),
+        ("ui", "page"),
+        ("version", "--version"),
+        ("help", "--help"),
+        ("help fork", "fork --help"),
+    ],
+)
+def test_a_word_of_other_programs_is_taken_for_a_typing_error(cli: Cli, typed: str, meant: str) -> None:
+    result = cli(*typed.split())
+    assert result.exit_code == 2
+    assert f"no such command '{typed.split()[0]}'. Did you mean '{meant}'?" in result.stderr
+
+
+def test_a_suggestion_is_no_command(cli: Cli) -> None:
+    for typed, meant in SYNONYMS.items():
+        assert typed not in COMMANDS, "it would never be looked up"
+        assert meant.split()[0] in COMMANDS or cli(meant).exit_code == 0
+        assert cli(*meant.split()[:1], "--help").exit_code == 0
+    assert "delete the folder" in cli("rm", "my-run").stderr and "satchel cancel WS" in cli("delete").stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("answer approve WS", "answer WS approve"),
+        ("answer a1 WS", "answer WS a1"),
+        ("answer a1 approve WS", "answer WS a1 approve"),
+        ("answer WS approve a1", "answer WS a1 approve"),
+        ("send hello WS", "send WS hello"),
+        ("redo ^1 WS", "redo WS '^1'"),
+        ("replay ^1 WS --into b", "replay WS '^1' ..."),
+        ("fork b WS", "fork WS b"),
+        ("export b.zip WS", "export WS b.zip"),
+        ("move b WS", "move WS b"),
+        ("show 3 WS", "show WS 3"),
+        ("diff 1 2 WS", "diff WS 1 2"),
+        ("steps ^1 WS", "steps WS '^1'"),
+        ("blame state.json WS", "blame WS state.json"),
+        ("new b digest", "new digest b"),
+    ],
+)
+def test_words_in_another_order_look_like_a_missing_folder(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str
+) -> None:
+    monkeypatch.chdir(make(ASKING).parent)
+    (name,) = (each.parent.name for each in Path().glob("*/workspace.yaml"))
+    result = cli(*typed.replace("WS", name).split())
+    assert result.exit_code == 2 and f"first: `satchel {meant.replace('WS', name)}`" in result.stderr.replace(
+        "before the answer", "first"
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "option"),
+    [("rewind WS 3", "--to"), ("fork WS b 3", "--at"), ("merge WS ours", "--use"), ("log WS ^1", "--item")],
+)
+def test_a_word_without_an_option_is_only_refused(cli: Cli, typed: str, option: str) -> None:
+    result = cli(*typed.split())
+    assert result.exit_code == 2 and f" follows {option}" in result.stderr
 
 
 def test_a_bare_call_is_told_as_an_error(cli: Cli) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 
 import click
@@ -99,11 +100,20 @@ def _tell(place: Handle, done: Answering) -> None:
         click.echo(f"next: {place.command('resume')}", err=True)
 
 
+def _in_order(command: str, id: str, decision: str) -> UsageError:
+    return UsageError(
+        f"there is no question {decision!r}",
+        remedy=f"the question comes before the answer: `{command} {id} {shlex.quote(decision)}`",
+    )
+
+
 def _split(words: tuple[str, ...]) -> tuple[Handle, str, str]:
     """The workspace, the question or an empty text, and the answer."""
     match words:
-        case (folder, id, decision):
+        case (folder, id, decision) if _ID.fullmatch(id) or not _ID.fullmatch(decision):
             return find(folder), id, decision
+        case (folder, decision, id):
+            raise _in_order(find(folder).command("answer"), id, decision)
         case (folder, decision) if is_workspace(folder):
             place = find(folder)
             if _ID.fullmatch(decision):
@@ -111,6 +121,8 @@ def _split(words: tuple[str, ...]) -> tuple[Handle, str, str]:
             return place, "", decision
         case (id, decision):
             if not _ID.fullmatch(id):
+                if _ID.fullmatch(decision) and is_workspace("."):
+                    raise _in_order("satchel answer", decision, id)
                 find(id)  # says that there is no such workspace
             return find(None), id, decision
         case (word,) if is_workspace(word):

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from ....workspace.base import SatchelError, UsageError
 from ....workspace.formats import yamltext
 from ...control import new, samples, typed_settings
-from ..options.place import complete_folders
+from ..options.place import complete_folders, is_workspace
 from ..options.storage import given, storage_option
 from ..render.words import one_line, visible
 
@@ -47,6 +47,12 @@ def command(source: str | None, folder: str | None, chosen: tuple[str, ...], as_
         raise UsageError(
             "name a template and a folder to make",
             remedy="for example `satchel new digest my-digest`; `satchel new --list` shows the samples",
+        )
+    known = {each.name for each in samples()}
+    if folder in known and source not in known and not is_workspace(source):
+        raise UsageError(
+            f"there is no template {source!r}, but {folder!r} is one",
+            remedy=f"the template comes first: `{shlex.join(['satchel', 'new', folder, source])}`",
         )
     made = new(source, folder, settings=typed_settings(chosen), storage_options=given())
     run_id = click.style(made.run_id, bold=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from ....workspace.base import DEFINITION, urls
+from ....workspace.base import DEFINITION, UsageError, urls
 from ... import control
 from ...control import PATIENCE, Handle
 from ..render.words import visible
@@ -25,7 +27,34 @@ def find(typed: str | None, *, is_child: bool = False, with_options: bool = True
     already looked, so the storage gets as much time as in a run. `with_options`: the storage options are for this
     one."""
     options, patience = storage.given() if with_options else None, None if is_child else PATIENCE
-    return control.open(typed, storage_options=options, tell=tell, patience=patience)
+    try:
+        return control.open(typed, storage_options=options, tell=tell, patience=patience)
+    except UsageError as error:
+        if (mistaken := _in_order(typed)) is not None:
+            raise mistaken from error
+        raise
+
+
+def _in_order(typed: str | None) -> UsageError | None:
+    """What to say if the command line names a workspace, but not first, where the command expects it."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or (typed and is_workspace(typed)):
+        return None
+    arguments = [each.name or "" for each in ctx.command.params if each.param_type_name == "argument"]
+    if "workspaces" in arguments:
+        return None  # each word is one
+    given = [ctx.params.get(name) for name in arguments]
+    words = [word for value in given for word in (value if isinstance(value, tuple) else (value,)) if word]
+    named = next((word for word in words if word != typed and os.path.isfile(os.path.join(word, DEFINITION))), None)
+    if named is None:
+        return None
+    has_options = any(
+        ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ctx.params if name not in arguments
+    )
+    command = shlex.join(["satchel", ctx.info_name or "", named, *(word for word in words if word != named)])
+    what = f"{typed} is" if typed else "the current folder is"
+    remedy = f"the workspace comes first: `{command}{' ...' if has_options else ''}`"
+    return UsageError(f"{what} not a workspace, but {named} is", remedy=remedy)
 
 
 def tell(line: str) -> None:
