@@ -60,7 +60,7 @@ def replay(place: Place, wish: Wish) -> Replayed:
     arguments.no_loop("replay")
     ready = prepare(place, wish)
     with no_exit(place):
-        outcome = running.with_signals(ready.start)
+        outcome = running.with_signals(ready.start).outcome
     return result(ready, outcome)
 
 
@@ -70,7 +70,7 @@ async def replay_async(place: Place, wish: Wish) -> Replayed:
 
     ready = await asyncio.to_thread(prepare, place, wish)
     with no_exit(place):
-        outcome = await running.until_stop(ready.start)
+        outcome = (await running.until_stop(ready.start)).outcome
     return await asyncio.to_thread(result, ready, outcome)
 
 

@@ -11,16 +11,15 @@ from msgspec import field
 from msgspec.structs import fields
 
 from ...workspace.base import AgentError, UsageError, arguments
-from ...workspace.inspect import Look, look
+from ...workspace.inspect import Look
 from ...workspace.journal.records import Failure, Output
 from ...workspace.people.edits import not_settled
 from ...workspace.people.inbox import inbox
 from ...workspace.state import Pause
-from ...workspace.store import Store
 from ...workspace.todo import Progress
 from ..agent import Agent
-from ..engine import Watch
-from ..execution import Outcome, running
+from ..engine import Interruption, Watch
+from ..execution import After, Outcome, Start, running
 from .place import Place
 from .questions import OpenQuestion, questions_of
 
@@ -37,10 +36,6 @@ class Wish(NamedTuple):
     take_over: bool
     adopt: bool
     input: Mapping[str, Any] | None = None
-
-    def options(self) -> dict[str, Any]:
-        """All but the agent."""
-        return {name: value for name, value in self._asdict().items() if name != "agent"}
 
 
 class Ended(Outcome):
@@ -69,34 +64,50 @@ class Ended(Outcome):
 def run(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
     """Run it until it stops."""
     arguments.no_loop("resume" if wish.wake else "run")
-    store = place.store_of_a_run()
-    seen = _looked_at(place, store, wish)
-    began = time.monotonic()
+    call = _Call(place, wish, args)
     with no_exit(place):
-        outcome = running.run(store, wish.agent, *args, **wish.options())
-    return _ended(place, store, seen, outcome, began)
+        return call.ended(running.with_signals(call.start, call.admit))
 
 
 async def run_async(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
     """The same in a loop that is running."""
-    store = place.store_of_a_run()
-    seen = _looked_at(place, store, wish)
-    began = time.monotonic()
+    call = _Call(place, wish, args)
     with no_exit(place):
-        outcome = await running.run_async(store, wish.agent, *args, **wish.options())
-    return _ended(place, store, seen, outcome, began)
+        return call.ended(await running.until_stop(call.start, call.admit))
 
 
-def _looked_at(place: Place, store: Store, wish: Wish) -> Look:
-    seen = look(store)
-    if wish.wake and seen.moment.is_new:
-        raise UsageError(
-            "nothing to resume yet",
-            path=store.url,
-            why="this run has never started",
-            remedy=f"start it with `{place.command('run')}`",
-        )
-    return seen
+class _Call:
+    """One call of `run`, from its arguments to its result."""
+
+    def __init__(self, place: Place, wish: Wish, args: tuple[Any, ...]):
+        self._place, self._wish = place, wish
+        store = place.store_of_a_run()
+        self.start = Start(store=store, interruption=Interruption(), args=args, **wish._asdict())
+        self._began, self._steps = time.monotonic(), 0
+
+    def admit(self, seen: Look) -> None:
+        if self._wish.wake and seen.moment.is_new:
+            raise UsageError(
+                "nothing to resume yet",
+                path=self.start.store.url,
+                why="this run has never started",
+                remedy=f"start it with `{self._place.command('run')}`",
+            )
+        self._steps = seen.moment.usage.steps
+
+    def ended(self, after: After) -> Ended:
+        store, (outcome, moment) = self.start.store, after
+        status, entered = outcome.status, outcome.entered
+        ended = Ended(**{each.name: getattr(outcome, each.name) for each in fields(Outcome)})
+        ended.url, ended.run_id, ended.seconds = store.url, moment.run_id, time.monotonic() - self._began
+        ended.steps = moment.usage.steps - self._steps
+        ended.items, ended.outputs = moment.root.plan.progress, moment.outputs
+        ended.failure = moment.error if status == "failed" else None
+        ended.reason, ended.pause = moment.reason, moment.pause
+        ended.questions = questions_of(moment, self._place)
+        ended.waiting = len(inbox.waiting(store, moment)) if status == "completed" and not entered else 0
+        ended.wants_merge = status in ("paused", "failed") and bool(not_settled(store, moment))
+        return ended
 
 
 @contextmanager
@@ -110,18 +121,3 @@ def no_exit(place: Place) -> Iterator[None]:
             why="the run can't record anything after that, as in a crash",
             remedy=f"let it raise an exception or return; `{place.command('resume')}` continues from its last step",
         ) from error
-
-
-def _ended(place: Place, store: Store, seen: Look, outcome: Outcome, began: float) -> Ended:
-    after = look(store, described=seen.definition).moment  # a mistake may be in the file by now
-    status, entered = outcome.status, outcome.entered
-    ended = Ended(**{each.name: getattr(outcome, each.name) for each in fields(Outcome)})
-    ended.url, ended.run_id, ended.seconds = store.url, after.run_id, time.monotonic() - began
-    ended.steps = after.usage.steps - seen.moment.usage.steps
-    ended.items, ended.outputs = after.root.plan.progress, after.outputs
-    ended.failure = after.error if status == "failed" else None
-    ended.reason, ended.pause = after.reason, after.pause
-    ended.questions = questions_of(after, place)
-    ended.waiting = len(inbox.waiting(store, after)) if status == "completed" and not entered else 0
-    ended.wants_merge = status in ("paused", "failed") and bool(not_settled(store, after))
-    return ended

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from ...workspace import journal
-from ...workspace.inspect import look
-from ...workspace.journal.records import Line, now
+from ...workspace.inspect import Look
+from ...workspace.journal.records import Before, Line, now
 from ...workspace.store import Store
 from ...workspace.views import PartialHead
 from ..agent import Agent
@@ -37,13 +37,14 @@ async def stream(
     `run_async`, after the events so far. The run does not wait for a slow reader.
     """
     store = running.store_of(workspace)
-    tap = _Tap(store, look(store).moment)
+    tap = _Tap(store)
     task = asyncio.create_task(
         running.tapped(
             store,
             agent,
             *args,
             tap=tap,
+            admit=tap.begin,
             input=input,
             wake=wake,
             accept_drift=accept_drift,
@@ -72,10 +73,18 @@ async def stream(
 class _Tap:
     """Collects what the run tells, and reads what it has written before it could tell."""
 
-    def __init__(self, store: Store, moment: Any):
+    teller: Teller
+    _before: Before
+    _has_begun = False
+
+    def __init__(self, store: Store):
         self.found: asyncio.Queue[Any] = asyncio.Queue()
-        self.teller = Teller(moment)
-        self._store, self._before = store, moment.before
+        self._store = store
+
+    def begin(self, seen: Look) -> None:
+        """What is on record by now is not told."""
+        self.teller, self._before = Teller(seen.moment), seen.moment.before
+        self._has_begun = True
 
     def recorded(self, lines: Sequence[Line]) -> None:
         self.found.put_nowait(partial(self._of_lines, lines))
@@ -85,7 +94,8 @@ class _Tap:
 
     def rest(self) -> Iterator[Event]:
         """The records that nothing was told of."""
-        yield from self._read(up_to=None)
+        if self._has_begun:
+            yield from self._read(up_to=None)
 
     def _of_lines(self, lines: Sequence[Line]) -> Iterator[Event]:
         if lines[0].seq > self.teller.seq + 1:

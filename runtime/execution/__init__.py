@@ -6,6 +6,6 @@ from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import running
-    from .outcome import NotCompleted, Outcome
+    from .outcome import After, NotCompleted, Outcome
     from .running import run, run_async
     from .start import Start

@@ -11,7 +11,7 @@ from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Point, Wish, completeness, pausing, rewind
 from ...workspace.people.approvals import nothing_has_come
-from ...workspace.people.edits import notice
+from ...workspace.people.edits import Noticed, notice
 from ...workspace.people.inbox import inbox
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
@@ -24,6 +24,7 @@ class Leave(Struct, frozen=True):
     """The run stays as it is."""
 
     refused: Report | None = None  # it waits for answers; why given answers were not taken
+    noticed: Noticed | None = None  # in its files, if they were looked at
 
 
 class Stay(Struct, frozen=True):
@@ -67,8 +68,8 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
             return Stay(wanted, arguments=arguments)
     if wanted is not None:
         pausing.check_may_go_on(wanted)
-    elif not start.wake and (refused := _unanswered(store, seen)) is not None:
-        return Leave(refused)
+    elif not start.wake and (waits := _unanswered(store, seen)) is not None:
+        return waits
     elif _is_done(start, seen):
         return Done()
     if not is_called_back and (window := _window(seen)) is not None:
@@ -87,21 +88,21 @@ def _sleeps(seen: Look) -> bool:
     return moment.status == "sleeping" and moment.clean and datetime.fromisoformat(moment.until) > datetime.now(UTC)
 
 
-def _unanswered(store: Store, seen: Look) -> Report | None:
-    """For a run that only waits for answers of people: why given answers were not taken. None if a start may find more:
-    a person has answered or edited, or an effect in doubt can be verified."""
+def _unanswered(store: Store, seen: Look) -> Leave | None:
+    """For a run that only waits for answers of people. None if a start may find more: a person has answered or edited,
+    or an effect in doubt can be verified."""
     moment = seen.moment
     if moment.status != "waiting" or not moment.clean or not (moment.doubts or moment.approvals):
         return None
     if not all(doubt.needs_person for doubt in moment.doubts.values()):
         return None
     refused = nothing_has_come(store, moment, datetime.now(UTC))
-    if refused is None or notice(store, moment, seen.definition, patience=BRIEF).is_anything:
+    if refused is None or (noticed := notice(store, moment, seen.definition, patience=BRIEF)).is_anything:
         return None
     report = Report()
     for text in refused:
         report.add("wanted", text)
-    return report
+    return Leave(report, noticed)
 
 
 def _is_done(start: Start, seen: Look) -> bool:
@@ -112,7 +113,8 @@ def _is_done(start: Start, seen: Look) -> bool:
         return False
     if next(iter(store.list(DISPLACED)), None) is not None:
         return False  # there may be a save
-    return not notice(store, moment, seen.definition, patience=BRIEF).is_anything and completeness.is_whole(store, seen)
+    noticed = notice(store, moment, seen.definition, patience=BRIEF)
+    return not noticed.is_anything and completeness.is_whole(store, seen, noticed)
 
 
 def _window(seen: Look) -> PauseRequested | None:

@@ -12,13 +12,13 @@ from ..limits import Announcer
 from . import drift, given, leaving, preflight
 from .attempt import Ended, Entering
 from .decision import Go
-from .outcome import Outcome
+from .outcome import After, Outcome
 from .start import Start
 from .state_check import check_state
 
 
-async def execute(start: Start, seen: Look, go: Go) -> Outcome:
-    """The outcome. An error of the agent is in it."""
+async def execute(start: Start, seen: Look, go: Go) -> After:
+    """An error of the agent is in the outcome."""
     store, report = start.store, Report()
 
     def begin(opened: Workspace) -> None:
@@ -60,13 +60,13 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
             opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
             announcer.ended("failed")
             await announcer.finish()
-            return Outcome("failed", report, error=error)
+            return After(Outcome("failed", report, error=error), opened.moment)
         ended = await _entered(start, opened, go, root, announcer).run()
     await announcer.finish()
-    return _outcome(opened, ended)
+    return After(_outcome(opened, ended), opened.moment)
 
 
-def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> Outcome:
+def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> After:
     """The run had completed, and no later edit gives it work."""
     report, complaints = opened.report, go.found.complaints
     if go.wanted is not None:

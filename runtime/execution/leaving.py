@@ -8,40 +8,40 @@ from typing import Any
 from ...workspace.base import LeaseHeld, UsageError
 from ...workspace.inspect import Look, Report, look
 from ...workspace.lifecycle import Workspace, completeness, opening, pausing
-from ...workspace.state import blobs
+from ...workspace.state import Moment, blobs
 from ..agent import load
 from ..limits import Announcer
 from ..steps import ANY, result_codec
 from . import given, preflight
-from .decision import Stay
-from .outcome import Outcome
+from .decision import Leave, Stay
+from .outcome import After, Outcome
 from .start import Start
 from .waiting import is_free
 
 
-async def leave(start: Start, seen: Look, refused: Report | None = None) -> Outcome:
-    """First does what a kill has left undone when the run last stopped. `refused`: see `decision.Leave`."""
-    report = refused or Report()
-    if not completeness.is_whole(start.store, seen) and await is_free(start):
-        once = opening.opened(start.store, "recover", report, adopt=start.adopt, reaches_out=True)
+async def leave(start: Start, seen: Look, leaves: Leave) -> After:
+    """First does what a kill has left undone when the run last stopped."""
+    report = leaves.refused or Report()
+    if not completeness.is_whole(start.store, seen, leaves.noticed) and await is_free(start):
+        once = opening.opened(start.store, "recover", report, seen=seen, adopt=start.adopt, reaches_out=True)
         with suppress(LeaseHeld), once as opened:
             pause = opened.moment.pause
             if pause is not None and pause.paused_at:
                 pausing.restore(start.store, opened.moment)
             opened.close()
         seen = look(start.store)
-    return left(seen, report, is_waiting=refused is not None)
+    return left(seen.moment, report, is_waiting=leaves.refused is not None)
 
 
-async def stay(start: Start, seen: Look, stays: Stay) -> Outcome:
+async def stay(start: Start, seen: Look, stays: Stay) -> After:
     """Complete the files of a paused run."""
     wanted, request = stays.wanted, stays.request
     if stays.arguments is not None:
         seen = await _keep(start, seen, stays.arguments)
     if wanted.in_force and not wanted.is_missing and request is None:
-        return await leave(start, seen)
+        return await leave(start, seen, Leave())
     report = Report()
-    with opening.opened(start.store, "pause", report, reaches_out=True) as opened:
+    with opening.opened(start.store, "pause", report, seen=seen, reaches_out=True) as opened:
         if opened.was_finished and request is None:  # nothing is left that could be paused
             if wanted.mode == "drain":
                 pausing.lift(opened, wanted, "the end of the run")
@@ -54,10 +54,10 @@ async def stay(start: Start, seen: Look, stays: Stay) -> Outcome:
         announcer = Announcer(opened, start.watch)
         announcer.ended("paused")
     await announcer.finish()
-    return left(seen, report)
+    return left(opened.moment, report)
 
 
-def done(start: Start, seen: Look) -> Outcome:
+def done(start: Start, seen: Look) -> After:
     """Nothing is opened: starts that do nothing must not make the journal longer."""
     report = Report()
     report.found(seen)
@@ -72,16 +72,16 @@ async def _keep(start: Start, seen: Look, arguments: bytes) -> Look:
     """Record the arguments of a run that is paused before it has begun: its next start may bring none."""
     if not await is_free(start):
         return seen
-    with opening.opened(start.store, "pause", Report(), reaches_out=True) as opened:
+    with opening.opened(start.store, "pause", Report(), seen=seen, reaches_out=True) as opened:
         given.record(opened, arguments)
         opened.close()
     return look(start.store)
 
 
-def completed(start: Start, of: Workspace | Look, report: Report) -> Outcome:
+def completed(start: Start, of: Workspace | Look, report: Report) -> After:
     """The outcome of a run that had completed before."""
-    result = _result(start, of, report)
-    return Outcome("completed", report, result, skipped=of.moment.root.plan.progress.leaves, entered=False)
+    result, settled = _result(start, of, report), of.moment.root.plan.progress.leaves
+    return After(Outcome("completed", report, result, skipped=settled, entered=False), of.moment)
 
 
 def _result(start: Start, of: Workspace | Look, report: Report) -> Any:
@@ -100,13 +100,12 @@ def _result(start: Start, of: Workspace | Look, report: Report) -> Any:
     return ANY.decode(data)
 
 
-def left(seen: Look, report: Report | None = None, *, is_waiting: bool = False) -> Outcome:
+def left(moment: Moment, report: Report | None = None, *, is_waiting: bool = False) -> After:
     """The outcome of a run that has not completed and was not resumed."""
-    moment = seen.moment
     settled, leaves = moment.root.plan.progress
     status = "waiting" if is_waiting else moment.status if moment.status in ("sleeping", "cancelled") else "paused"
     status = "paused" if moment.is_replay and status == "sleeping" else status
-    return Outcome(
+    outcome: Outcome = Outcome(
         status,
         report or Report(),
         doubts=list(moment.doubts.values()),
@@ -116,3 +115,4 @@ def left(seen: Look, report: Report | None = None, *, is_waiting: bool = False) 
         until=moment.until,
         entered=False,
     )
+    return After(outcome, moment)

@@ -74,7 +74,7 @@ class EditWatch:
                         self.obey()
                     took = time.monotonic() - began
                     await asyncio.sleep(min(_SHARE * took, _RESCAN))
-                    moving = self._waits or self.pause.is_changing or {*self._stages.values()} - {"open"}
+                    moving = self.pause.is_changing or "changing" in self._stages.values()
                     with suppress(TimeoutError):  # not wait_for, which loses a cancellation that comes with a hint
                         async with asyncio.timeout(SETTLE if moving else _RESCAN):
                             await self._hint.wait()
@@ -138,11 +138,13 @@ class EditWatch:
                 files.steps.forget(path)
                 context.projector.want(files.steps)
 
-    def obey(self) -> None:
-        """Take saved edits if this is a safe moment; else arrange for one."""
+    def obey(self, *, at_boundary: bool = False) -> None:
+        """Take saved edits if this is a safe moment; else arrange for one. What waits for the end of a scope is looked
+        at again only then."""
         held = self._held()
         versions = {path: content.version for path, content in held.items()}
-        if not held or (self._waits and versions == self._decided and not self._may_take):
+        is_due = at_boundary or (self._is_quiet and not self._context.agents.parallel)
+        if not held or (self._waits and versions == self._decided and not is_due):
             return
         self._decided = versions
         noticed = self._notice(held)
@@ -162,7 +164,7 @@ class EditWatch:
         """A scope has ended: take an edit that waits for that."""
         if self._waits and self._may_take and self._context.stopping.suspension is None:
             try:
-                self.obey()
+                self.obey(at_boundary=True)
             except Exception as error:  # not for the agent: a commit can't be undone
                 self._fail(error)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Generic, Self
+from typing import Generic, NamedTuple, Self
 
 from msgspec import Struct, field
 
 from ...workspace.base import SatchelError
 from ...workspace.inspect import Report
 from ...workspace.journal.records import ApprovalAsked, Doubt, EndStatus
+from ...workspace.state import Moment
 from ..agent import said
 from ..steps import R
 
@@ -51,6 +52,13 @@ class Outcome(Struct, Generic[R]):
         if self.status == "waiting" and asked:
             return f" for a person ({asked} open question{'s' if asked > 1 else ''})"
         return f" until {self.until}" if self.until else ""
+
+
+class After(NamedTuple):
+    """An outcome, and the newest moment of the run, so that its caller need not look again."""
+
+    outcome: Outcome
+    moment: Moment
 
 
 class NotCompleted(SatchelError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from ...workspace.base import Conflicting, InvalidFile, LeaseHeld, Refused, arguments
-from ...workspace.inspect import look
+from ...workspace.inspect import Look, look
 from ...workspace.store import Store, open_store
 from ..agent import Agent
 from ..engine import Interruption, Tap, Watch, uplink
@@ -20,9 +20,12 @@ from . import leaving
 from .decision import Done, Go, Leave, Stay, decide
 from .execute import execute
 from .idling import resumes
-from .outcome import Outcome
+from .outcome import After, Outcome
 from .start import Start
 from .waiting import is_free, until_saved
+
+Admit = Callable[[Look], None]
+"""Gets the first look of a start, before anything is changed. What it raises refuses the start."""
 
 
 def run(
@@ -71,15 +74,15 @@ def run(
             args,
             input,
         )
-    )
+    ).outcome
 
 
-def with_signals(start: Start) -> Outcome:
+def with_signals(start: Start, admit: Admit | None = None) -> After:
     """Run it in a loop of its own. Signals pause it."""
 
-    async def watched() -> Outcome:
+    async def watched() -> After:
         with start.interruption.watched(), uplink.beating():
-            return await until_stop(start)
+            return await until_stop(start, admit)
 
     return asyncio.run(watched())
 
@@ -120,6 +123,7 @@ async def tapped(
     agent: Agent | None = None,
     *args: Any,
     tap: Tap | None,
+    admit: Admit | None = None,
     input: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
     wake: bool = False,
@@ -145,7 +149,7 @@ async def tapped(
         input,
         tap,
     )
-    return await until_stop(start)
+    return (await until_stop(start, admit)).outcome
 
 
 def store_of(workspace: str | os.PathLike[str] | Store) -> Store:
@@ -153,13 +157,13 @@ def store_of(workspace: str | os.PathLike[str] | Store) -> Store:
     return cast(Store, workspace) if is_store else open_store(arguments.place("workspace", workspace))
 
 
-async def until_stop(start: Start) -> Outcome:
+async def until_stop(start: Start, admit: Admit | None = None) -> After:
     """Run it in the current loop, again for what has come when it had completed."""
-    outcome = await _run_once(start)
+    after = await _run_once(start, admit)
     known: set[str] = set()
-    while outcome.entered:
+    while (outcome := after.outcome).entered:
         start = replace(start, wake=False, from_checkpoint=False, take_over=False, adopt=False)
-        following: Outcome | None = None
+        following: After | None = None
         if outcome.late - known and not start.interruption.count:
             known |= outcome.late  # once for each: a task may never be taken, or never settle
             following = await _take_late(start, outcome)
@@ -168,16 +172,16 @@ async def until_stop(start: Start) -> Outcome:
                 following = await _run_once(start)
         if following is None:
             break
-        following.noticed[:0] = outcome.noticed
-        outcome = following
-    return outcome
+        following.outcome.noticed[:0] = outcome.noticed
+        after = following
+    return after
 
 
-async def _take_late(start: Start, completed: Outcome) -> Outcome | None:
+async def _take_late(start: Start, completed: Outcome) -> After | None:
     """Open a completed run again for what has come meanwhile. None if that gives it no work. Conflicting if it
     conflicts with the run."""
     try:
-        outcome = await _run_once(start)
+        after = await _run_once(start)
     except LeaseHeld:
         return None  # another process takes it
     except (Refused, InvalidFile) as error:  # it is kept, and the file restored
@@ -185,19 +189,21 @@ async def _take_late(start: Start, completed: Outcome) -> Outcome | None:
         if start.watch:
             start.watch.noticed("refused", str(error))
         return None
-    return None if outcome.status == "completed" and not outcome.entered else outcome
+    return None if after.outcome.status == "completed" and not after.outcome.entered else after
 
 
-async def _run_once(start: Start) -> Outcome:
+async def _run_once(start: Start, admit: Admit | None = None) -> After:
     """Run until it stops, for any reason."""
     await until_saved(start)
     seen = look(start.store)
+    if admit is not None:
+        admit(seen)
     match decide(start, seen):
-        case Leave(refused):
-            return await leaving.leave(start, seen, refused)
+        case Leave() as leaves:
+            return await leaving.leave(start, seen, leaves)
         case Stay() as stays:
             return await leaving.stay(start, seen, stays)
         case Done():
             return leaving.done(start, seen)
         case Go() as go:
-            return await execute(start, seen, go) if await is_free(start) else leaving.left(seen)
+            return await execute(start, seen, go) if await is_free(start) else leaving.left(seen.moment)

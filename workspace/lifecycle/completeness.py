@@ -17,8 +17,9 @@ from ..views import BRIEF, message_file
 from . import salvage
 
 
-def is_whole(store: Store, seen: Look) -> bool:
-    """Whether an opening would find nothing to repair. Reads every readable file and changes nothing.
+def is_whole(store: Store, seen: Look, noticed: Noticed | None = None) -> bool:
+    """Whether an opening would find nothing to repair. Reads every readable file, unless what there is to notice is
+    `noticed` already, and changes nothing.
 
     Later edits of people are no damage: the next resume takes them.
     """
@@ -27,7 +28,7 @@ def is_whole(store: Store, seen: Look) -> bool:
         return False
     if store.version(lease.PATH) is not None:  # its owner removes the lease last
         return False
-    if _is_behind(notice(store, moment, seen.definition, patience=BRIEF)):
+    if _is_behind(noticed or notice(store, moment, seen.definition, patience=BRIEF)):
         return False
     if next(salvage.leftovers(store, moment), None) is not None or inbox.settled(moment):
         return False
