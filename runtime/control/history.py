@@ -14,7 +14,7 @@ from ...workspace import journal
 from ...workspace.base import Damaged, SatchelError, UsageError, arguments
 from ...workspace.inspect import define, look_beside
 from ...workspace.journal import records
-from ...workspace.journal.records import BadLine, Before, Failure, Line, Output
+from ...workspace.journal.records import Before, Failure, Line, Output
 from ...workspace.state import Kept, Status, blobs
 from ...workspace.store import Store
 from ...workspace.todo import Progress
@@ -159,38 +159,32 @@ class _Rows:
         self.seq, self.crc = 0, ""  # of the last one; an empty crc is not known
         self.last: Line | None = None
         self._store, self._who = store, auditing.Who()
-        self._crcs: dict[int, str] | None = None if store.abilities.append else {}  # of records that come repeatedly
 
     def read(self) -> Iterator[Row]:
         for line in journal.kept_lines(self._store):
             yield self.row(records.encode(line)[:-1], line)
-        self.seq, self.crc = journal.first_kept(self._store) - 1, ""
+        first = journal.first_kept(self._store)
+        self.seq, self.crc = first - 1, ""
+        for data, read in journal.once(self._segments(), first=first):
+            if read is None:
+                self.is_broken = True
+                continue
+            self.is_broken |= read.seq != self.seq + 1 or read.prev != (self.crc or read.prev)
+            yield self.row(data, read)
+
+    def _segments(self) -> Iterator[bytes]:
         for path in map(journal.segment_path, journal.segments(self._store)):
             try:
                 data = self._store.read(path, limit=READ_LIMIT).data
             except SatchelError:
                 self.is_broken = True
                 continue
-            reader = records.LineReader()
-            for row in data.split(b"\n"):
-                if not row:
-                    continue
-                try:
-                    line = reader.parse(row)
-                except (BadLine, SatchelError):
-                    self.is_broken = True
-                    continue
-                if line.seq <= self.seq and self._crcs is not None and self._crcs.get(line.seq) == line.crc:
-                    continue
-                self.is_broken |= line.seq != self.seq + 1 or line.prev != (self.crc or line.prev)
-                yield self.row(row, line)
             self.is_broken |= not data.endswith(b"\n")
+            yield data
 
     def row(self, data: bytes, line: Line) -> Row:
         """The next one."""
         self.seq, self.crc, self.last = line.seq, line.crc, line
-        if self._crcs is not None:
-            self._crcs[line.seq] = line.crc
         match line.record:
             case records.Closed(status=str(status)):
                 self.is_over = status in ("completed", "cancelled")

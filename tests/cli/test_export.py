@@ -228,3 +228,21 @@ def test_a_bucket_is_not_exported(
     done = satchel.open(url).export(tmp_path / "a.zip")
     copy = satchel.open(unpacked(tmp_path / "a.zip", tmp_path / "there"))
     assert done.url == url and copy.result.status == "waiting" and len([*copy.log()]) == done.seq
+
+
+def test_a_redacted_run_of_a_bucket_leaves_without_its_history(
+    seaweedfs: Server, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its segments repeat records."""
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    url = seaweedfs.place()
+    satchel.open(folder).move(url)
+    handle = satchel.open(url)
+    handle.pause(reason="a look")
+    handle.run()
+    done = handle.export(tmp_path / "a.zip")
+    copy = unpacked(tmp_path / "a.zip", tmp_path / "there")
+    assert not [text for text in done.left_out if "journal and the checkpoints" in text], done.left_out
+    assert not {path for path, data in contents(copy).items() if SECRET.encode() in data}
+    assert [row.line.seq for row in satchel.open(copy).log()] == [row.line.seq for row in handle.log()]

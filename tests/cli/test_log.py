@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from linked import parsed
 from msgspec import Raw
+from servers import Server
 
+import satchel
 from satchel.runtime.control import RECORD_TYPES
+from satchel.workspace.journal.merging import MANY
 from satchel.workspace.journal.records import (
     AnyRecord,
     Closed,
@@ -74,6 +77,53 @@ def test_a_filter_lets_others_through(make: Make, cli: Cli) -> None:
     told = [json.loads(row) for row in cli("log", "--json", "--type", "opened", folder).stdout.splitlines()]
     assert [row["type"] for row in told] == ["opened"]
     assert len(cli("log", "-n", "2", folder).stdout.splitlines()) == 2
+
+
+@pytest.fixture
+def from_a_bucket(seaweedfs: Server, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that has come back from a bucket, whose segments repeat records."""
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    folder, url = make(ASKING), seaweedfs.place()
+    satchel.open(folder).run()
+    satchel.open(folder).move(url)
+    satchel.open(url).pause(reason="a look")
+    satchel.open(url).run()
+    back = tmp_path / "back"
+    satchel.open(url).move(back)
+    satchel.open(back).resume()
+    held = [seq for path in (back / "journal").iterdir() for seq in seqs(path.read_bytes())]
+    assert len(held) > len({*held}), "several segments hold the same records"
+    return back
+
+
+def seqs(data: bytes) -> list[int]:
+    return [line.seq for line in parsed(data)]
+
+
+def test_a_record_of_a_run_from_a_bucket_is_shown_twice(from_a_bucket: Path, cli: Cli) -> None:
+    told = [json.loads(line)["seq"] for line in cli("log", "--json", from_a_bucket).stdout.splitlines()]
+    assert told == [*range(1, len(told) + 1)]
+    for options in ((), ("--audit",), ("--audit", "--json"), ("-n", "9")):
+        result = cli("log", *options, from_a_bucket)
+        lines = result.stdout.splitlines()
+        assert result.exit_code == 0 and len(lines) == len({*lines}) > 3, options
+
+
+def test_a_record_is_shown_twice_after_a_merge_that_was_cut_off(make: Make, cli: Cli) -> None:
+    folder = make(ASKING)
+    handle, journal = satchel.open(folder), folder / "journal"
+    handle.run()
+    removed: dict[Path, bytes] = {}
+    for _ in range(2 * MANY):  # each opening makes a segment, until many are merged
+        before = {path: path.read_bytes() for path in journal.iterdir()}
+        handle.recover()
+        removed |= {path: data for path, data in before.items() if not path.exists()}
+    assert removed
+    for path, data in removed.items():
+        path.write_bytes(data)  # a kill has prevented the removal
+    told = [json.loads(line)["seq"] for line in cli("log", "--json", folder).stdout.splitlines()]
+    assert told == [*range(1, len(told) + 1)]
 
 
 def test_damage_hides_the_records_around_it(make: Make, cli: Cli) -> None:

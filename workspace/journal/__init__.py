@@ -5,6 +5,7 @@
     reader.py      reads the records after a position, and repairs the end
     segment.py     reads one segment, cuts off a torn tail, refuses damage that no crash explains
     chain.py       reads the needed segments, and compares them where they meet
+    rows.py        reads the rows of all segments, each record once, also of a damaged journal
     joints.py      quickly checks where all segments meet
     histories.py   names the files that belong together, if copies of a run were put into one folder
     blobs.py       reads content that is too large for a record
@@ -58,5 +59,6 @@ with on_first_use(__name__):
         roll_kept,
     )
     from .reader import Tail, expected, mend, read
+    from .rows import once
     from .telling import Told, tell
     from .writer import RECORD_BYTES, Journal

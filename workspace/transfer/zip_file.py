@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
 from .. import journal
@@ -213,7 +213,7 @@ class _Packing:
             self._redacted += [path for path, name in names.items() if path != name]
             points = {}
             try:
-                segments = self._again(rows, names)
+                segments = self._again(segments.values(), names)
                 self._redacted += segments
                 self._left_out.append("the checkpoints, because the journal was redacted")
             except (ValueError, SatchelError):
@@ -232,16 +232,17 @@ class _Packing:
             return self._redactor.json(data)
         return self._redactor.data(data)
 
-    def _again(self, rows: Sequence[bytes], names: dict[str, str]) -> dict[str, bytes]:
+    def _again(self, segments: Iterable[bytes], names: dict[str, str]) -> dict[str, bytes]:
         """The same records without secrets, in one segment, since each checksum depends on the records before it.
         ValueError or a SatchelError if they are not whole, or can't be redacted."""
         renamed = [
             (old[len(_BLOBS) :].encode(), new[len(_BLOBS) :].encode()) for old, new in names.items() if old != new
         ]
-        reader, made = LineReader(), []
+        made: list[bytes] = []
         before: Line | None = None
-        for number, row in enumerate(rows, 1):
-            line = reader.parse(row)
+        for number, (row, line) in enumerate(journal.once(segments), 1):
+            if line is None:
+                raise ValueError("a record can't be read")
             data = self._redactor.json(whole(row, line))
             for old, new in renamed:
                 data = data.replace(old, new)
