@@ -32,6 +32,8 @@ AgentFunction = Callable[..., Awaitable[Any]]
 
 Durability = Literal["strict", "pipelined"]
 
+Effects = Literal["report", "strict"]
+
 
 class Agent(Struct, Generic[P, R], frozen=True):
     """A user's `async def agent(run)` with the type of its state and its declarations. `P` are its parameters after the
@@ -43,6 +45,7 @@ class Agent(Struct, Generic[P, R], frozen=True):
     on_cancel: AgentFunction | None = None
     resources: tuple[Resource, ...] = ()
     migrations: tuple[Migration, ...] = ()  # by the version they lead to
+    effects: Effects = "report"
 
     @property
     def version(self) -> int:
@@ -80,6 +83,7 @@ def agent(
     on_cancel: AgentFunction | None = ...,
     resources: Sequence[Resource] = ...,
     migrations: Sequence[Migration] = ...,
+    effects: Effects = ...,
 ) -> _AgentDecorator: ...
 def agent(
     function: AgentFunction | None = None,
@@ -90,6 +94,7 @@ def agent(
     on_cancel: AgentFunction | None = None,
     resources: Sequence[Resource] = (),
     migrations: Sequence[Migration] = (),
+    effects: Effects = "report",
 ) -> Any:
     """Make `async def f(run)` an agent.
 
@@ -106,7 +111,12 @@ def agent(
 
     `resources` of the root agent are opened before it is called and released after it: `run.resources[name]`.
     `migrations` convert data of earlier versions of the agent to the current state type.
+
+    `effects`: a scope may commit without calling an effect that an earlier attempt has done, for example because its
+    code has changed. With `report` the log, the status and the screen say so. With `strict` the run asks a person.
     """
+    if effects not in ("report", "strict"):
+        raise UsageError(f"an agent's effects can't be {effects!r}", remedy="use 'report' or 'strict'")
     if durability not in ("strict", "pipelined"):
         raise UsageError(f"an agent's durability can't be {durability!r}", remedy="use 'strict' or 'pipelined'")
 
@@ -121,7 +131,7 @@ def agent(
         if on_cancel is not None and not inspect.iscoroutinefunction(on_cancel):
             raise UsageError(f"on_cancel of {function.__name__} must be `async def`")
         kind = dict[str, Any] if state is dict else state
-        return Agent(function, kind, durability, on_cancel, needs, ordered)
+        return Agent(function, kind, durability, on_cancel, needs, ordered, effects)
 
     needs, ordered = declared(resources), chain(migrations)
     return make if function is None else make(function)

@@ -28,6 +28,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "pause": msgspec.to_builtins(replace(moment.pause, file="")) if moment and moment.pause else None,
         "waiting_edits": list(standing.waiting_edits),
         "being_saved": list(standing.being_saved),
+        "uncalled": moment.uncalled if moment else [],
         "questions": asked.as_json(standing.questions),
         "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
         "heard": standing.heard or None,

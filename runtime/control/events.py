@@ -341,8 +341,9 @@ def _begun(record: records.ScopeBegun, teller: Teller) -> _Facts | None:
 def _doubt(record: records.Doubt) -> str:
     asked = {
         "unknown_outcome": "has it happened?",
-        "unclaimed": "is it an earlier call with other arguments?",
+        "unclaimed": "is it the same action as an earlier call?",
         "unreached": "it started and was not called again: has it happened?",
+        "uncalled": "it was done and is not called any more: does it stay done?",
     }[record.why]
     return f"{record.step}{record.call}: {asked}"
 

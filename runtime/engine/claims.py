@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from ...workspace.journal.records import Key
-from ...workspace.state import Scope
+from ...workspace.state import Scope, is_done_again
 
 
 class Claims:
     """The claims of one attempt. Effects that a person has resolved are not included."""
 
     def __init__(self, recorded: Scope):
-        self._outstanding: dict[str, dict[Key, None]] = {}  # by name, in the order they were recorded
-        for key in (*recorded.started, *(key for key, record in recorded.done.items() if record.effect)):
-            if key not in recorded.settled:
-                self._outstanding.setdefault(key[0], {})[key] = None
+        done = (key for key, record in recorded.done.items() if is_done_again(record))
+        self._outstanding = {key: None for key in (*recorded.started, *done) if key not in recorded.settled}
 
     def claim(self, key: Key) -> None:
         """This attempt has called a recorded effect again."""
-        self._outstanding.get(key[0], {}).pop(key, None)
+        self._outstanding.pop(key, None)
 
-    def unclaimed(self, name: str) -> tuple[Key, ...]:
-        """Recorded calls of an effect that this attempt has not made again."""
-        return tuple(self._outstanding.get(name, ()))
+    @property
+    def unclaimed(self) -> tuple[Key, ...]:
+        """Recorded effects that this attempt has not called again, in the order they were recorded."""
+        return tuple(self._outstanding)
 
     def is_claimed(self, key: Key) -> bool:
-        return key not in self._outstanding.get(key[0], ())
+        return key not in self._outstanding

@@ -38,7 +38,7 @@ class Doubts:
     def ask(
         self,
         identity: dict[str, Any],
-        why: Literal["unknown_outcome", "unclaimed", "unreached"],
+        why: Literal["unknown_outcome", "unclaimed", "unreached", "uncalled"],
         cause: str = "",
         others: tuple[Key, ...] = (),
         needs_person: bool = False,

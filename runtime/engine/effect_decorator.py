@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError, NotDone, UsageError
-from ..steps import P, R, Retry, current_scope, runs_going
+from ..steps import Formerly, P, R, Retry, current_scope, runs_going
 from .own_step import OwnStep
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ class Effect(OwnStep[P, R]):
         verify: Callable[..., Any] | None,
         not_done: tuple[type[BaseException], ...],
         idempotent: bool,
+        formerly: Formerly = (),
     ):
-        super().__init__(function, name=name, retry=retry, on_partial="restart")
+        super().__init__(function, name=name, retry=retry, on_partial="restart", formerly=formerly)
         self.verify, self.idempotent = verify, idempotent
         self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
 
@@ -118,8 +119,8 @@ class EffectDecorator(Struct, frozen=True):
 
     Exceptions of the types `not_done` mean that it certainly has not happened. A parameter of the type `Key`, or named
     `key`, receives the idempotency key, the same at every attempt. Type checkers take a first parameter of the type
-    `Key` away from the signature. Not guaranteed: that a request is stopped which a frozen process has already sent.
-    Pass the key to the receiver, so that it can reject the request.
+    `Key` away from the signature. `formerly`: as for a step. Not guaranteed: that a request is stopped which a frozen
+    process has already sent. Pass the key to the receiver, so that it can reject the request.
     """
 
     name: str | None = None
@@ -127,6 +128,7 @@ class EffectDecorator(Struct, frozen=True):
     verify: Callable[..., Any] | None = None
     not_done: tuple[type[BaseException], ...] = ()
     idempotent: bool = False
+    formerly: Formerly = ()
 
     @overload
     def __call__(self, function: TextFirst[P, Q, Later[R]], /) -> Effect[P, R]: ...
@@ -168,6 +170,7 @@ class EffectDecorator(Struct, frozen=True):
         verify: Callable[..., Any] | None = None,
         not_done: tuple[type[BaseException], ...] = (),
         idempotent: bool = False,
+        formerly: Formerly = (),
     ) -> EffectDecorator: ...
     @overload
     def __call__(self, function: Callable[..., Any], /, *, name: str, **options: Any) -> Effect: ...
@@ -182,6 +185,7 @@ class EffectDecorator(Struct, frozen=True):
             verify=self.verify,
             not_done=tuple(self.not_done),
             idempotent=self.idempotent,
+            formerly=self.formerly,
         )
 
 

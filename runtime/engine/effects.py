@@ -1,6 +1,6 @@
 """Effects never happen twice without a person's knowledge.
 
-- claims: before an effect without a record starts, the agent must have called every recorded effect of that name again
+- claims: before an effect without a record starts, the agent must have called every recorded effect of the scope again
 - intent: `step.started` is durable before the function runs
 - doubt: an effect without a known end is verified, repeated under its key if it is idempotent, or asked about
 """
@@ -21,7 +21,7 @@ from ..agent import said
 from ..steps import ONCE, Step
 from . import recording, reverify, verifying
 from .invoking import invoke
-from .open_scope import Call
+from .open_scope import Call, waits
 from .raised import is_kept
 from .stopping import Stopped, Suspended
 
@@ -33,7 +33,11 @@ _FORGOTTEN = "the journal was lost, so it is unknown whether this was done befor
 
 _OTHER_KEY = "it may have been done under another key, before a fork or a return"
 
-_TURNS = 20
+_PATIENCE = 2.0
+"""Seconds in which the other tasks of a scope may call its recorded effects again, although they wait for something."""
+
+_LOOK_AGAIN = 0.02
+
 _ARGUMENTS_KEPT = 4096
 """Bytes of arguments that the intent keeps for a question to a person; longer ones are left out."""
 
@@ -60,7 +64,7 @@ async def perform(call: Call) -> Any:
     if (answer := scope.recorded.answers.get(call.key)) is not None:
         return await _as_answered(call, answer)
     if unclaimed := await _unclaimed(call):
-        ask(call, "unclaimed", _answered_others(call), unclaimed)
+        ask(call, "unclaimed", await _known_of(call, unclaimed), unclaimed)
     return await _begin(call)
 
 
@@ -75,8 +79,24 @@ async def _as_answered(call: Call, answer: Answer) -> Any:
             try:
                 return await recording.keep(call, result, how="resolved")
             except UsageError as error:
-                ask(call, "unclaimed", f"The answer can't be used: {error.why}. Or name it", (answer.other,))
+                ask(call, "unclaimed", f"The answer can't be used: {error.why}", (answer.other,))
     return await _begin(call)
+
+
+async def _known_of(call: Call, unclaimed: tuple[Key, ...]) -> str:
+    """What helps a person to say whether the call is one of the unclaimed ones: why earlier answers do not count, and
+    what its `verify` says, if it has another name than they."""
+    earlier, verify = _answered_others(call), call.step.verify
+    if verify is None or call.key[0] in (key[0] for key in unclaimed):
+        return earlier
+    try:
+        await verifying.verify_within(verify, call, reverify.EACH)
+        found = "that it has happened"
+    except NotDone as error:
+        found = f"that it has not happened: {error}".removesuffix(": ")
+    except Exception as error:
+        found = f"nothing, because it failed: {said(error)}"
+    return f"{earlier}. verify of {call.step.name} says {found}".removeprefix(". ")
 
 
 def _answered_others(call: Call) -> str:
@@ -86,32 +106,47 @@ def _answered_others(call: Call) -> str:
         return ""
     return (
         f"The earlier answer is about {call.key[0]}{given[-1]}, which was not called again. If the arguments differ at "
-        "every start, no answer can fit: name the call"
+        "every start, no answer can fit"
     )
 
 
 async def _unclaimed(call: Call) -> tuple[Key, ...]:
-    """Recorded calls that were not made again. Concurrent tasks may be about to make them: recorded results come
-    without a wait, so a few turns of the loop bring the tasks there. One in doubt is verified with its earlier
+    """Recorded effects that were not called again. One of the same name in doubt is verified with its earlier
     arguments."""
-    scope, name = call.scope, call.key[0]
-    for _ in range(_TURNS):
-        if not scope.claims.unclaimed(name):
-            return ()
-        await asyncio.sleep(0)
-    for key in scope.claims.unclaimed(name):
+    scope = call.scope
+    await _let_others_claim(call)
+    for key in scope.claims.unclaimed:
         started = scope.recorded.started.get(key)
         if started is not None and (earlier := _earlier(call, started)) is not None:
             await _settle(earlier, scope.context.doubts.cut_off_by)
             if key not in scope.agent.recorded.scopes[scope.key].done:
                 scope.claims.claim(key)  # it has not happened, so this call may be it or not
-    return scope.claims.unclaimed(name)
+    return scope.claims.unclaimed
+
+
+async def _let_others_claim(call: Call) -> None:
+    """Return when every recorded effect is called again, or no other task of the scope is about to do that: each has
+    ended or waits. A task may wait for a short time for something other than this call, so it gets that time."""
+    scope, until = call.scope, time.monotonic() + _PATIENCE
+    if not scope.claims.unclaimed:
+        return
+    scope.at_claims.add(asyncio.current_task())
+    try:
+        while scope.claims.unclaimed and (others := scope.other_tasks()):
+            is_over = time.monotonic() > until
+            if is_over and all(map(waits, others)):
+                return
+            await asyncio.sleep(0 if not is_over and not all(map(waits, others)) else _LOOK_AGAIN)
+            scope.agent.check_going_on()
+            scope.check_not_dismissed()
+    finally:
+        scope.at_claims.discard(asyncio.current_task())
 
 
 def _earlier(call: Call, started: StepStarted) -> Call | None:
     """A call that an earlier attempt had begun, if it can be verified with the arguments it had then."""
     effect = call.step
-    if effect.verify is None or not len(started.arguments):
+    if effect.verify is None or not len(started.arguments) or started.step not in (effect.name, *effect.former_names):
         return None
     try:
         arguments = effect.shape.decode(bytes(started.arguments))

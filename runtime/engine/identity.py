@@ -15,7 +15,7 @@ from ...workspace.base import AgentError, NotSerializable
 from ...workspace.journal.records import Key
 from ...workspace.state import Scope
 from ..agent import place
-from ..steps import canonical
+from ..steps import Step, canonical
 
 _TRIES = 16
 
@@ -27,16 +27,25 @@ def digest_of(identity: bytes, outer: Key | None) -> str:
 
 
 def earlier(
-    name: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], outers: Iterable[Key | None]
-) -> Iterator[str]:
-    """The digests under which this call may have been recorded before its function, or one that calls it, got new
-    parameters: those with their default value. `outers` are the identities of the call that contains it, the current
-    one first."""
+    step: Step, arguments: Mapping[str, Any], named: str | None, outers: Iterable[Key | None]
+) -> Iterator[tuple[str, str]]:
+    """The names and digests under which this call may have been recorded by earlier code: before its function, or one
+    that calls it, got new parameters (those with their default value), or under the names of `formerly=`. `outers` are
+    the identities of the call that contains it, the current one first."""
+    defaults, tried = step.shape.defaults, [*islice(outers, 1 + _TRIES)]
+    current = {new: old for old, new in step.renamed.items()}
+    variants = [(step.name, dict[str, str]()), *([(step.name, current)] if current and named is None else [])]
+    variants += [(name, current) for name in step.former_names]
     has_default = [parameter for parameter in defaults if _is_equal(arguments[parameter], defaults[parameter])]
-    subsets = islice(chain([()], _subsets(has_default)), 1 + _TRIES)
-    for left_out, outer in islice(product(subsets, islice(outers, 1 + _TRIES)), 1, 1 + _TRIES):
-        rest = {parameter: value for parameter, value in arguments.items() if parameter not in left_out}
-        yield digest_of(canonical(rest, name), outer)
+    for name, renamed in variants:
+        ways = product([()] if named is not None else islice(chain([()], _subsets(has_default)), 1 + _TRIES), tried)
+        is_current = (name, renamed) == (step.name, {})
+        for left_out, outer in islice(ways, int(is_current), 1 + _TRIES):
+            if named is not None:
+                yield name, digest_of(named.encode(), outer)
+                continue
+            rest = {renamed.get(key, key): value for key, value in arguments.items() if key not in left_out}
+            yield name, digest_of(canonical(rest, name), outer)
 
 
 class Names:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial as bind
 from typing import Any
 
@@ -15,7 +17,7 @@ from ...workspace.journal.records import Key, Message, Output
 from ...workspace.state import Scope
 from ...workspace.todo import Splice
 from ..agent import of_a_future
-from ..steps import Step
+from ..steps import Step, current_scope
 from . import identity, raised
 from .apart import Apart
 from .claims import Claims
@@ -53,16 +55,15 @@ class Call(Struct, eq=False):
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     out: Any = None  # the Partial of a streamed step
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
+    restarted: bool = False  # its function has not read the recovered text
     interrupted: bool = False  # its function has returned after it was told that a message waits
 
     def keys(self) -> Iterator[Key]:
         """The identities under which its inner calls may be recorded, the current one first."""
         yield self.key
-        if not self.named:
-            name, _, n = self.key
-            outers = self.outer.keys() if self.outer else (None,)
-            for digest in identity.earlier(name, self.arguments, self.step.shape.defaults, outers):
-                yield name, digest, n
+        outers = self.outer.keys() if self.outer else (None,)
+        for name, digest in identity.earlier(self.step, self.arguments, self.named, outers):
+            yield name, digest, self.key[2]
 
     def __str__(self) -> str:
         return self.words
@@ -169,6 +170,7 @@ class OpenScope:
         self.tasks: list[str] = []  # from the inbox, that are done when this commits
         self.asked: set[str] = set()  # the open questions that this attempt asks, too
         self.spent: dict[str, int] = {}  # how often what, outside its steps
+        self.at_claims: set[asyncio.Task[Any] | None] = set()  # whose effects wait for the claims of the other tasks
         self.ended = self.was_stopped = False
         self.abandoned = False  # it has failed; its sub-agents must stop
         self.is_dismissed = False  # it must end for a person's edit
@@ -179,6 +181,12 @@ class OpenScope:
         runs and this is not one of several tasks, as `asyncio.gather` makes them."""
         alone = self.context.agents.calls <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
         await self.context.journal.durable(alone=alone)
+
+    def other_tasks(self) -> list[asyncio.Task[Any]]:
+        """The tasks that this scope's function has started and that have not ended, and its own. Without the current
+        one, and without those whose effect waits for these tasks, too."""
+        left = {asyncio.current_task(), *self.at_claims}
+        return [task for task in asyncio.all_tasks() if task not in left and _scope_of(task) is self]
 
     def abandon(self) -> None:
         """The scope has failed. Its sub-agents stop."""
@@ -212,6 +220,20 @@ class OpenScope:
         stopping = context.stopping
         is_told = stopping.suspension or stopping.failed or stopping.drain.forced or self.was_stopped or self.abandoned
         return bool(is_told) or agent.is_closing or agent.is_abandoned
+
+
+def _scope_of(task: asyncio.Task[Any]) -> object:
+    """The scope whose code runs in the task."""
+    if sys.version_info >= (3, 12):
+        return task.get_context().get(current_scope)
+    context = next((each for each in gc.get_referents(task) if isinstance(each, Context)), None)
+    return context and context.get(current_scope)
+
+
+def waits(task: asyncio.Task[Any]) -> bool:
+    """Whether the task waits for something that has not happened yet."""
+    awaited = getattr(task, "_fut_waiter", None)
+    return awaited is not None and not awaited.done()
 
 
 def check_outside_steps(what: str) -> None:

@@ -36,7 +36,8 @@ async def perform(call: Call) -> Any:
         raise
     if isinstance(result, streaming.Accepted):
         return await recording.keep(call, encode(result.text, step.name), how="accepted")
-    answer = await recording.completed(call, result, began, how="interrupted" if call.interrupted else "returned")
+    how = "interrupted" if call.interrupted else "restarted" if call.restarted else "returned"
+    answer = await recording.completed(call, result, began, how=how)
     if step.shape.is_streamed:
         scope.context.tally.recovered += call.recovered
         path = streaming.path(call)

@@ -109,9 +109,9 @@ class ScopeRun(OpenScope):
         counts[name, digest] = n + 1
         key = (name, digest, n)
         numbering = self.numbering
-        if not numbering.is_recorded(key) and not named and numbering.has_unclaimed(name):
+        if not numbering.is_recorded(key) and any(map(numbering.has_unclaimed, (name, *step.former_names))):
             outers = outer.keys() if outer else (None,)
-            found = ((name, each, n) for each in identity.earlier(name, arguments, step.shape.defaults, outers))
+            found = ((*each, n) for each in identity.earlier(step, arguments, named, outers))
             key = next((each for each in found if numbering.is_unclaimed(each)), key)
         numbering.claim(key)
         return key

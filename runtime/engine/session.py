@@ -325,6 +325,7 @@ class Session(AgentContext):
         self.check_may_commit()
         scope.check_not_dismissed()
         unresolved.ask_about(self, scope)
+        uncalled = unresolved.uncalled(self, scope, ask=self.agent.effects == "strict")
         what = f"the result of {scope.title!r}"
         kept, answer = returned(self.context.workspace, result, what, body.codec)
         change = self._change(scope)
@@ -346,6 +347,7 @@ class Session(AgentContext):
                 outputs=scope.outputs,
                 cancelled=cancelled,
                 planned=scope.planned,
+                uncalled=uncalled,
             )
         )
         for done in inbox.done_with(scope.key, [id for id in scope.tasks if id in self.context.moment.tasks]):

@@ -64,12 +64,16 @@ async def once(call: Call) -> Any:
         watch,
         _hears_nothing if scope.agent.path else context.listening.hears,
         RedactedStream(context.redactor) if context.redactor else None,
+        is_continued=step.declares_partial,
     )
     try:
         call.out = out
         result = await invoke(call, {step.shape.partial: out} if step.shape.partial else {})
         out.end()
         call.interrupted = out.was_interrupted
+        if out.has_restarted:
+            call.recovered, call.restarted = 0, True
+            context.notice("restarted", _restarted(call))
         return result
     except BaseException as error:
         out.file.write()
@@ -85,6 +89,13 @@ async def once(call: Call) -> Any:
     finally:
         out.ended = True
         context.projector.drop(out.file)
+
+
+def _restarted(call: Call) -> str:
+    return (
+        f"{call.words} has written its answer from the beginning, because it did not read the text that was recovered. "
+        "To continue that text, use `out.recovered` or `out.text` in the prompt"
+    )
 
 
 def _tell(context: Context, head: PartialHead, text: str, length: int) -> None:

@@ -9,20 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ...workspace.journal.records import OfCall, StepStarted
+from ...workspace.journal.records import Key, OfCall, StepCompleted, StepStarted
 from .context import AgentContext
 from .open_scope import OpenScope
 from .stopping import Suspended
 
 
 class _Left(NamedTuple):
-    started: StepStarted
-    why: Literal["unknown_outcome", "unreached"]
+    call: StepStarted | StepCompleted
+    why: Literal["unknown_outcome", "unreached", "uncalled"]
 
 
 def ask_about(agent: AgentContext, scope: OpenScope) -> None:
     """Ask about the effects of one scope, and of the agents it has spawned. Suspended if there is a question."""
     _ask(agent, [*_in_scope(agent, scope), *_in_agents(agent, scope.key)])
+
+
+def uncalled(agent: AgentContext, scope: OpenScope, *, ask: bool) -> tuple[Key, ...]:
+    """The effects that earlier attempts at the scope have done and this one has not called: they are told to who
+    watches the run. With `ask` a person is asked about them: Suspended if there are any."""
+    found = [scope.recorded.done[key] for key in scope.claims.unclaimed if key in scope.recorded.done]
+    if ask:
+        _ask(agent, [_Left(done, "uncalled") for done in found])
+    if found:
+        calls = ", ".join(f"{done.step}{done.call}" for done in found)
+        of = f" of {scope.title!r}" if scope.title else ""
+        agent.context.notice("uncalled", f"effects{of} were done before and not called again: {calls}")
+    return tuple(done.key for done in found)
 
 
 def ask_about_all(agent: AgentContext, root: OpenScope) -> None:
@@ -54,8 +67,8 @@ def _in_agents(agent: AgentContext, spawned_in: str | None) -> Iterator[_Left]:
 
 
 def _ask(agent: AgentContext, left: list[_Left]) -> None:
-    for started, why in left:
-        identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
+    for call, why in left:
+        identity = {name: getattr(call, name) for name in OfCall.__struct_fields__}
         agent.context.doubts.ask(identity, why)
     if left:
         raise Suspended

@@ -8,6 +8,7 @@ with on_first_use(__name__):
     from . import declared, prompt
     from .calls import (
         MODEL,
+        Formerly,
         Key,
         P,
         R,

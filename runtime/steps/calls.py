@@ -96,6 +96,11 @@ KEY = "key"
 """The name of a parameter that receives the key without that type."""
 
 
+Formerly = str | Mapping[str, str] | Sequence[str | Mapping[str, str]]
+"""What a step was called in earlier versions of its code: names, and mappings from a parameter's former name to its
+name now."""
+
+
 class Step(Generic[P, R]):
     """A function whose result is recorded: after a crash an equal call returns it.
 
@@ -118,8 +123,9 @@ class Step(Generic[P, R]):
         *,
         name: str | None,
         retry: Retry | None,
-        on_partial: OnPartial,
+        on_partial: OnPartial | None,
         fallback: Sequence[str] = (),
+        formerly: Formerly = (),
     ):
         _check(function, "an effect" if self.is_effect else "a step", has_name=name is not None)
         self._of_class = isinstance(function, classmethod)
@@ -134,8 +140,11 @@ class Step(Generic[P, R]):
             from ...workspace.base import arguments
 
             arguments.text("the name of a step", self.name)
-        self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
+        self.retry, self.fallback = retry, tuple(fallback)
+        self.on_partial: OnPartial = on_partial or "continue"
+        self.declares_partial = on_partial is not None
         self.is_async, self.is_generator = declared.is_async(function), declared.is_generator(function)
+        self.former_names, self.renamed = _former(formerly, self.name)
         # Equal for a closure, a partial or an object that is made again.
         self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
@@ -248,6 +257,11 @@ class _Shape:
                 f"{name} has fallback models but no parameter that names the model",
                 remedy=f"give it a parameter called `{MODEL}`: it gets the name of the model",
             )
+        if unknown := {*step.renamed.values()} - self._known:
+            raise UsageError(
+                f"formerly= of {name} names a parameter that it does not have: {min(unknown)}",
+                remedy="write {former name: name now}",
+            )
         if step.on_partial == "accept" and kind not in (str, Any):
             raise UsageError(f"{name} can't accept a partial", why=f"its result is {kind!r} and a partial is text")
 
@@ -286,6 +300,20 @@ class _Shape:
             whole[self._more] = {name: value for name, value in arguments.items() if name not in self._known}
         bound = inspect.BoundArguments(signature, {name: whole[name] for name in signature.parameters})
         return bound.args, bound.kwargs
+
+
+def _former(formerly: Formerly, name: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The former names of a step, and the names of its parameters now, by the former ones."""
+    several = isinstance(formerly, Sequence) and not isinstance(formerly, str)
+    each = tuple(formerly) if several else (formerly,)
+    names = tuple(one for one in each if isinstance(one, str))
+    renamed = {old: new for one in each if isinstance(one, Mapping) for old, new in one.items()}
+    if len(names) + sum(isinstance(one, Mapping) for one in each) < len(each) or not all(names):
+        raise UsageError(
+            f"formerly= of {name} got {formerly!r}",
+            remedy='write its former name, as in formerly="send", or {former parameter: parameter now}',
+        )
+    return names, renamed
 
 
 def _check(function: Any, what: str, *, has_name: bool) -> None:

@@ -28,9 +28,10 @@ class Partial:
 
     `recovered` is the text of an earlier attempt of an equal call, or None; it may be empty. `marker` says when and by
     what that attempt was cut off; use `str(marker)` in a prompt. `text` is the whole answer so far, including the
-    recovered text. `interrupted` says that a message has arrived. A file in partials/ follows within the 5% rule, so a
-    kill loses only the last moments. Not guaranteed: what a power failure leaves of it. Satchel recognises which part
-    is whole.
+    recovered text. A step that writes before it has read one of these two does not continue that text: its answer
+    begins anew, unless it declares its `on_partial`. `interrupted` says that a message has arrived. A file in partials/
+    follows within the 5% rule, so a kill loses only the last moments. Not guaranteed: what a power failure leaves of
+    it. Satchel recognises which part is whole.
     """
 
     def __init__(
@@ -45,8 +46,12 @@ class Partial:
         watch: Callable[[str, int], None] | None,
         hears: Callable[[], bool],
         redacted: RedactedStream | None = None,
+        *,
+        is_continued: bool = False,
     ):
-        self.recovered, self.marker = recovered, marker
+        """`is_continued`: the step declares that it continues the recovered text, whether it reads it or not."""
+        self._recovered, self.marker = recovered, marker
+        self._is_continued, self.has_restarted = is_continued or not recovered, False
         self._projector, self._watch, self._hears = projector, watch, hears
         self.ended = self.was_interrupted = False
         self._parts = [recovered] if recovered else []
@@ -68,11 +73,20 @@ class Partial:
             text.encode()
         except UnicodeEncodeError as error:
             raise NotSerializable(f"{text!r} can't be streamed", why="half of a surrogate pair is not text") from error
+        if not self._is_continued:
+            self._restart()
+            self._length = 0
+            self._parts.clear()
+            self._shown.clear()
         self._parts.append(text)
         if self._redacted is not None:
             text = self._redacted.add(text)
             self._shown.append(text)
         self._show(text)
+
+    def _restart(self) -> None:
+        """The step writes a whole answer: it does not know that there is a recovered text."""
+        self._recovered, self._is_continued, self.has_restarted = None, True, True
 
     def _show(self, text: str) -> None:
         self._length += len(text)
@@ -87,6 +101,12 @@ class Partial:
             self._show(rest)
 
     @property
+    def recovered(self) -> str | None:
+        """The text of an earlier attempt. Who reads it continues it."""
+        self._is_continued = True
+        return self._recovered
+
+    @property
     def interrupted(self) -> bool:
         """Whether a message waits in the inbox of the run, as far as this process has noticed; from then on True. Cheap
         enough to ask after every token. A step that has got True may return what it has: its record says that the
@@ -98,10 +118,12 @@ class Partial:
     @property
     def has_new(self) -> bool:
         """Whether this attempt has written anything that may be seen."""
-        return self._length > len(self.recovered or "")
+        return self._length > len(self._recovered or "")
 
     @property
     def text(self) -> str:
+        """The whole answer so far. Who reads it before the first write continues the recovered text."""
+        self._is_continued = True
         return _joined(self._parts)
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, overload
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .calls import P, R, Step
+from .calls import Formerly, P, R, Step
 from .partial import OnPartial
 from .retry import Retry
 
@@ -25,14 +25,18 @@ class StepDecorator(Struct, frozen=True):
     signature if they come first.
 
     `on_partial` says what to do with a text that was cut off: `continue` from it, `restart`, or `accept` it as the
-    result, with the marker appended. `fallback` names models to try in order, through the parameter `model`, when the
-    call has failed for good. Not guaranteed: that the function runs only once.
+    result, with the marker appended. Without it a step continues if it reads the text (`out.recovered`, `out.text`)
+    before it writes. `fallback` names models to try in order, through the parameter `model`, when the
+    call has failed for good. `formerly` is what the step was called before its code changed, so that recorded calls are
+    still its own: a name, or `{former parameter: parameter now}`, or several of them. Not guaranteed: that the function
+    runs only once.
     """
 
     name: str | None = None
     retry: Retry | None = None
-    on_partial: OnPartial = "continue"
+    on_partial: OnPartial | None = None
     fallback: Sequence[str] = ()
+    formerly: Formerly = ()
 
     @overload
     def __call__(self, function: TextFirst[P, Q, Later[R]], /) -> Step[P, R]: ...
@@ -85,8 +89,9 @@ class StepDecorator(Struct, frozen=True):
         *,
         name: str | None = None,
         retry: Retry | None = None,
-        on_partial: OnPartial = "continue",
+        on_partial: OnPartial | None = None,
         fallback: Sequence[str] = (),
+        formerly: Formerly = (),
     ) -> StepDecorator: ...
     @overload
     def __call__(self, function: Callable[..., Any], /, *, name: str, **options: Any) -> Step: ...
@@ -94,7 +99,14 @@ class StepDecorator(Struct, frozen=True):
         if options or function is None:
             made = replace(self, **options)
             return made if function is None else made(function)
-        return Step(function, name=self.name, retry=self.retry, on_partial=self.on_partial, fallback=self.fallback)
+        return Step(
+            function,
+            name=self.name,
+            retry=self.retry,
+            on_partial=self.on_partial,
+            fallback=self.fallback,
+            formerly=self.formerly,
+        )
 
 
 step = StepDecorator()

@@ -21,13 +21,16 @@ class MemoryPartial(Partial):
     def __init__(
         self, recovered: str | None = None, marker: Marker | None = None, *, interrupted_after: int | None = None
     ):
-        self.recovered, self.marker, self.ended, self.was_interrupted = recovered, marker, False, False
+        self._recovered, self.marker, self.ended, self.was_interrupted = recovered, marker, False, False
+        self._is_continued, self.has_restarted = not recovered, False
         self.pieces: list[str] = []
         self._hears = lambda: interrupted_after is not None and len(self.pieces) >= interrupted_after
 
     async def write(self, text: str) -> None:
         if not isinstance(text, str):
             raise TypeError(f"a partial is text, not {type(text).__qualname__}")
+        if not self._is_continued:
+            self._restart()
         self.pieces.append(text)
 
     @property
@@ -36,7 +39,8 @@ class MemoryPartial(Partial):
 
     @property
     def text(self) -> str:
-        return (self.recovered or "") + "".join(self.pieces)
+        self._is_continued = True
+        return (self._recovered or "") + "".join(self.pieces)
 
 
 async def call(step: Step[..., R], /, *args: Any, **kwargs: Any) -> R:

@@ -63,7 +63,8 @@ def assert_survives(
             outcome, count = _resumed(copy, agent, results, options)
             answered += count
             differences = _differences(expected, _seen(copy, outcome))
-            assert not differences, "\n".join([f"after a crash behind record {records}:", *differences])
+            if differences:
+                raise AssertionError("\n".join([f"after a crash behind record {records}:", *differences]))
     raise AssertionError
 
 

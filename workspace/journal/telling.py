@@ -245,8 +245,9 @@ def _edited(record: Edited) -> Told:
 def _doubt(record: Doubt) -> Told:
     why = {
         "unknown_outcome": f"has it happened? {record.cause}",
-        "unclaimed": "is it an earlier call with other arguments?",
+        "unclaimed": "is it the same action as an earlier call?",
         "unreached": "it started and was not called again: has it happened?",
+        "uncalled": "it was done and is not called any more: does it stay done?",
     }[record.why]
     return Told(f"asked {record.id:<6}{_call(record)}: {why}".rstrip(), "yellow")
 
@@ -362,6 +363,8 @@ def _commit(record: ScopeCommitted) -> str:
     said += [f"outputs/{name}" for name in record.outputs]
     if record.cancelled is not None:
         said.append(f"skipped: {record.cancelled}")
+    if record.uncalled:
+        said.append(f"effects done before and not called again: {', '.join(key[0] for key in record.uncalled)}")
     return f"  {', '.join(said)}" if said else ""
 
 

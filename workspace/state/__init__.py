@@ -17,5 +17,5 @@ with on_first_use(__name__):
     from .prompts import prompt_text
     from .questions import DONE, REDO, Answered, Verdict, verdicts
     from .run_state import Moment
-    from .scope_state import STUCK_AFTER, Answer, Kept, Past, Scope
+    from .scope_state import STUCK_AFTER, Answer, Kept, Past, Scope, is_done_again
     from .strict_merge import contradiction

@@ -226,6 +226,8 @@ class AgentMoment(Struct, kw_only=True):
             self._end(record.scope)
             steps = sum(not step.effect for step in scope.done.values())
             self.results[record.scope] = Kept(record.result, record.blob, steps)
+            if record.uncalled and (past := self.past.get(record.scope)) is not None:
+                past.uncalled = [key for key in record.uncalled if key in past.done]
         self.outputs.update(record.outputs)
 
     def plan_changed(self, record: PlanChanged) -> None:
@@ -273,6 +275,9 @@ class AgentMoment(Struct, kw_only=True):
         scope = self.open_scope(doubt.scope)
         if doubt.why == "unclaimed":
             scope.answers[doubt.key] = answer_of(scope, doubt, record)
+            return
+        if doubt.why == "uncalled" and record.outcome == "done":
+            scope.settled.add(doubt.key)  # it stays done, and no call of it is expected
             return
         scope.started.pop(doubt.key, None)
         scope.done.pop(doubt.key, None)  # an earlier answer that was not usable

@@ -133,6 +133,18 @@ class Moment(Questions, kw_only=True):
             for name, output in agent.outputs.items()
         }
 
+    @property
+    def uncalled(self) -> list[str]:
+        """The effects of finished items that were done and that the last attempt at the item has not called, for
+        people."""
+        return [
+            f"{past.done[key].step}{past.done[key].call} of {past.title!r}"
+            for agent in self.agents.values()
+            for past in agent.past.values()
+            for key in past.uncalled
+            if key in past.done
+        ]
+
     def children(self, path: str) -> list[AgentMoment]:
         """The agents that `path` has spawned itself, in the order of their first start."""
         return [agent for agent in self.agents.values() if agent.path and agent.path.rpartition("/")[0] == path]

@@ -54,7 +54,7 @@ class Scope(Struct, omit_defaults=True):
     promoted: dict[Key, list[PartialPromoted]] = {}
     progress: dict[Key, Raw] = {}
     numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
-    settled: set[Key] = set()  # effects that, by a person's word, have not happened or belong to a later call
+    settled: set[Key] = set()  # effects of which, by a person's word, no call is expected any more
     answers: dict[Key, Answer] = {}  # by the call in question, until that call is made
     when: dict[Key, str] = {}  # of effects: when they were recorded as done
     again: dict[Key, int] = {}  # how often a person has asked to repeat an effect
@@ -115,6 +115,7 @@ class Past(Struct, omit_defaults=True):
     settled: set[Key] = set()
     when: dict[Key, str] = {}
     again: dict[Key, int] = {}
+    uncalled: list[Key] = []  # effects that its last attempt has not called
 
     def opened(self, title: str) -> Scope:
         """The scope, when it begins again."""

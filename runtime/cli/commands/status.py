@@ -25,6 +25,7 @@ _COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged":
 _TITLE = 10  # columns
 _SHOWN = 5  # outputs and streams that are listed
 _WORTH_TELLING = 1_000_000
+_LISTED = 3
 _TEXT = 100  # characters of an item or a call
 
 _EXAMPLES = """\b
@@ -83,6 +84,7 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         if not moment.is_new:
             starts = counted(moment.attempt, "start")
             yield _row("usage", f"{starts}, {counted(moment.usage.steps, 'step')}, {_items(moment)}")
+        yield from _uncalled(moment, width)
         yield from _budget(standing)
         for number, text in enumerate(scheduled.as_words(standing)):
             yield from _row_of("" if number else "schedule", text, width)
@@ -112,6 +114,15 @@ def _row_of(title: str, text: str, width: int) -> Iterator[str]:
 def _value(title: str, value: Any) -> Iterator[str]:
     if value is not None:
         yield _row(title, one_line(msgspec.json.encode(value).decode(), _TEXT))
+
+
+def _uncalled(moment: Moment, width: int) -> Iterator[str]:
+    """The effects of finished items that were done and that the last attempt at the item has not called."""
+    found = moment.uncalled
+    if found:
+        rest = f", and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        said = f"effects were done and not called again: {', '.join(found[-_LISTED:])}{rest}"
+        yield from _row_of("effects", said, width)
 
 
 def _tree(moment: Moment) -> Iterator[str]:

@@ -95,9 +95,10 @@ def test_a_generator_without_a_partial_begins_again(workspace: Path, calls: list
 def test_a_generator_that_fails_is_closed_and_continued_by_its_retry(workspace: Path, calls: list[str]) -> None:
     @step(retry=Retry(attempts=2, first=0))
     async def tell(out: Partial) -> AsyncIterator[str]:
+        recovered = out.recovered
         try:
             yield "more "
-            if out.recovered is None:
+            if recovered is None:
                 raise ConnectionError("the line is dead")
         finally:
             calls.append("closed")

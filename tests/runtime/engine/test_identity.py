@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,16 @@ def enter(workspace: Path, crash: type[BaseException]) -> Callable[..., Any]:
 
 def made(kind: Any, function: Callable[..., Any]) -> Any:
     return kind(name="ask")(function)
+
+
+def with_defaults(**defaults: Any) -> Any:
+    """A step called f with these parameters."""
+
+    def f(**more: Any) -> None: ...
+
+    parameters = [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()]
+    f.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return step(f)
 
 
 @pytest.mark.parametrize("kind", [step, effect])
@@ -145,11 +156,12 @@ def test_an_effect_in_doubt_gets_another_key_with_a_new_parameter(
 
 def test_parameters_that_were_there_before_are_left_out_first() -> None:
     defaults = dict.fromkeys("abcdef")
-    found = list(identity.earlier("f", {"x": 1, **defaults}, defaults, [None]))
+    found = list(identity.earlier(with_defaults(**defaults), {"x": 1, **defaults}, None, [None]))
     assert len(found) == len(set(found)) == 16
 
-    def digest(*names: str) -> str:
-        return next(identity.earlier("f", {"x": 1} | dict.fromkeys([*names, "z"]), {"z": None}, [None]))
+    def digest(*names: str) -> tuple[str, str]:
+        arguments = {"x": 1} | dict.fromkeys([*names, "z"])
+        return next(identity.earlier(with_defaults(z=None), arguments, None, [None]))
 
     assert found[:6] == [digest(*"abcdef"[:n]) for n in range(5, -1, -1)]
 
@@ -169,7 +181,7 @@ def test_a_default_that_is_no_json_stops_a_call_that_says_another(enter: Callabl
 
 def test_thirty_parameters_with_defaults_are_tried_in_all_ways() -> None:
     defaults = {f"p{number}": number for number in range(30)}
-    assert len(list(identity.earlier("f", defaults, defaults, [None]))) == 16
+    assert len(list(identity.earlier(with_defaults(**defaults), defaults, None, [None]))) == 16
 
 
 def test_an_effect_that_began_before_it_had_a_parameter_is_not_verified(

@@ -333,3 +333,66 @@ def test_half_a_surrogate_pair_cannot_be_streamed_and_costs_nothing(workspace: P
 
     assert isinstance(run(workspace, main).error, NotSerializable)
     assert "good " in (workspace / "recovered/_agent/01-tell-1.md").read_text()
+
+
+@pytest.mark.parametrize("declares", [None, "continue"])
+@pytest.mark.parametrize("reads", ["", "recovered", "text"])
+def test_a_step_that_does_not_look_at_recovered_text_doubles_it(
+    workspace: Path, crash: type[BaseException], reads: str, declares: Any
+) -> None:
+    """The loop of a newcomer: it writes all that arrives, whatever was there."""
+
+    @step(on_partial=declares)
+    async def tell(out: Partial) -> str:
+        if reads:
+            assert getattr(out, reads) == ("" if reads == "text" else None) or attempts
+        await out.write("one ")
+        if not attempts:
+            attempts.append(1)
+            raise crash
+        await out.write("two ")
+        return out.text
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await tell()
+
+    attempts: list[int] = []
+    with pytest.raises(crash):
+        run(workspace, main)
+    outcome = run(workspace, main)
+    if reads or declares:
+        assert (outcome.result, outcome.noticed) == ("one one two ", [])
+        return
+    assert outcome.result == "one two "
+    (said,) = outcome.noticed
+    assert "tell() has written its answer from the beginning" in said and "out.recovered" in said
+    lines = [line for path in workspace.glob("journal/*.jsonl") for line in path.read_text().splitlines()]
+    assert sum('"how":"restarted"' in line for line in lines) == 1
+
+
+def test_secrets_of_a_text_that_begins_anew_are_shown(
+    workspace: Path, crash: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cret-value")
+    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "redact: {env: [TOKEN]}\n")
+
+    @step
+    async def tell(out: Partial) -> str:
+        await out.write("the token is s3cret-")
+        if not attempts:
+            attempts.append(1)
+            raise crash
+        await out.write("value.")
+        return out.text
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await tell()
+
+    attempts: list[int] = []
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert str(run(workspace, main).result).count("the token is") == 1
+    for path in workspace.rglob("*"):
+        assert path.is_dir() or b"s3cret-value" not in path.read_bytes(), path

@@ -97,9 +97,22 @@ async def test_parts_that_satchel_fills_in_are_made() -> None:
 
 @in_loop
 async def test_a_streamed_step_continues_what_the_test_gives_it() -> None:
+    @step
+    async def go_on(text: str, out: Partial) -> str:
+        assert out.recovered == "once "
+        await out.write(text)
+        return out.text
+
     out = MemoryPartial(recovered="once ")
-    assert await call(think, "upon a", out=out) == "once upon a "
-    assert out.pieces == ["upon ", "a "] and out.has_new
+    assert await call(go_on, "upon a", out=out) == "once upon a"
+    assert out.pieces == ["upon a"] and out.has_new and not out.has_restarted
+
+
+@in_loop
+async def test_a_streamed_step_that_ignores_the_recovered_text_doubles_it() -> None:
+    out = MemoryPartial(recovered="upon ")
+    assert await call(think, "upon a", out=out) == "upon a "
+    assert out.has_restarted
 
 
 @in_loop

@@ -24,7 +24,9 @@ class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.compl
     result: Raw = NOTHING
     blob: str = ""
     ms: int = 0
-    how: Literal["returned", "interrupted", "verified", "resolved", "accepted", "edited", "answered"] = "returned"
+    how: Literal["returned", "interrupted", "restarted", "verified", "resolved", "accepted", "edited", "answered"] = (
+        "returned"
+    )
     model: str = ""  # the fallback that answered, if the first model did not
 
 

@@ -13,15 +13,16 @@ class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
     """A question that only a person can answer: has this effect happened?
 
     `unknown_outcome`: it began, and no record says how it ended. `unclaimed`: this call would begin, but `others`,
-    recorded calls of the same effect from an earlier attempt, were not made again. `unreached`: it began in an earlier
-    attempt, and its scope is about to commit without calling it.
+    recorded effects of an earlier attempt, were not called again. `unreached`: it began in an earlier
+    attempt, and its scope is about to commit without calling it. `uncalled`: the same of an effect that was done, for
+    an agent with `effects="strict"`.
 
     `needs_person`: the effect has no `verify` and is not `idempotent`, so no start can resolve it. A plain start leaves
     a run alone that only waits for such answers.
     """
 
     id: str
-    why: Literal["unknown_outcome", "unclaimed", "unreached"]
+    why: Literal["unknown_outcome", "unclaimed", "unreached", "uncalled"]
     others: tuple[Key, ...] = ()
     cause: str = ""
     needs_person: bool = False

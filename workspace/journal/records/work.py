@@ -40,7 +40,8 @@ class Output(Struct, frozen=True, omit_defaults=True):
 
 
 class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
-    """One atomic commit: state, plan, result, outputs and the messages before it in the same group."""
+    """One atomic commit: state, plan, result, outputs and the messages before it in the same group. `uncalled` are the
+    effects that earlier attempts have done and this one has not called."""
 
     scope: str
     patch: Patch = field(default_factory=list)
@@ -50,6 +51,7 @@ class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
     outputs: dict[str, Output] = field(default_factory=dict)
     cancelled: str | None = None
     planned: str = ""  # as in PlanChanged
+    uncalled: tuple[Key, ...] = ()
 
 
 class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):

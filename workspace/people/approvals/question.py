@@ -48,7 +48,7 @@ class Question(Struct, frozen=True):
         """What a decision about an unclaimed call means, for people."""
         outcome, _ = self.verdicts[decision]
         if outcome == "new":
-            return "a new action: do it"
+            return "another action: do it; what was done stays done"
         which = f"call {decision.partition('-')[2]}" if "-" in decision else "the earlier call"
         return f"the same as {which}, {'which has happened' if outcome == 'done' else 'and may be done again'}"
 
@@ -143,7 +143,7 @@ def _doubtful(doubt: Doubt, scope: Scope) -> str:
     place += f" of the agent {doubt.agent}" if doubt.agent else ""
     what = f"{doubt.step}{doubt.call}{place}"
     if doubt.why == "unclaimed":
-        earlier = [_earlier(doubt, key, scope) for key in doubt.others]
+        earlier = [_earlier(key, scope) for key in doubt.others]
         known = (
             earlier[0]
             if len(earlier) == 1
@@ -151,22 +151,34 @@ def _doubtful(doubt: Doubt, scope: Scope) -> str:
                 f"{scope.numbers.get(key, 0)}. {each}" for key, each in zip(doubt.others, earlier, strict=True)
             )
         )
+        cause = f"{doubt.cause.rstrip('.')}. " if doubt.cause else ""
         return (
             f"{what} would begin, but an earlier attempt has called {known}. "
-            f"Is it {'one of these actions' if len(earlier) > 1 else 'the same action'}? "
-            f"{doubt.cause or 'If its arguments differ at every start, give it a name'}: {doubt.step}.named(...)"
+            f"Is it {'one of these actions' if len(earlier) > 1 else 'the same action'}? {cause}{_hint(doubt)}"
         )
     if doubt.why == "unreached":
         return f"{what} began in an earlier attempt and was not called again. Has it happened?"
+    if doubt.why == "uncalled":
+        done = scope.done.get(doubt.key)
+        returned = "" if done is None or done.blob else f" and returned {short(msgspec.json.decode(done.result))}"
+        return f"{what} was done by an earlier attempt{returned}. The code no longer calls it. Does it stay done?"
     return f"{what} began, and its outcome is unknown ({doubt.cause or 'a crash'}). Has it happened?"
 
 
-def _earlier(doubt: Doubt, key: Key, scope: Scope) -> str:
+def _hint(doubt: Doubt) -> str:
+    """How the code avoids the question."""
+    others = {key[0] for key in doubt.others}
+    if doubt.step in others:
+        return f"If its arguments differ at every start, give it a name: {doubt.step}.named(...)"
+    return f"If the code has a new name for it, say so there: @effect(formerly={min(others)!r})"
+
+
+def _earlier(key: Key, scope: Scope) -> str:
     """A call that may be the same action, for people."""
     if key in scope.started:
-        return f"{doubt.step}{scope.started[key].call}, and its outcome is unknown"
+        return f"{key[0]}{scope.started[key].call}, and its outcome is unknown"
     done = scope.done.get(key)
     if done is None:
-        return doubt.step
+        return key[0]
     result = "a long result" if done.blob else short(msgspec.json.decode(done.result))
-    return f"{doubt.step}{done.call}, which returned {result}"
+    return f"{key[0]}{done.call}, which returned {result}"
