@@ -29,9 +29,9 @@ class Partial:
     `recovered` is the text of an earlier attempt of an equal call, or None; it may be empty. `marker` says when and by
     what that attempt was cut off; use `str(marker)` in a prompt. `text` is the whole answer so far, including the
     recovered text. A step that writes before it has read one of these two does not continue that text: its answer
-    begins anew, unless it declares its `on_partial`. `interrupted` says that a message has arrived. A file in partials/
-    follows within the 5% rule, so a kill loses only the last moments. Not guaranteed: what a power failure leaves of
-    it. Satchel recognises which part is whole.
+    starts again, unless it declares its `on_partial`. `interrupted` says that a message has arrived. A file in
+    partials/ follows within the 5% rule, so a kill loses only the last moments. Not guaranteed: what a power failure
+    leaves of it. Satchel recognises which part is whole.
     """
 
     def __init__(
