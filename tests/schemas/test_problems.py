@@ -114,7 +114,7 @@ def test_a_missing_field_is_not_noticed(kind: str) -> None:
 def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
     record = {**COMMON, "type": "doubt", **RECORDS["doubt"], "why": "unreachd"}
     assert said("record", record) == [
-        'why: found "unreachd", expected unknown_outcome, unclaimed or unreached. Did you mean unreached?'
+        'why: found "unreachd", expected unknown_outcome, unclaimed, unreached or uncalled. Did you mean unreached?'
     ]
 
 

@@ -257,6 +257,7 @@ class History:
             Message(**self.of(), scope=key, role="user", content=Raw(b'"hi"')) for _ in range(self.choose.randrange(3))
         ]
         splices = self.agent.plan.copy().add([f"after {key}"]) if self.choose.random() < 0.3 else ()
+        effects = [call for call, record in self.agent.scopes[key].done.items() if record.effect]
         self.group(
             *messages,
             ScopeCommitted(
@@ -267,6 +268,7 @@ class History:
                 result=Raw(b"[1]"),
                 outputs={f"{key}.md": Output("0" * 64, 3)} if self.choose.random() < 0.3 else {},
                 cancelled=self.choose.choice([None, "not needed"]),
+                uncalled=tuple(effects[:1]) if self.choose.random() < 0.3 else (),
             ),
         )
 
