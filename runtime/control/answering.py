@@ -27,6 +27,7 @@ from ...workspace.people.approvals import (
     path_of,
     read,
 )
+from ...workspace.people.edits import Refusal, reject
 from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import DONE, Answered, Moment, same
 from ...workspace.store import FileChanged
@@ -162,20 +163,25 @@ def _record(said: Saying, place: Place) -> Answering:
 
 
 def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
-    """Write it like a person: into the current file or, if that is not possible, into a new one."""
+    """Write it like a person: into the current file or, if that is not possible, into a new one. Then the current one
+    is kept under another name."""
     store, path = place.store, question.path
     values: dict[str, Any] = {"decision": reply.decision, "by": reply.by, "note": reply.note, "how": "command"}
     if len(reply.result):
         values["result"] = msgspec.json.decode(reply.result)
     form = blank(question, run_id)
     for _ in range(_TIMES):
-        version = store.version(path)
+        version, there = store.version(path), form
         try:
             there = store.read(path).data if version is not None else form
             before = read(question, run_id, there)
             data = fill_in(there, values)
-        except (FileNotFoundError, InvalidFile, UsageError):
+        except FileNotFoundError:
+            continue
+        except (InvalidFile, UsageError) as error:
             before, data = None, fill_in(form, values)
+            if there != form:
+                reject(store, Refusal(path, error, there), "and was written anew with the answer of a command")
         if before is not None:  # another answer came first and is about to be taken
             if before.decision == reply.decision:
                 return

@@ -20,6 +20,7 @@ from ...workspace.inspect import lease
 from ...workspace.journal.records import StepCompleted
 from ...workspace.lifecycle import salvage
 from ...workspace.people.approvals import FOLDER, form_problems
+from ...workspace.people.edits import rejected
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store
@@ -143,7 +144,7 @@ def _pause(store: Store) -> Iterator[Finding]:
 def _approvals(store: Store) -> Iterator[Finding]:
     """The next opening checks whether an answer fits its question, and writes that into the file."""
     for entry in store.list(FOLDER):
-        if entry.path.endswith(".yaml"):
+        if entry.path.endswith(".yaml") and not rejected.KEPT.search(entry.path):
             for problem in form_problems(entry.path, store.read(entry.path).data):
                 yield of_problem(entry.path, problem)
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import warm
 
+from satchel.workspace.store import DiskStore
+
 from .conftest import ASKING, Cli, Make, contents, data_of, satchel
 
 
@@ -218,3 +220,58 @@ def _await_file(path: Path, process: subprocess.Popen[bytes]) -> None:
     while not path.exists():
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.02)
+
+
+HALVES = {
+    "in the question": lambda text: text[: text.index("question:") + 15],
+    "in the decision": lambda text: text[: text.index("decision:") + 5],
+    "in a text": lambda text: text.replace("note:", 'note: "I have as').partition("as\n")[0],
+    "without the end": lambda text: text[: text.index("format:")],
+    "with a key of its own": lambda text: text + "mood: bad\n",
+}
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "not told"])
+def test_a_half_saved_form_that_was_answered_by_command_is_a_mistake_for_ever(
+    asking: Path, cli: Cli, half: str, is_told: bool
+) -> None:
+    form = asking / "approvals/d1.yaml"
+    whole = form.read_text()
+    saved = HALVES[half](whole)
+    form.write_text(saved)
+    if is_told:  # a start writes its reasons into the file
+        assert cli("run", asking).exit_code == 4
+    assert cli("answer", asking, "d1", "done", "--result", "ok", "--by", "ada").exit_code == 0
+    assert cli("check", asking).exit_code == 0
+    shown = form.read_text()
+    assert shown.startswith("# answered: done, by ada")
+    assert "decision: done" in shown and "status: answered" in shown and "Has it happened?" in shown
+    typed = {line for line in saved.splitlines() if line and not line.startswith("# satchel ")}
+    kept = (asking / "approvals/d1.rejected.yaml").read_text()
+    assert typed <= set(kept.splitlines()), "what a person has typed is lost"
+    assert _answer(asking, cli) == "ok"
+
+
+@pytest.mark.parametrize("how", ["recover", "resume"])
+def test_an_answered_form_that_was_cut_off_later_stays_a_mistake(asking: Path, cli: Cli, how: str) -> None:
+    form = asking / "approvals/d1.yaml"
+    assert cli("answer", asking, "d1", "done", "--result", "ok").exit_code == 0
+    answered = form.read_bytes()
+    form.write_bytes(answered[: answered.index(b"choices")])
+    assert cli("check", asking).exit_code == 2
+    assert cli(how, asking).exit_code in (0, 4)
+    assert cli("check", asking).exit_code == 0
+    assert form.read_bytes() == answered
+
+
+def test_what_a_person_has_half_saved_is_lost_if_a_process_runs_the_run(
+    asking: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.runtime.control.answering._PATIENCE", 0.0)
+    form = asking / "approvals/d1.yaml"
+    form.write_text(saved := HALVES["in a text"](form.read_text()))
+    with DiskStore(asking).lock():
+        assert cli("answer", asking, "d1", "done", "--result", "ok").exit_code == 0
+    assert (asking / "approvals/d1.rejected.yaml").read_text() == saved
+    assert _answer(asking, cli) == "ok"

@@ -311,6 +311,16 @@ def test_a_crash_between_the_record_and_the_file_takes_the_answer_twice(asked: A
     assert path.read_text().startswith("# answered: deny")
 
 
+@pytest.mark.parametrize("end", [20, 500])
+def test_a_withdrawn_form_that_was_cut_off_stays_a_mistake(asked: Asked, end: int) -> None:
+    path = asked()
+    asked("a2", withdraws=("a1",))
+    cut_off = save(path, path.read_bytes()[:end])
+    recover(path)
+    assert not path.exists() and path.with_name("a1.rejected.yaml").read_bytes() == cut_off
+    assert path.with_name("a2.yaml").exists()
+
+
 def test_the_form_of_another_run_is_an_answer(asked: Asked, tmp_path: Path) -> None:
     """Its number is that of a question here, and its words may be the same."""
     path = asked()

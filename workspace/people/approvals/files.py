@@ -18,16 +18,18 @@ import msgspec
 from msgspec import Raw
 
 from ...base import InvalidFile, Refused, SatchelError
-from ...journal import Journal
-from ...journal.records import NOTHING, ApprovalAnswered, Resolved
+from ...journal import Journal, first_kept
+from ...journal import read as records_after
+from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from ...secrets import Redactor, parsed
 from ...state import Kept, Moment, blobs
 from ...store import Content, FileChanged, Store, Version, read_if_there
-from ...views import Settling, Unsettled, until_settled
+from ...views import Settling, Unsettled, stable_read, until_settled
+from ..edits import Refusal, reject
 from ..edits import origin as looking
 from . import render
-from .parse import Reply, read
-from .question import FOLDER, Question, open_questions, path_of
+from .parse import Reply, check_form, read
+from .question import FOLDER, Question, closed, open_questions, path_of
 from .question import find as find_question
 
 _NAME = re.compile(rf"{FOLDER}/([ad])([0-9]{{1,9}})\.yaml")
@@ -94,7 +96,9 @@ class Desk:
         """Not only for a moment, by a program that is about to save it."""
         return looking.is_blank(there.data) and self._settling.stage(path, there.version) == "settled"
 
-    def _show_answer(self, id: str) -> None:
+    def _show_answer(self, id: str, question: Question | None = None) -> None:
+        """Write a recorded answer into the file. What can't show it, because it is half saved, is kept next to it, and
+        the file is written anew: for the `question`, if that is known."""
         answer, path = self._moment.answered[id], path_of(id)
         for _ in range(_TIMES):
             version = self._store.version(path)
@@ -106,9 +110,33 @@ class Desk:
             if render.is_signed(there.data) and render.remarks(there.data, "answered"):
                 self._closed[id] = there.version
                 return
-            shown = render.answered(self._redactor().data(there.data), answer)
-            if shown is None or self._replace(self._closed, id, shown, there.version):
+            data = self._redactor().data(there.data)
+            shown = render.answered(data, answer)
+            if (problem := _no_form(path, data if shown is None else shown)) is not None:
+                if self._store.has_writer(path):
+                    return
+                reject(
+                    self._store, Refusal(path, problem, data), "and was written anew, since its question is answered"
+                )
+                shown = self._written_anew(id, question)
+            if shown is None:
+                stable_read.remove(self._store, path, there.version)
                 return
+            if self._replace(self._closed, id, shown, there.version):
+                return
+
+    def _written_anew(self, id: str, question: Question | None) -> bytes | None:
+        """The form of an answered question. None if no record says any more what it was."""
+        if question is None:
+            lines = records_after(self._store, after=first_kept(self._store) - 1).lines
+            asked = [line for line in lines if isinstance(line.record, ApprovalAsked | Doubt) and line.record.id == id]
+            for line in asked[-1:]:
+                assert isinstance(line.record, ApprovalAsked | Doubt)
+                question = closed(line.record, line.at, self._moment)
+        if question is None:
+            return None
+        form = self._redactor().data(render.blank(question, self._moment.run_id))
+        return render.answered(form, self._moment.answered[id])
 
     def _withdraw(self) -> None:
         """Mark the files of withdrawn questions."""
@@ -125,8 +153,22 @@ class Desk:
             if there is None:
                 continue
             self._closed[id] = there.version
+            if self._is_cut_off(id, there):
+                continue
             if render.is_open(there.data, self._moment.run_id) and (shown := render.withdrawn(there.data)):
                 self._replace(self._closed, id, shown, there.version)
+
+    def _is_cut_off(self, id: str, there: Content) -> bool:
+        """Whether the file of a closed question was half saved. Then it is kept under another name."""
+        path = path_of(id)
+        asked = self._moment.doubts_asked if id[0] == "d" else self._moment.approvals_asked
+        if int(id[1:]) > asked or render.is_signed(there.data) or self._store.has_writer(path):
+            return False
+        if (problem := _no_form(path, there.data)) is None:
+            return False
+        reject(self._store, Refusal(path, problem, there.data), "and was removed, because its question is closed")
+        stable_read.remove(self._store, path, there.version)
+        return True
 
     def _replace(self, known: dict[str, Version], id: str, data: bytes, version: Version) -> bool:
         """Unless it was saved again meanwhile, or is about to be: then it must be read again."""
@@ -220,7 +262,7 @@ class Desk:
         else:
             journal.add(ApprovalAnswered(id=question.id, decision=decision, by=reply.by, note=reply.note, how=how))
         journal.flush()
-        self._show_answer(question.id)
+        self._show_answer(question.id, question)
 
     def _told(self, question: Question) -> Found:
         answer = self._moment.answered[question.id]
@@ -228,6 +270,15 @@ class Desk:
         shown = decision if isinstance(decision, str) else answer_text(answer.decision)
         who = "the default, because the question expired" if answer.how == "expired" else f"by {answer.by}"
         return Found("answered", question.id, f"{question.path}: {shown}, {who}")
+
+
+def _no_form(path: str, data: bytes) -> InvalidFile | None:
+    """Why it is none, if so."""
+    try:
+        check_form(path, data)
+    except InvalidFile as error:
+        return error
+    return None
 
 
 def answer_text(decision: Raw) -> str:

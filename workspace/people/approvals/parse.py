@@ -64,6 +64,12 @@ def form_problems(path: str, data: bytes) -> list[Problem]:
     return schemas.problems("approval", document.value, place=document.place)
 
 
+def check_form(path: str, data: bytes) -> None:
+    """InvalidFile if it is no form."""
+    if problems := form_problems(path, data):
+        raise InvalidFile(path, problems)
+
+
 def _written(text: str, document: Document, key: str) -> str:
     """A value as it is in the file, if it has no quotes."""
     node = document.root.items.get(key) if document.root else None

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ....schemas import short
 from ...journal.records import ApprovalAsked, Doubt, Key
@@ -93,6 +94,12 @@ def find(moment: Moment, id: str) -> Question | None:
     if id in moment.doubts:
         return _of_doubt(moment.doubts[id], moment)
     return _of_approval(moment.approvals[id], moment) if id in moment.approvals else None
+
+
+def closed(asked: ApprovalAsked | Doubt, at: str, moment: Moment) -> Question:
+    """A question that was asked then and is no longer open."""
+    found = _of_doubt(asked, moment) if isinstance(asked, Doubt) else _of_approval(asked, moment)
+    return replace(found, asked_at=at)
 
 
 def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:

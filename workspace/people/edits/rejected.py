@@ -3,6 +3,7 @@ in `conflicts/`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import count
@@ -14,6 +15,9 @@ from ...views import projection
 from ...views import stable_read as settling
 from .findings import CONFLICTS, Kept, Noticed, Question, Refusal, version_of
 from .origin import is_blank, sha
+
+KEPT = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
+"""The end of the name of a refused file that was kept, and of the file with the reasons."""
 
 _TOLD = 3
 _EXTENSION = 40

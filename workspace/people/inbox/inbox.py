@@ -26,7 +26,7 @@ from ...store import Content, Store, Version
 from ...views import BRIEF, Settling, Stage, stable_read
 from ..edits.findings import Refusal
 from ..edits.origin import sha
-from ..edits.rejected import reject
+from ..edits.rejected import KEPT, reject
 from . import firing, keyed
 from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
 from .firing import Firing
@@ -41,7 +41,6 @@ Kind = Literal["task", "message", "schedule"]
 
 _TEXT = (".md",)
 _DATA = (".yaml", ".yml")
-_REJECTED = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
 _SENT = re.compile(r"inbox/([0-9]{8}T[0-9]{6})\.[0-9]{6}Z-([0-9a-f]{6}|[0-9a-f]{32}-[0-9a-f]{16})[-.]")
 
 
@@ -75,7 +74,7 @@ def others(store: Store) -> list[str]:
     return [
         entry.path
         for entry in store.list(FOLDER)
-        if not _is_task(entry.path) and not _REJECTED.search(entry.path) and not _is_temporary(entry.path)
+        if not _is_task(entry.path) and not KEPT.search(entry.path) and not _is_temporary(entry.path)
     ]
 
 
@@ -137,7 +136,7 @@ def untaken(store: Store, moment: Moment, offered: Offered) -> dict[str, str]:
 
 def _is_task(path: str) -> bool:
     name = path.rpartition("/")[2]
-    return name.lower().endswith((*_TEXT, *_DATA)) and not _is_temporary(path) and not _REJECTED.search(path)
+    return name.lower().endswith((*_TEXT, *_DATA)) and not _is_temporary(path) and not KEPT.search(path)
 
 
 def _may_be_message(path: str) -> bool:
