@@ -181,7 +181,7 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
         except (InvalidFile, UsageError) as error:
             before, data = None, fill_in(form, values)
             if there != form:
-                reject(store, Refusal(path, error, there), "and was written anew with the answer of a command")
+                reject(store, Refusal(path, error, there), "and was written again with the answer of a command")
         if before is not None:  # another answer came first and is about to be taken
             if before.decision == reply.decision:
                 return

@@ -98,7 +98,7 @@ class Desk:
 
     def _show_answer(self, id: str, question: Question | None = None) -> None:
         """Write a recorded answer into the file. What can't show it, because it is half saved, is kept next to it, and
-        the file is written anew: for the `question`, if that is known."""
+        the file is written again: for the `question`, if that is known."""
         answer, path = self._moment.answered[id], path_of(id)
         for _ in range(_TIMES):
             version = self._store.version(path)
@@ -115,17 +115,15 @@ class Desk:
             if (problem := _no_form(path, data if shown is None else shown)) is not None:
                 if self._store.has_writer(path):
                     return
-                reject(
-                    self._store, Refusal(path, problem, data), "and was written anew, since its question is answered"
-                )
-                shown = self._written_anew(id, question)
+                reject(self._store, Refusal(path, problem, data), "and was written again with the answer")
+                shown = self._written_again(id, question)
             if shown is None:
                 stable_read.remove(self._store, path, there.version)
                 return
             if self._replace(self._closed, id, shown, there.version):
                 return
 
-    def _written_anew(self, id: str, question: Question | None) -> bytes | None:
+    def _written_again(self, id: str, question: Question | None) -> bytes | None:
         """The form of an answered question. None if no record says any more what it was."""
         if question is None:
             lines = records_after(self._store, after=first_kept(self._store) - 1).lines
