@@ -168,8 +168,8 @@ def _histories(store: Store) -> Iterator[Finding]:
     """Copies of the run in one folder, also where an opening would not look."""
     try:
         error = journal.woven(store)
-    except SatchelError:
-        return  # the next reader of the file reports the error
+    except (SatchelError, FileNotFoundError):
+        return  # the next reader of the file reports the error; or the process that runs it has merged or pruned it
     yield from of_error(error) if error else ()
 
 
@@ -183,6 +183,8 @@ def _journal(store: Store, seen: Look | None, progress: Progress) -> Iterator[Fi
     for path in paths:
         try:
             data = store.read(path, limit=_READ_LIMIT).data if path != torn or seen is None else seen.tail.good
+        except FileNotFoundError:
+            continue  # the process that runs it has merged or pruned it; `look` tells of a record that is missing
         except SatchelError as error:
             yield from of_error(error)
             continue

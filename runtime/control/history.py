@@ -27,6 +27,7 @@ READ_LIMIT = 1 << 30
 _LOOK = 0.1
 """Seconds between two looks of a follower on a disk."""
 
+_LOOKS = 8
 _SHARE = 4
 """A look is followed by a rest that is so many times as long."""
 
@@ -161,11 +162,24 @@ class _Rows:
         self._store, self._who = store, auditing.Who()
 
     def read(self) -> Iterator[Row]:
+        """A process that runs the workspace may merge or prune segments meanwhile: then the rest is listed again."""
+        for _ in range(_LOOKS):
+            try:
+                yield from self._read()
+                return
+            except FileNotFoundError:
+                self._store.refresh()
+        self.is_broken = True
+
+    def _read(self) -> Iterator[Row]:
+        """Those after record `seq`. FileNotFoundError if a segment is gone."""
+        known, kept = self.seq, journal.first_kept(self._store) - 1
         for line in journal.kept_lines(self._store):
-            yield self.row(records.encode(line)[:-1], line)
-        first = journal.first_kept(self._store)
-        self.seq, self.crc = first - 1, ""
-        for data, read in journal.once(self._segments(), first=first):
+            if line.seq > known:
+                yield self.row(records.encode(line)[:-1], line)
+        if kept > known:
+            known, self.seq, self.crc = kept, kept, ""
+        for data, read in journal.once(self._segments(), first=known + 1):
             if read is None:
                 self.is_broken = True
                 continue

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ...workspace import journal
 from ...workspace.base import LeaseHeld
+from ...workspace.history import steadily
 from ...workspace.inspect import Report, lease, look_beside
 from ...workspace.journal import Own
 from ...workspace.lifecycle import opened
@@ -71,7 +72,11 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
 
 
 def _planned(place: Place) -> Pruned:
-    """What would go now."""
+    """What would go now. A process that runs it may prune it meanwhile."""
+    return steadily(place.store, lambda: _plan_of(place))
+
+
+def _plan_of(place: Place) -> Pruned:
     store, seen = place.store, look_beside(place.store)
     keep, moment = seen.definition.keep, seen.moment
     found = None if moment.is_new else plan(store, Facts.of(moment), keep, None, _ALL, all=True)

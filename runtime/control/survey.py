@@ -23,7 +23,7 @@ from ...workspace.people.approvals import FOLDER, form_problems
 from ...workspace.people.edits import rejected
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
-from ...workspace.store import Store
+from ...workspace.store import Store, read_if_there
 from ...workspace.views import checkpoint_folder, message_file, partial_files, projection, running_file
 from ..engine import reverify
 from .finding import Finding, of_error, of_problem
@@ -98,6 +98,8 @@ def _checkpoints(store: Store) -> Iterator[Finding]:
         try:
             checkpoint.load(store, path)
             value = msgspec.json.decode(store.read(path, limit=_READ_LIMIT).data)
+        except FileNotFoundError:
+            continue  # a newer one has replaced it meanwhile
         except NewerFormat as error:
             yield from of_error(error, path)
         except InvalidFile as error:
@@ -144,8 +146,10 @@ def _pause(store: Store) -> Iterator[Finding]:
 def _approvals(store: Store) -> Iterator[Finding]:
     """The next opening checks whether an answer fits its question, and writes that into the file."""
     for entry in store.list(FOLDER):
-        if entry.path.endswith(".yaml") and not rejected.KEPT.search(entry.path):
-            for problem in form_problems(entry.path, store.read(entry.path).data):
+        if not entry.path.endswith(".yaml") or rejected.KEPT.search(entry.path):
+            continue
+        if (found := read_if_there(store, entry.path)) is not None:
+            for problem in form_problems(entry.path, found.data):
                 yield of_problem(entry.path, problem)
 
 
@@ -174,7 +178,9 @@ def _recovered(store: Store, folder: str) -> Iterator[Finding]:
         for entry in store.list(of_scope):
             if entry.path.endswith("-damaged.md"):
                 continue  # kept for people; it never had a front matter
-            parsed = partial_files.parse_recovered(store.read(entry.path, limit=_READ_LIMIT).data)
+            if (found := read_if_there(store, entry.path, limit=_READ_LIMIT)) is None:
+                continue  # pruned meanwhile
+            parsed = partial_files.parse_recovered(found.data)
             if parsed is None:
                 remedy = "Move it away; the next attempt then starts its answer again"
                 yield Finding(entry.path, "line 1", "no front matter", "what marks a recovered text", remedy)

@@ -11,5 +11,5 @@ with on_first_use(__name__):
     from .moments import Story, check_kept, moment_at, story
     from .plan_blame import Item, plan_origins
     from .positions import LATEST, no_such_item, seq_of
-    from .reading import Records, gone, kept_from, read, records_of
+    from .reading import Records, gone, kept_from, read, records_of, steadily
     from .work import Worked, worked

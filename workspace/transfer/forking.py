@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import DEFINITION, OF_A_RUN, UsageError
+from ..base import DEFINITION, OF_A_RUN, Damaged, UsageError
 from ..formats import definition, yamltext
 from ..history import check_kept
 from ..inspect import Manifest, Report, moved_file, transfer_file
@@ -26,11 +26,11 @@ from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
 from ..state import AgentMoment, LaterEffect, MessagesAt, Moment, blobs, checkpoint, going_back, prompts
-from ..store import DiskStore, RemoteStore, Store, link
+from ..store import DiskStore, RemoteStore, Store, link, read_if_there
 from ..views import TODO, message_file
 from . import ends, inventory
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
-from .transfer import claim, held
+from .transfer import claim, definition_of, held
 
 _NOT_COPIED = OF_A_RUN | {DEFINITION, TODO, INBOX, "cut-off", moved_file.PATH}
 
@@ -76,7 +76,7 @@ def fork(
     UsageError if the destination holds anything else or can't hold a file, or the new run_id is that of the source.
     """
     ends.refuse_overlap(source, to.url)
-    text = yamltext.decode(source.read(DEFINITION, limit=definition.LIMIT).data, DEFINITION)
+    text = yamltext.decode(definition_of(source).data, DEFINITION)
     if run_id == then.run_id:
         raise UsageError(f"{run_id!r} is the run_id of the source", path=to.url, remedy="a fork is another run")
     text = edit(text)
@@ -104,7 +104,11 @@ def fork(
         moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
         moment.is_replay = is_replay
         moment.config = prompts.released(moment.config, texts or {})
-        files = _fill(source, to, then, moment, tell)
+        try:
+            files = _fill(source, to, then, moment, tell)
+        except Damaged:
+            check_kept(source, then.seq)  # says why: a process has pruned it meanwhile
+            raise
         for name, data in (texts or {}).items():
             to.replace(prompts.path_of(name), data)
         check_kept(source, then.seq)  # else blobs may have been removed before they could be copied
@@ -227,7 +231,7 @@ def _bring(source: Store, to: Store, path: str) -> None:
         data = source.read(path, limit=READ_LIMIT).data
     except FileNotFoundError:
         if is_blob:
-            raise
+            raise Damaged("was removed while it was copied", path=path, remedy="fork again") from None
         return  # a person has removed it meanwhile
     to.replace(path, data, sync="data")
     keep_attributes(source, to, path)
@@ -242,7 +246,8 @@ def _conversations(source: Store, to: Store, then: Moment, moment: Moment) -> di
         older = agent.messages - later.count(b"\n")
         name, data = agent.folder + message_file.NAME, b""
         if older:
-            data = b"".join(source.read(name, limit=READ_LIMIT).data.splitlines(keepends=True)[:older])
+            there = read_if_there(source, name, limit=READ_LIMIT)
+            data = b"".join(there.data.splitlines(keepends=True)[:older]) if there else b""
             if data.count(b"\n") < older:
                 raise UsageError(
                     "has fewer messages than the run",

@@ -113,7 +113,10 @@ def _of_disk(store: Store) -> Iterator[Fault]:
         inside = os.path.relpath(above, store.url).replace(os.sep, "/")
         for name in sorted([*folders, *files]):
             path = name if inside == "." else f"{inside}/{name}"
-            mode = os.lstat(os.path.join(above, name)).st_mode
+            try:
+                mode = os.lstat(os.path.join(above, name)).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a process that runs it has removed it meanwhile
             if not goes_along(f"{path}/x" if stat.S_ISDIR(mode) else path):
                 continue
             if stat.S_ISLNK(mode):

@@ -15,12 +15,13 @@ from msgspec import Struct, field
 
 from .. import journal
 from ..base import DEFINITION, LeaseHeld, NewerFormat, SatchelError, UsageError, shown, version
+from ..formats import definition
 from ..inspect import Kind, Manifest, Tombstone, define, lease, look, moved_file, read_definition, transfer_file
 from ..journal import segment_path
 from ..journal.records import now
 from ..lifecycle import acquire, heartbeat
 from ..people.edits import displaced
-from ..store import DISPLACED, LOCK, Store
+from ..store import DISPLACED, LOCK, Content, Store
 from ..views import stable_read
 from . import cleanup, ends, inventory
 from .copy_files import Sent, Tell, differs, hashes, proves, transfer
@@ -208,20 +209,25 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
     inventory.refuse_faults(source, to)
     journey.resumed |= claim(to, mine, tell)
     sent = transfer(source, to, tell)
-    try:
-        data, at = source.read(DEFINITION)
-    except FileNotFoundError:
-        raise LeaseHeld(
-            "another process has moved this run away in the meantime",
-            path=source.url,
-            remedy="look for it at the other place; nothing is lost",
-        ) from None
+    data, at = definition_of(source)
     sha, md5 = hashes(data)
     sent[DEFINITION] = Sent(DEFINITION, len(data), sha, md5, at, was_there=False, data=data)
     journey.files, journey.bytes = len(sent), sum(each.size for each in sent.values())
     journey.copied = sum(not each.was_there for each in sent.values())
     journey.sha256 = inventory.digest((each.path, each.sha256) for each in sent.values())
     return sent
+
+
+def definition_of(source: Store) -> Content:
+    """The source's workspace.yaml, which was there a moment ago."""
+    try:
+        return source.read(DEFINITION, limit=definition.LIMIT)
+    except FileNotFoundError:
+        raise LeaseHeld(
+            "another process has moved this run away in the meantime",
+            path=source.url,
+            remedy="look for it at the other place; nothing is lost",
+        ) from None
 
 
 def claim(to: Store, mine: Manifest, tell: Tell) -> bool:

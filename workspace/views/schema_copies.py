@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ... import schemas
 from ..base import SCHEMAS
-from ..store import Store, Sync
+from ..store import Store, Sync, read_if_there
 
 _OWN = "data"
 """The agent writes its own."""
@@ -27,7 +27,8 @@ def publish(store: Store, name: str, schema: str, *, sync: Sync = "data") -> Non
     repairs the others after a power failure."""
     path, data = _path(name), schema.encode()
     store.expect(path, data)
-    if store.version(path) is None or store.read(path).data != data:
+    there = read_if_there(store, path) if store.version(path) is not None else None
+    if there is None or there.data != data:
         store.replace(path, data, sync=sync)
 
 
