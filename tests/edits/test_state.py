@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from satchel import Run, agent, run
-from satchel.workspace.base.errors import InvalidFile, Refused, SatchelError
+from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, SatchelError
 from satchel.workspace.people.edits import rejected
 from satchel.workspace.store import DiskStore
 
@@ -39,6 +39,36 @@ def test_the_data_of_a_sub_agent_are_not_merged(finished: Place) -> None:
     finished.recover()
     assert finished.moment.agents["bob/carol"].data["n"] == 100 and finished.is_at_the_moment()
     assert finished.edited[0].agent == "bob/carol"
+
+
+def from_null(place: Place, **data: Any) -> str:
+    """What a person makes of state.json before the agent is first entered, when `data` is null."""
+    place.recover()
+    found = json.loads(place.get("state.json"))
+    assert found["data"] is None
+    return json.dumps(found | {"data": data})
+
+
+@pytest.mark.parametrize("fails", ["one", "two"])
+def test_data_that_were_null_when_they_were_edited_conflict(place: Place, fails: str) -> None:
+    edited = from_null(place, notes={"from": "ada"})
+    assert place.run(fails).status == "failed"
+    words = place.root.data["words"]
+    place.put("state.json", edited)
+    assert place.run().status == "completed"
+    assert place.root.data["notes"].pop("from") == "ada" and place.root.data["words"][: len(words)] == words
+
+
+def test_a_default_overrules_a_person_or_a_person_the_run(place: Place) -> None:
+    edited = from_null(place, n=100)
+    assert place.run("one").status == "failed"
+    place.put("state.json", edited)
+    place.recover()
+    assert place.root.data == {"words": [], "n": 100, "notes": {}}
+    assert place.run("two").status == "failed" and place.root.data["n"] == 101
+    place.put("state.json", edited.replace("100", "7"))
+    with pytest.raises(Conflicting, match="data.n: it was 0; the run has set it to 101, the file says 7"):
+        place.run()
 
 
 REFUSED: dict[str, Any] = {

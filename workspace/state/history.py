@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from .. import journal
-from ..base import Damaged, InvalidFile
+from ..base import DEFINITION, Damaged, InvalidFile
+from ..journal.records import Edited, ScopeCommitted
 from ..store import Store
-from . import checkpoint
+from . import checkpoint, json_patch
 from .run_state import Moment
 
 
@@ -21,6 +22,18 @@ class History:
         if seq not in self._known:
             self._known[seq] = self._make(seq) if seq < self._now.seq else None
         return self._known[seq]
+
+    def first_data(self, path: str, after: Moment) -> Any:
+        """The data that an agent began with, after a moment at which it had none. Empty if that is no longer known."""
+        try:
+            records = [line.record for line in journal.read(self._store, after=after.seq, before=after.before).lines]
+        except (Damaged, InvalidFile):
+            return {}
+        for record in records:
+            if isinstance(record, ScopeCommitted | Edited) and record.agent == path and record.patch:
+                if getattr(record, "file", "") != DEFINITION:
+                    return json_patch.apply(None, record.patch)
+        return {}
 
     def _make(self, seq: int) -> Moment | None:
         moment = checkpoint.newest(self._store, up_to=seq)[0] or Moment(run_id=self._now.run_id)

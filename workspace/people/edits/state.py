@@ -79,7 +79,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
         looking.find(path, "had lost its `data`; it is restored")
         return
     choice = looking.choice(path)
-    was = agent.data if choice == "edited" else base.agent.data if base else ABSENT
+    was = agent.data if choice == "edited" else _before(looking, base, found["data"]) if base else ABSENT
     merged = merge(was, agent.data, found["data"], prefer=choice if choice in ("ours", "theirs") else None)
     if merged.conflicts:
         base_file = projection.state_file(base.moment, base.agent) if base else None
@@ -124,6 +124,21 @@ def _base(looking: Looking, agent: AgentMoment, seq: int | None) -> _Base | None
     moment = looking.history.at(seq) if seq is not None else None
     was = moment.agents.get(agent.path) if moment else None
     return _Base(moment, was) if moment and was else None
+
+
+def _before(looking: Looking, base: _Base, edited: Any) -> Any:
+    """The data before the edit. Where the agent had none yet, it began with those of its state type, of which the
+    person saw nothing: what the file leaves out was not removed."""
+    if base.agent.has_data or not isinstance(edited, dict):
+        return base.agent.data
+    return _within(edited, looking.history.first_data(base.agent.path, base.moment))
+
+
+def _within(edited: Any, first: Any) -> Any:
+    """The part of `first` that `edited` has, too."""
+    if not (isinstance(edited, dict) and isinstance(first, dict)):
+        return first
+    return {key: _within(edited[key], value) for key, value in first.items() if key in edited}
 
 
 def _check_beside_data(
