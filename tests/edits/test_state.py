@@ -67,7 +67,7 @@ def test_a_default_overrules_a_person_or_a_person_the_run(place: Place) -> None:
     assert place.root.data == {"words": [], "n": 100, "notes": {}}
     assert place.run("two").status == "failed" and place.root.data["n"] == 101
     place.put("state.json", edited.replace("100", "7"))
-    with pytest.raises(Conflicting, match="data.n: it was 0; the run has set it to 101, the file says 7"):
+    with pytest.raises(Conflicting, match=r"data\.n: it was 0; the run has set it to 101, the file says 7"):
         place.run()
 
 

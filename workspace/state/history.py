@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import journal
 from ..base import DEFINITION, Damaged, InvalidFile
 from ..journal.records import Edited, ScopeCommitted
@@ -30,8 +32,8 @@ class History:
         except (Damaged, InvalidFile):
             return {}
         for record in records:
-            if isinstance(record, ScopeCommitted | Edited) and record.agent == path and record.patch:
-                if getattr(record, "file", "") != DEFINITION:
+            if isinstance(record, ScopeCommitted) or (isinstance(record, Edited) and record.file != DEFINITION):
+                if record.agent == path and record.patch:
                     return json_patch.apply(None, record.patch)
         return {}
 
