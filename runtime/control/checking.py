@@ -131,7 +131,7 @@ def _checked(store: Store, progress: Progress) -> Checked:
     checked.problems += _journal(store, checked.seen, progress)
     checked.problems += [
         found
-        for found in survey.files(store, checked.seen.moment if checked.seen else None)
+        for found in survey.files(store, checked.moment, is_active=_holder(store) is not None)
         if found.file not in checked.handled
     ]
     checked.problems = list(dict.fromkeys(checked.problems))

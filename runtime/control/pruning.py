@@ -15,6 +15,7 @@ from ...workspace.inspect import Report, lease, look_beside
 from ...workspace.journal import Own
 from ...workspace.lifecycle import opened
 from ...workspace.retention import Facts, Plan, by_rule, carry_out, plan, replaced
+from ...workspace.views import running_file
 from . import takeover
 from .place import Place
 from .waiting import Steps
@@ -50,7 +51,7 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
     if not take_over:
         yield from takeover.wait(place)
     planned = _planned(place)
-    if not planned.paths:
+    if not planned.paths and store.version(running_file.PATH) is None:  # an opening removes what a crash has left
         return replace(planned, dry_run=False)
     seq = look_beside(store).moment.seq
     done: list[Plan] = []

@@ -32,12 +32,14 @@ _READ_LIMIT = 1 << 30
 _BACKUP = "Restore the file from a backup"
 
 
-def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
-    """The findings in all files except the journal. Without a moment, only those that need none."""
+def files(store: Store, moment: Moment | None, *, is_active: bool) -> Iterator[Finding]:
+    """The findings in all files except the journal. Without a moment, only those that need none. `is_active`: a process
+    has the run; otherwise a crash may have torn the file about its calls, which the next opening removes."""
     yield from _guarded(_checkpoints, store)
     yield from _guarded(_checkpoint_folders, store)
     yield from _guarded(_lease, store)
-    yield from _guarded(_running, store)
+    if is_active:
+        yield from _guarded(_running, store)
     yield from _guarded(_pause, store)
     yield from _guarded(_approvals, store)
     yield from _guarded(_inbox, store)

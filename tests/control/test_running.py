@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,19 @@ def test_a_step_that_runs_is_not_shown(make: Make, cli: Cli) -> None:
 
     assert play(handle, main, look) == "completed"
     assert seen.status().running == [] and not (Path(seen.url) / running_file.PATH).exists()
+
+
+@pytest.mark.parametrize("left", [b"", b'{"format": 1, "run_id": "demo-1a2b", "ep', b"\0" * 300])
+def test_what_a_power_failure_leaves_of_the_file_is_a_fault_for_ever(make: Make, cli: Cli, left: bytes) -> None:
+    """It is renamed without a sync, and removed without one."""
+    folder = make()
+    handle, path = satchel.open(folder), folder / running_file.PATH
+    assert handle.run().status == "completed"
+    for clear in (handle.recover, handle.prune, partial(handle.rewind, to="^1"), handle.resume):
+        path.write_bytes(left)
+        assert cli("check", str(folder)).exit_code == 0 and handle.check().ok
+        clear()
+        assert not path.exists(), clear
 
 
 def test_a_step_in_a_thread_two_at_once_and_an_effect_are_not_shown(make: Make) -> None:

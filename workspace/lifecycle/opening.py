@@ -26,7 +26,7 @@ from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
 from ..state import MessagesAt, checkpoint
 from ..store import TEMPORARY, Store
-from ..views import PARTIALS, RECOVERED, STEPS, message_file, schema_copies, stable_read
+from ..views import PARTIALS, RECOVERED, STEPS, message_file, running_file, schema_copies, stable_read
 from . import crash, salvage
 from .acquire import Owned, owned
 from .adopt import judge
@@ -101,7 +101,7 @@ def opened(
 def _notice(store: Store, mine: Owned, choices: Mapping[str, Side] | None, check_data: CheckData | None) -> Noticed:
     """Find people's edits, without taking them yet."""
     seen = mine.seen
-    _clear_temporary(store)
+    _clear_leftovers(store)
     if not seen.is_rebuilt:
         displaced.put_back(store, seen.moment)
     noticed = notice(
@@ -311,8 +311,10 @@ def _conversation(store: Store) -> list[Line]:
     return [*(line for line in kept if isinstance(line.record, Message)), *journal.conversation(later)]
 
 
-def _clear_temporary(store: Store) -> None:
-    """Remove the temporary files of a crash."""
-    for entry in store.list(TEMPORARY):
+def _clear_leftovers(store: Store) -> None:
+    """Remove the temporary files of a crash, and what said which calls ran: it may be torn."""
+    paths = [entry.path for entry in store.list(TEMPORARY)]
+    paths += [running_file.PATH] if store.version(running_file.PATH) is not None else []
+    for path in paths:
         with suppress(SatchelError):
-            store.remove(entry.path)
+            store.remove(path)

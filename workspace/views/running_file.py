@@ -2,7 +2,8 @@
 
 A step has no record at its start, so nothing else says that it runs. The file only informs. Nothing is recovered from
 it, and a missing or damaged one says nothing. It is written when a call has lasted for some time, and not when a call
-ends: the journal tells that. So a reader leaves out calls that have ended since.
+ends: the journal tells that. So a reader leaves out calls that have ended since. A stop removes it, and so does each
+opening: a crash leaves it, and a power failure may bring it back, or tear it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class RunningDocument:
     def end(self) -> bool:
         """No call runs any more: the next `write` removes the file. Returns whether there is one."""
         self._is_over = True
-        return self._was_written or self._store.version(PATH) is not None
+        return self._was_written
 
     def write(self) -> None:
         """Without a sync: after a power failure the process is gone, and so is what the file says."""

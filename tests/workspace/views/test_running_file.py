@@ -43,7 +43,8 @@ def test_nothing_to_say_is_written_or_stays(tmp_path: Path) -> None:
     document.write()
     assert running_file.read(store) is None and not (tmp_path / running_file.PATH).exists()
     assert not document.end(), "it is removed twice"
-    assert not RunningDocument(store, AtOnce(), lambda: None).end(), "nothing to remove"
+    (tmp_path / running_file.PATH).write_bytes(WRITTEN)
+    assert not RunningDocument(store, AtOnce(), lambda: None).end(), "the opening removes what a crash has left"
 
 
 def test_it_moves_with_the_run() -> None:
