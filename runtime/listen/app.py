@@ -10,7 +10,6 @@ import asyncio
 from typing import Any
 from weakref import WeakValueDictionary
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -19,9 +18,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...workspace.base import InvalidFile, KeyReused, SatchelError, StorageFailed, UsageError, decode
+from ...workspace.formats import jsontext
 from ...workspace.people.inbox import firing, inbox
 from ..control import UNNAMED, Below
-from ..web import is_bearer
+from ..web import Guesses, Names, is_bearer
 
 PATIENCE = 30.0
 """Seconds in which the body of a request must arrive."""
@@ -40,9 +40,9 @@ class Problem(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def app(below: Below, tokens: tuple[str, ...]) -> Starlette:
-    """Without `tokens` every request is accepted, except from web pages."""
-    door = Door(below, tokens)
+def app(below: Below, tokens: tuple[str, ...], names: Names) -> Starlette:
+    """Without `tokens` every request to one of the `names` is accepted, except from web pages."""
+    door = Door(below, tokens, names)
     return Starlette(
         routes=[
             Route("/inbox/{run:path}", door.receive, methods=["POST"]),
@@ -53,12 +53,13 @@ def app(below: Below, tokens: tuple[str, ...]) -> Starlette:
 
 
 class Door:
-    def __init__(self, below: Below, tokens: tuple[str, ...]):
-        self._below, self._tokens = below, tokens
+    def __init__(self, below: Below, tokens: tuple[str, ...], names: Names):
+        self._below, self._tokens, self._names = below, tokens, names
+        self._guesses = Guesses()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def receive(self, request: Request) -> Response:
-        self._check_sender(request)
+        await self._check_sender(request)
         key = _key(request)
         content = _content(request, await _body(request))
         name: str = request.path_params["run"]
@@ -69,8 +70,14 @@ class Door:
         async with lock:
             return await run_in_threadpool(self._send, name, content, key)
 
-    def _check_sender(self, request: Request) -> None:
-        if self._tokens and not is_bearer(request.headers.get("authorization", ""), self._tokens):
+    async def _check_sender(self, request: Request) -> None:
+        if not self._names.are_named(request.headers.getlist("host")):
+            raise Problem(421, "this is not served at that name", "`satchel serve --name HOST` adds one")
+        shown = request.headers.getlist("authorization")
+        if self._tokens and self._guesses.are_too_many(request.scope):
+            raise Problem(429, "too many wrong tokens", "correct the token", Retry_After="10")
+        if self._tokens and not is_bearer(shown, self._tokens):
+            await self._guesses.slow_down(request.scope, "\n".join(shown))
             raise Problem(401, "no valid token", "send `Authorization: Bearer TOKEN`", WWW_Authenticate="Bearer")
         if not self._tokens and "origin" in request.headers:
             raise Problem(403, "requests of web pages need a token", "start `satchel serve` without --no-token")
@@ -100,7 +107,10 @@ class Door:
 
 
 def _key(request: Request) -> str:
-    key = request.headers.get("idempotency-key", "")
+    keys = request.headers.getlist("idempotency-key")
+    if len(keys) > 1:
+        raise Problem(400, "there are two Idempotency-Keys")
+    key = keys[0] if keys else ""
     if len(key) > _LONGEST_KEY:
         raise Problem(400, f"the Idempotency-Key has more than {_LONGEST_KEY} characters")
     return key
@@ -132,25 +142,32 @@ def _too_large() -> Problem:
 
 def _content(request: Request, body: bytes) -> Any:
     """What `Handle.send` takes: a text, or JSON data."""
-    written = request.headers.get("content-type", "")
+    kinds = request.headers.getlist("content-type")
+    if len(kinds) > 1:
+        raise Problem(400, "there are two Content-Types")
+    written = kinds[0] if kinds else ""
     kind = written.partition(";")[0].strip().lower()
-    try:
-        if kind in _TEXT:
+    is_json = kind == "application/json" or kind.endswith("+json")
+    if kind in _TEXT or is_json:
+        try:
             text = decode(body, "the body")
-            if not text.strip():
-                raise Problem(400, "the body is empty")
-            return text
-        if kind == "application/json" or kind.endswith("+json"):
-            value = msgspec.json.decode(body)
-            if isinstance(value, str) and not value.strip():
-                raise Problem(400, "the body is empty")
+        except InvalidFile as error:
+            raise Problem(400, "the body is not UTF-8", str(error)) from None
+        value = _json(text) if is_json else text
+        if isinstance(value, str) and not value.strip():
+            raise Problem(400, "the body is empty")
+        if is_json:
             _check_kind(value)
-            return value
-    except InvalidFile as error:
-        raise Problem(400, "the body is not UTF-8", str(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise Problem(400, "the body is not JSON", str(error)) from None
+        return value
     raise Problem(415, f"a body of the type {kind or 'nothing'!r}", f"send {', '.join(_TEXT)} or application/json")
+
+
+def _json(text: str) -> Any:
+    """As strictly as a file: of a key that is there twice, the sender may mean the other one."""
+    try:
+        return jsontext.load(text, "the body")
+    except InvalidFile as error:
+        raise Problem(400, "the body is not JSON", str(error)) from None
 
 
 def _check_kind(value: Any) -> None:

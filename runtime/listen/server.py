@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ...workspace.base import SatchelError, UsageError
 from ..control import Below
-from ..web import address_of, bound, tokens_of
+from ..web import Address, Names, address_of, bound, tokens_of
 
 _AT_ONCE = 500
 """Connections. One more gets 503."""
@@ -20,12 +21,24 @@ _GRACE = 10
 """Seconds that requests get at the end."""
 
 
+def _names(place: Address, more: Sequence[str], *, any_address: bool) -> Names:
+    """Also this machine's; with a token each address, since no site can lead one anywhere."""
+    ours = place.names
+    return Names((*ours.known, socket.gethostname(), *more), ours.any_address or any_address)
+
+
 @contextmanager
 def listening(
-    root: str, written: str, *, token: str | None = None, storage_options: Mapping[str, Any] | None = None
+    root: str,
+    written: str,
+    *,
+    token: str | None = None,
+    names: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """Take tasks for the runs below `root` while the body runs. Gives the URL. If it fails meanwhile, this process gets
     SIGTERM, so that the body ends, and the error is raised then. `token` is what requests must show; None: nothing.
+    `names`: other names that it is served at, as behind a proxy.
 
     UsageError for an address that is wrong or taken, a missing token, and an address that others can reach without one.
     """
@@ -50,7 +63,7 @@ def listening(
     below = Below(root, storage_options)
     with bound(wanted) as (found, place):
         config = uvicorn.Config(
-            app(below, tokens),
+            app(below, tokens, _names(place, names, any_address=bool(tokens))),
             loop="asyncio",
             http="h11",
             ws="none",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -19,7 +20,8 @@ SCHEME = "satchel://"
 
 _RESULT = 64 << 10  # bytes
 _TEXT = 400  # characters of a text in a record
-_ERROR = 4_000  # characters of an error: it may repeat what a client has sent
+_ERROR = 4_000  # characters of an error
+_REPEATED = 200  # characters of a text that a client has given, in an error
 _LIST = 50  # elements of a list in a record
 _OUTPUTS = 100
 _DIGEST = 32  # hex digits
@@ -156,9 +158,34 @@ def shortened(value: Any) -> Any:
     return value
 
 
-def error(text: str) -> str:
-    """The text of an error, safe to print, and not too long for the context of a model."""
+def error(text: str, given: Any = None) -> str:
+    """The text of an error, safe to print, and not too long for the context of a model. Of each text in what a client
+    has `given` it repeats only the beginning."""
+    for each in _long_texts(given):
+        for form in dict.fromkeys((each, repr(each)[1:-1], " ".join(each.split()))):
+            text = _shorter(text, form)
     return visible(text if len(text) <= _ERROR else f"{text[:_ERROR]}…")
+
+
+def _long_texts(given: Any) -> Iterator[str]:
+    match given:
+        case str() if len(given) > _REPEATED:
+            yield given
+        case Mapping():
+            yield from (text for pair in given.items() for each in pair for text in _long_texts(each))
+        case list() | tuple():
+            yield from (text for each in given for text in _long_texts(each))
+
+
+def _shorter(text: str, repeated: str) -> str:
+    """`text`, with less of what it repeats. It may have cut that itself."""
+    head, at = repeated[: _REPEATED + 1], 0
+    while len(head) > _REPEATED and (at := text.find(head, at)) >= 0:
+        differ = (number for number, pair in enumerate(zip(text[at:], repeated, strict=False)) if pair[0] != pair[1])
+        same = next(differ, len(repeated))
+        text = f"{text[: at + _REPEATED]}…{text[at + same :].removeprefix('…')}"
+        at += _REPEATED
+    return text
 
 
 def headline(found: shapes.RunStatus) -> str:

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..web import Names, is_bearer
+from ..web import Guesses, Names, is_bearer
 
 
 class Guard:
@@ -22,6 +22,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, names: Names, tokens: Sequence[str]):
         self._app, self._tokens = app, tokens
+        self._guesses = Guesses()
         self._names = Names((*names.known, socket.gethostname()), any_address=bool(tokens))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,11 +31,15 @@ class Guard:
             return
         headers = Headers(scope=scope)
         app = self._app
-        if not self._names.have(headers.get("host", "")):
+        shown = headers.getlist("authorization")
+        if not self._names.are_named(headers.getlist("host")):
             app = PlainTextResponse("Invalid Host header", 421)
-        elif (origin := headers.get("origin")) is not None and not self._names.have(_host(origin)):
+        elif not all(self._names.have(_host(origin)) for origin in headers.getlist("origin")):
             app = PlainTextResponse("Invalid Origin header", 403)
-        elif self._tokens and not is_bearer(headers.get("authorization", ""), self._tokens):
+        elif self._tokens and self._guesses.are_too_many(scope):
+            app = PlainTextResponse("Too many wrong tokens", 429, {"Retry-After": "10"})
+        elif self._tokens and not is_bearer(shown, self._tokens):
+            await self._guesses.slow_down(scope, "\n".join(shown))
             app = PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": "Bearer"})
         await app(scope, receive, send)
 

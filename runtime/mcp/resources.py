@@ -54,7 +54,9 @@ def _position(cursor: str | None) -> tuple[str, str]:
         run, path = json.loads(cursor)
         return str(run), str(path)
     except (ValueError, TypeError, RecursionError):
-        raise MCPError(types.INVALID_PARAMS, f"{cursor!r} is no cursor of this server") from None
+        raise MCPError(
+            types.INVALID_PARAMS, describing.error(f"{cursor!r} is no cursor of this server", cursor)
+        ) from None
 
 
 def _resource(run: str, path: str, size: int) -> types.Resource:
@@ -107,4 +109,5 @@ def _kind(path: str) -> str | None:
 
 
 def _unknown(uri: str, why: str) -> MCPError:
-    return MCPError(types.INVALID_PARAMS, f"Resource not found: {describing.error(why)}", {"uri": uri})
+    said = describing.error(f"Resource not found: {why}", (uri, *(describing.of_uri(uri) or ())))
+    return MCPError(types.INVALID_PARAMS, said, {"uri": describing.error(uri, uri)})

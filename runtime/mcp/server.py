@@ -96,7 +96,7 @@ class RunServer(Server[anyio.abc.TaskGroup]):
         if tool is None:
             if any(each.name == params.name for each in tools.ACTING):
                 return tools.failed(not_allowed(params.name))
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
+            raise MCPError(types.INVALID_PARAMS, describing.error(f"Unknown tool: {params.name}", params.name))
         return await _in_thread(lambda: self._called(tool, self._asking(ctx), params.arguments, _client(ctx)))
 
     def _called(self, tool: Tool, asking: Asking, arguments: dict[str, Any] | None, client: Client) -> Any:

@@ -266,7 +266,7 @@ def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any],
     try:
         handle.answer(decision, id, by=asking.by, note="" if is_form else str(content.get("note") or ""))
     except SatchelError as error:
-        raise MCPError(types.INVALID_PARAMS, describing.error(str(error))) from error
+        raise MCPError(types.INVALID_PARAMS, describing.error(str(error), content)) from error
 
 
 def _comes_to_rest(handle: Handle) -> bool:
@@ -308,5 +308,5 @@ def _result(found: Any) -> dict[str, Any]:
 
 
 def _unknown(task: str) -> MCPError:
-    found = describing.error(repr(task))
+    found = describing.error(repr(task), task)
     return MCPError(types.INVALID_PARAMS, f"there is no task {found}; the tool list_runs shows the ids of all runs")

@@ -181,10 +181,10 @@ def called(tool: Tool, asking: Asking, arguments: dict[str, Any] | None) -> type
         result = tool.call(asking, _taken(tool, arguments or {}))
         return told(result)
     except SatchelError as error:
-        return failed(str(error))
+        return failed(str(error), arguments)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return failed(f"{where}{error.strerror or error}")
+        return failed(f"{where}{error.strerror or error}", arguments)
 
 
 def _taken(tool: Tool, arguments: dict[str, Any]) -> Struct:
@@ -210,5 +210,6 @@ def told(result: Struct) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=msgspec.json.decode(data))
 
 
-def failed(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=describing.error(text))], is_error=True)
+def failed(text: str, given: Any = None) -> types.CallToolResult:
+    """`given`: by the client."""
+    return types.CallToolResult(content=[types.TextContent(text=describing.error(text, given))], is_error=True)

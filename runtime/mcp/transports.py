@@ -17,6 +17,9 @@ from .server import RunServer
 
 PATH = "/mcp"
 
+_AT_ONCE = 500
+"""Connections. One more gets 503."""
+
 
 def over_stdio(runs: Runs, allowed: frozenset[str]) -> None:
     """Until the client closes stdin."""
@@ -48,6 +51,9 @@ def over_http(
     with bound(wanted) as (listener, place):
         tell(f"serving MCP at {where(place)}")
         config = uvicorn.Config(
-            app_of(runs, allowed, place.names, tokens), log_level="warning", timeout_graceful_shutdown=1
+            app_of(runs, allowed, place.names, tokens),
+            log_level="warning",
+            limit_concurrency=_AT_ONCE,
+            timeout_graceful_shutdown=1,
         )
         uvicorn.Server(config).run(sockets=[listener])

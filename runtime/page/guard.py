@@ -27,7 +27,7 @@ from msgspec import Struct
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ..web import Names
+from ..web import Guesses, Names
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,6 +40,7 @@ LOGIN_LIMIT = 16 * 1024
 PATIENCE = 30.0
 """Seconds in which a form must arrive."""
 _FIELDS = 200
+_BROWSERS = 1_000  # that are remembered
 _METHODS = ("GET", "HEAD", "POST")
 _FORM_COOKIE = "satchel-form"
 _FORM = "application/x-www-form-urlencoded"
@@ -118,6 +119,8 @@ class Guard:
         self._secret = secrets.token_bytes(32)
         self._cookie = f"satchel-{_sha('the name of the cookie', rules.token)[:8]}"  # pages at other ports have theirs
         self._pass = _sha("the pass", rules.token)
+        self._guesses = Guesses()
+        self._known: dict[str, None] = {}  # keys of browsers that have shown the token, the latest last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -133,6 +136,8 @@ class Guard:
         response: Response | None = None
         if (refusal := self._refusal(visit)) is not None:
             response = self._refused(refusal)
+        elif self._may_guess(visit):
+            response = self._refused(Refusal(429, "Your address has sent too many wrong tokens. Wait a few seconds."))
         elif self._needs_token(visit):
             response = await self._login(visit, receive)
         else:
@@ -205,7 +210,18 @@ class Guard:
         if not self._rules.token or visit.is_static:
             return False
         is_known = _equal(visit.cookies.get(self._cookie, ""), self._pass)
+        if is_known and not visit.is_new:
+            self._known.pop(visit.key, None)
+            self._known[visit.key] = None
+            if len(self._known) > _BROWSERS:
+                del self._known[next(iter(self._known))]
         return not is_known or visit.path == LOGIN or any(name == "token" for name, _ in visit.query)
+
+    def _may_guess(self, visit: _Visit) -> bool:
+        """Whether too much was guessed from its address to look at its token. A browser that has shown it before is no
+        guesser: a person who uses the page can go on, and stop runs."""
+        is_asked = bool(self._rules.token) and not visit.is_static
+        return is_asked and visit.key not in self._known and self._guesses.are_too_many(visit.scope)
 
     async def _login(self, visit: _Visit, receive: Receive) -> Response:
         """Ask for the token, or take it. The answer leads to where the person wanted to go."""
@@ -224,6 +240,7 @@ class Guard:
             return self._let_in(visit, next_)
         if _equal(visit.cookies.get(self._cookie, ""), self._pass):
             return RedirectResponse(_inside(next_), 303)
+        await self._guesses.slow_down(visit.scope, given or visit.cookies.get(self._cookie, ""))
         # After a link on another site the browser sends no strict cookie. It does when the page asks again by itself.
         again = visit.is_get and visit.headers.get("sec-fetch-site") == "cross-site"
         said = "" if given is None else "That is not the token."

@@ -7,17 +7,23 @@ browser gets a part only if its content has changed. The data of an event is HTM
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from ...workspace.base import SatchelError, StorageFailed, lines
 from ..control import Latest, SeenRun, Shot
 from . import facts, reading
 from .site import Site
+
+STREAMS = 100
+"""Streams at a time. One more gets 503: each has its own copy of what it shows."""
 
 BEAT = 15.0
 """Seconds after which a stream says that it is alive, if nothing has happened."""
@@ -37,14 +43,14 @@ PARTS = ("head", "wanted", "now", "plan", "timeline", "facts")
 
 def routes(site: Site) -> list[BaseRoute]:
     """The streams of the list and of each run."""
-    watching = Watching(site)
+    watching, streams = Watching(site), set[Stream]()
 
-    async def of_list(request: Request) -> StreamingResponse:
-        return _stream(site, _list_events(site, request))
+    async def of_list(request: Request) -> Response:
+        return _stream(site, streams, lambda: _list_events(site, request))
 
-    async def of_run(request: Request) -> StreamingResponse:
-        run = await asyncio.to_thread(site.find, request.path_params["name"])
-        return _stream(site, _run_events(site, watching, run, request))
+    async def of_run(request: Request) -> Response:
+        run = await run_in_threadpool(site.find, request.path_params["name"])  # not one of the few for live pages
+        return _stream(site, streams, lambda: _run_events(site, watching, run, request))
 
     return [Route("/-/events", of_list), Route("/run/{name:path}/-/events", of_run)]
 
@@ -78,26 +84,33 @@ class Watching:
         finally:
             watched.viewers -= 1
             if not watched.viewers:
-                watched.task.cancel()
+                watched.end()
                 self._runs.pop(run.url, None)
 
 
 class _Watched:
-    """A run that is read as long as browsers look at it."""
+    """A run that is read as long as browsers look at it, in a thread of its own."""
 
     def __init__(self, site: Site, run: SeenRun):
         self.viewers = 0
+        self._thread = ThreadPoolExecutor(1, "satchel-page-look")
         self.newest: Shot | SatchelError | None = None
         self.changed = asyncio.Event()  # another one after each change
         self.task = asyncio.create_task(self._read(site, run))
 
+    def end(self) -> None:
+        """The thread ends, too: at once, or after the look that it is at."""
+        self.task.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
     async def _read(self, site: Site, run: SeenRun) -> None:
         latest: Latest | None = None
+        loop = asyncio.get_running_loop()
         while True:
             try:
                 if latest is None:
-                    latest = Latest(await asyncio.to_thread(site.handle, run))
-                self._tell(await asyncio.to_thread(latest.look))
+                    latest = Latest(await loop.run_in_executor(self._thread, site.handle, run))
+                self._tell(await loop.run_in_executor(self._thread, latest.look))
                 await asyncio.sleep(latest.rest)
             except Exception as error:  # one that no reader has foreseen must not end the stream in silence either
                 ours = error if isinstance(error, SatchelError) else StorageFailed("can't be read", why=str(error))
@@ -170,12 +183,26 @@ def _event(parts: Iterable[tuple[str, str]], prefix: str = "") -> str:
     return "".join(f"data: {line}\n" for line in lines(html)) + "\n"
 
 
-def _stream(site: Site, events: AsyncGenerator[str, None]) -> StreamingResponse:
-    return StreamingResponse(
-        _until_it_stops(site, events),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-    )
+class Stream(StreamingResponse):
+    """A stream of events that is among the open ones until it ends."""
+
+    def __init__(self, events: AsyncGenerator[str, None], streams: set[Stream]):
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._streams = streams
+        streams.add(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.discard(self)
+
+
+def _stream(site: Site, streams: set[Stream], events: Callable[[], AsyncGenerator[str, None]]) -> Response:
+    if len(streams) >= STREAMS:
+        return PlainTextResponse("Too many pages are open", 503, {"retry-after": "10"})
+    return Stream(_until_it_stops(site, events()), streams)
 
 
 async def _until_it_stops(site: Site, events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:

@@ -50,9 +50,8 @@ class Access(Struct, frozen=True):
         return Rules((*ours.known, *self.names), self.token, ours.any_address)
 
 
-_THREADS = 200
-"""Looks at runs at the same time. A storage that hangs takes one for each run that a browser looks at; by default there
-would be as few as five, and the live pages of all other runs would wait."""
+_THREADS = 16
+"""For what all live pages share. Each run that is looked at has one of its own, so a storage that hangs takes none."""
 
 
 class Server(uvicorn.Server):
@@ -63,7 +62,7 @@ class Server(uvicorn.Server):
         self._site = site
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "satchel-page-look"))
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "satchel-page-live"))
         await super().serve(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -7,6 +7,7 @@ answers. Their requests have that name as `Host`. So a server answers only to na
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -27,6 +28,10 @@ class Names(Struct, frozen=True):
         if name in _LOOPBACK or name in (each.lower() for each in self.known):
             return True
         return self.any_address and is_address(name)
+
+    def are_named(self, hosts: Sequence[str]) -> bool:
+        """Whether the `Host` headers of a request are one, and it names this server."""
+        return len(hosts) == 1 and self.have(hosts[0])
 
 
 def _without_port(host: str) -> str:

@@ -46,8 +46,9 @@ def tokens_of(written: str) -> tuple[str, ...]:
     return found
 
 
-def is_bearer(header: str, tokens: Sequence[str]) -> bool:
-    """Whether the value of an `Authorization` header has one of the tokens. Takes the same time for each wrong one."""
-    scheme, _, shown = header.partition(" ")
+def is_bearer(headers: Sequence[str], tokens: Sequence[str]) -> bool:
+    """Whether the `Authorization` headers of a request are one, and it has one of the tokens. A proxy may look at
+    another one of several. Takes the same time for each wrong one."""
+    scheme, _, shown = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     matches = [hmac.compare_digest(shown.strip().encode("utf-8", "replace"), each.encode()) for each in tokens]
     return scheme.lower() == "bearer" and any(matches)

@@ -31,6 +31,7 @@ pytest.importorskip("starlette")
 
 from satchel.runtime.listen import app as requests
 from satchel.runtime.listen import listening
+from satchel.runtime.web import guesses
 
 TOKEN = "a-token-for-tests-9c2f"
 TEXT = {"content-type": "text/plain"}
@@ -217,6 +218,71 @@ def test_a_request_that_is_wrong_is_accepted(
     assert not [path for path in root.parent.rglob("inbox") if [*path.iterdir()]]
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ([("host", "localhost")], '{"to": "Ada"}', 202),
+        ([("host", "LOCALHOST:80")], '{"to": "Ada"}', 202),
+        ([("host", "192.168.0.7:8080")], '{"to": "Ada"}', 202),
+        ([("host", "hooks.example.org")], '{"to": "Ada"}', 202),
+        ([("host", "evil.example")], '{"to": "Ada"}', 421),
+        ([("host", "localhost"), ("host", "evil.example")], '{"to": "Ada"}', 400),  # h11 knows that
+        ([], '{"to": "Ada"}', 400),
+        ([("host", "localhost"), ("authorization", "Bearer wrong-token-9c2f")], "{}", 401),
+        ([("host", "localhost"), ("authorization", f"Bearer {TOKEN}")], "{}", 401),
+        ([("host", "localhost"), ("idempotency-key", "a"), ("idempotency-key", "b")], "{}", 400),
+        ([("host", "localhost"), ("content-type", "text/plain")], "{}", 400),
+        ([("host", "localhost")], '{"to": "Ada", "to": "Grace"}', 400),
+        ([("host", "localhost")], '{"a": {"b": [{"c": 1, "c": 1}]}}', 400),
+        ([("host", "localhost")], '{"a": NaN}', 400),
+        ([("host", "localhost")], '{"a": 1e999}', 400),
+        ([("host", "localhost")], '{"a": "\\ud83d"}', 400),
+        ([("host", "localhost")], "[" * 1000 + "]" * 1000, 400),
+    ],
+)
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_request_that_two_readers_understand_differently_is_accepted(
+    root: Path, headers: list[tuple[str, str]], body: str, status: int, is_last: bool
+) -> None:
+    ours = [("authorization", f"Bearer {TOKEN}"), ("content-type", "application/json")]
+    with listening(str(root), "0", token=TOKEN, names=["Hooks.example.org"]) as url:
+        connection = Client(url).connection()
+        connection.putrequest("POST", "/inbox/letters", skip_host=True)
+        for name, value in [*ours, *headers] if is_last else [*headers, *ours]:
+            connection.putheader(name, value)
+        connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body.encode())
+        answer = connection.getresponse()
+        said = answer.read().decode()
+        connection.close()
+    assert answer.status == status, said
+    assert len(in_inbox(root / "letters")) == (status == 202)
+    assert "Ada" not in body or "Grace" not in body or "line 1" in said
+
+
+def test_tokens_can_be_guessed_as_fast_as_they_are_sent(
+    client: Client, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(guesses, "PAUSE", 1000.0)  # so that no time passes between two
+    monkeypatch.setattr(guesses, "sleep", sleep)
+    for _ in range(50):
+        assert client.post("letters", token="old-token-of-a-sender").status == 401
+    assert client.post("letters", token="").status == 401 and not waited, "who tries nothing new guesses nothing"
+    for number in range(guesses.FREE + guesses.WAITING - 1):
+        assert client.post("letters", token=f"wrong-{number}").status == 401
+    assert len(waited) == guesses.WAITING and waited == sorted(waited) and waited[-1] > 9000
+    for token in ("wrong", TOKEN):
+        reply = client.post("letters", token=token)
+        assert reply.status == 429 and reply.headers["retry-after"] == "10", "another try would be free"
+    monkeypatch.setattr(guesses, "PAUSE", 10_000.0)  # as if time had passed
+    assert client.post("letters").status == 202
+
+
 def test_a_sender_makes_a_time_of_a_schedule(client: Client, root: Path) -> None:
     """It would count as taken, and the true one would never come."""
     for extra in ({}, {"more": 1}):
@@ -233,7 +299,7 @@ def test_a_large_body_is_read_before_it_is_refused(client: Client) -> None:
     for header in ("content-length: 999999999999", "transfer-encoding: chunked"):
         connection = client.connection()
         connection.connect()
-        head = f"POST /inbox/letters HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n{header}\r\n\r\n"
+        head = f"POST /inbox/letters HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n{header}\r\n\r\n"
         connection.sock.sendall(head.encode())
         if "chunked" in header:
             connection.sock.sendall(b"100001\r\n" + b"x" * 0x100001)
@@ -245,7 +311,9 @@ def test_a_body_that_never_comes_is_waited_for(client: Client, monkeypatch: pyte
     monkeypatch.setattr(requests, "PATIENCE", 0.05)
     connection = client.connection()
     connection.connect()
-    head = f"POST /inbox/letters HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 9\r\n\r\n"
+    head = (
+        f"POST /inbox/letters HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 9\r\n\r\n"
+    )
     connection.sock.sendall(head.encode())
     assert connection.sock.recv(100).startswith(b"HTTP/1.1 408")
     connection.close()

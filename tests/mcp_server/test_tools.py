@@ -212,7 +212,7 @@ def test_an_error_does_not_say_what_to_do(make: Make, root: Path) -> None:
 
 def test_arguments_that_no_text_can_have_break_the_call_or_are_repeated(make: Make, root: Path) -> None:
     """Models cut texts in the middle of a character, and send whole pages where a name is wanted."""
-    make(PLAIN, "one")
+    satchel.open(make(PLAIN, "one")).run()
 
     async def work() -> None:
         async with connected(serve(root, "all"), has_tasks=True) as client:
@@ -220,13 +220,33 @@ def test_arguments_that_no_text_can_have_break_the_call_or_are_repeated(make: Ma
             for name, more in (("status", {}), ("send", {"content": f"smile {half}"}), ("log", {"item": half})):
                 arguments = {"run": "one", **more} if more else {"run": half}
                 assert "half a character" in await refusal(client, name, **arguments)
-            page = "x" * 100_000
-            assert len(await refusal(client, "status", run=page)) < 5_000
-            assert len(await refusal(client, "answer", run="one", decision="yes", question=page)) < 5_000
-            for request in (ask(client, "tasks/get", page), client.read_resource(f"satchel://one/{page}")):
-                with pytest.raises(MCPError) as caught:
-                    await request
-                assert len(caught.value.error.message) < 5_000
+            page = "§" * 100_000
+            lines = "a line\n\u202e" * 10_000
+            for given, most in ((page, 200), (lines, 40)):  # an escape has more characters
+                for name, more in (
+                    ("status", {"run": given}),
+                    ("answer", {"decision": "yes", "question": given}),
+                    ("log", {"item": given}),
+                    ("log", {"type": given}),
+                    ("log", {"since": given}),
+                    ("show", {"at": given}),
+                    ("fork", {"to": given}),
+                    ("list_runs", {"state": given}),
+                    ("status", {given: 1}),
+                ):
+                    said = await refusal(client, name, **{"run": "one", **more} if name != "list_runs" else more)
+                    assert said.count("§") + said.count("a line") <= most, said
+                for request in (
+                    ask(client, "tasks/get", given),
+                    client.read_resource(f"satchel://one/{given}"),
+                    client.read_resource(f"satchel://{given}/todo.md"),
+                    client.list_resources(cursor=given),
+                    client.call_tool(given, {}),
+                ):
+                    with pytest.raises(MCPError) as caught:
+                        await request
+                    for told in (caught.value.error.message, str(caught.value.error.data)):
+                        assert told.count("§") + told.count("a line") <= most, told
 
     run(work())
 

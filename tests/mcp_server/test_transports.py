@@ -68,11 +68,19 @@ HOST = "127.0.0.1:8848"
         ("secret", {"host": "192.168.0.7:8848", "authorization": "Bearer secret"}, 200),
         ("secret", {"host": "runs.example:8848", "authorization": "Bearer secret"}, 200),
         ("secret", {"host": "evil.example", "authorization": "Bearer secret"}, 421),
+        ("secret", [("host", HOST), ("authorization", "Bearer secret"), ("authorization", "Bearer other")], 401),
+        ("secret", [("host", HOST), ("authorization", "Bearer other"), ("authorization", "Bearer secret")], 401),
+        ("secret", [("host", HOST), ("host", "evil.example"), ("authorization", "Bearer secret")], 421),
+        (None, [("host", HOST), ("origin", "http://localhost"), ("origin", "https://evil.example")], 403),
     ],
 )
-def test_a_strange_page_gets_an_answer(token: str | None, headers: dict[str, str], status: int) -> None:
+def test_a_strange_page_gets_an_answer(
+    token: str | None, headers: dict[str, str] | list[tuple[str, str]], status: int
+) -> None:
     guard = Guard(PlainTextResponse("inside"), Address("runs.example").names, (token,) if token else ())
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    raw = [
+        (name.encode(), value.encode()) for name, value in (headers.items() if isinstance(headers, dict) else headers)
+    ]
 
     async def work() -> None:
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(guard)) as client:

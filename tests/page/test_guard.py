@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 from satchel.runtime.page import guard, words
 from satchel.runtime.page.guard import Guard, Rules
 from satchel.runtime.page.server import Access
-from satchel.runtime.web import Address, bound, given_token
+from satchel.runtime.web import Address, bound, given_token, guesses
 from satchel.workspace.base.errors import UsageError
 
 TOKEN = "correct-horse-battery"
@@ -254,6 +254,38 @@ def test_the_page_is_open_without_its_token() -> None:
     assert page.client.post("/act", data={"token": TOKEN}, headers=OURS).status_code == 401, "only by the login form"
     assert page.client.get("/", headers={"cookie": f"satchel-00000000={TOKEN}; a[b]=c; =; x"}).status_code == 401
     assert not page.done
+
+
+@pytest.mark.parametrize("by", ["link", "form", "cookie"])
+def test_tokens_can_be_guessed_as_fast_as_they_are_sent(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, waited = Page(Rules(token=TOKEN)), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(guesses, "PAUSE", 1000.0)  # so that no time passes between two
+    monkeypatch.setattr(guesses, "sleep", sleep)
+    assert page.client.get(f"/?token={TOKEN}").status_code == 303
+    (cookie,) = [each for each in page.client.cookies if each != "satchel-form"]
+    assert page.client.get("/").status_code == 200
+
+    def show(token: str) -> int:
+        stranger = page.browser()
+        if by == "link":
+            return stranger.get("/", params={"token": token}).status_code
+        if by == "form":
+            return stranger.post("/-/login", data={"token": token}, headers=OURS).status_code
+        shown = page.client.cookies[cookie] if token == TOKEN else token
+        return stranger.get("/", headers={"cookie": f"{cookie}={shown}"}).status_code
+
+    assert [show("the-old-token-of-a-tab") for _ in range(50)] == [401] * 50 and not waited
+    tries = guesses.FREE + guesses.WAITING - 1
+    assert [show(f"wrong-{number}") for number in range(tries)] == [401] * tries
+    assert len(waited) == guesses.WAITING and waited == sorted(waited) and waited[-1] > 9000
+    assert [show("wrong"), show(TOKEN)] == [429, 429], "another try would be free"
+    assert page.client.get("/").status_code == 200, "who is at work already can't go on"
+    monkeypatch.setattr(guesses, "PAUSE", 10_000.0)  # as if time had passed
+    assert show(TOKEN) in (200, 303)
 
 
 @pytest.mark.parametrize("by", ["link", "form"])

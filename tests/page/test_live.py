@@ -102,6 +102,46 @@ def test_a_browser_does_not_see_what_happens(tmp_path: Path, monkeypatch: pytest
             stream.close()
 
 
+def looking() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("satchel-page-look")]
+
+
+def test_streams_that_have_ended_leave_their_threads(tmp_path: Path) -> None:
+    names = [f"letters-{number}" for number in range(5)]
+    for name in names:
+        make(tmp_path / name, GRANTING).run()
+    with serving(Site(Overview(tmp_path))) as port:
+        streams = [Stream(port, f"/run/{name}/-/events") for name in names for _ in range(3)]
+        for stream in streams:
+            stream.until("Grant?")
+        assert len(looking()) == len(names), "one thread reads a run for all who look at it"
+        for stream in streams:
+            stream.close()
+        until(lambda: not looking())
+
+
+def test_each_browser_that_asks_gets_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "STREAMS", 3)
+    make(tmp_path / "letters", GRANTING).run()
+
+    def status(path: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        connection.close()
+        return answer.status
+
+    with serving(Site(Overview(tmp_path))) as port:
+        streams = [Stream(port, path) for path in ("/-/events", "/run/letters/-/events", "/run/letters/-/events")]
+        assert (status("/-/events"), status("/run/letters/-/events")) == (503, 503)
+        assert status("/run/letters") == 200, "the page itself can be read, and its run stopped"
+        streams[1].until("Grant?")
+        streams.pop().close()
+        until(lambda: status("/-/events") == 200)
+        for stream in streams:
+            stream.close()
+
+
 def test_a_browser_does_not_see_which_step_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LONG", 0.02)
     handle = make(tmp_path / "letters", GRANTING)

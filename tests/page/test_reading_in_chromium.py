@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import threading
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from control.test_withdrawing import Gated
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 
 from satchel import Item, Partial, Run, agent, step
+from satchel.runtime.page import live
 from satchel.workspace.base import moment_of
 
 from .chrome import Chrome, Served, chrome
@@ -231,6 +234,26 @@ def test_a_form_that_is_open_becomes_another_one(tmp_path: Path, chrome: Chrome)
             tab.open("Cancel")
         tab.until(".state", "completed")  # the forms before it are gone, and so is it
         assert tab.do(opened) == []
+
+
+def test_a_page_that_gets_no_stream_seems_to_be_live(tmp_path: Path, chrome: Chrome) -> None:
+    make(tmp_path / "runs/a").run()
+    with Served(str(tmp_path / "runs")) as served, ExitStack() as stack:
+        connections = [http.client.HTTPConnection("127.0.0.1", served.port) for _ in range(live.STREAMS)]
+        for each in connections:
+            stack.callback(each.close)
+            each.request("GET", "/-/events")
+            assert each.getresponse().status == 200
+        with chrome.tab(served.url) as tab:
+            for path in ("/run/a", "/"):
+                tab.go(path)
+                tab.do(lambda page: page.locator("#crowded").wait_for(state="visible"))
+                assert "Too many pages are open" in tab.text and "lost its server" not in tab.text
+            for each in connections:
+                each.close()
+            tab.go("/run/a")
+            tab.until(".state", "completed")
+            assert "Too many" not in tab.text
 
 
 def test_tabs_in_the_background_take_all_connections(tmp_path: Path, chrome: Chrome) -> None:

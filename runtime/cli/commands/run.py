@@ -6,8 +6,9 @@ import sys
 from typing import Any
 
 import click
-import msgspec
 
+from ....workspace.base import InvalidFile, decode
+from ....workspace.formats import jsontext
 from .. import starting
 from ..options.wish import Wish
 
@@ -31,12 +32,14 @@ class Object(click.ParamType):  # type: ignore[type-arg]  # generic for the chec
     name = "json"
 
     def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        if value == "-":
-            value = sys.stdin.buffer.read()
         try:
-            return msgspec.json.decode(value, type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+            text = decode(sys.stdin.buffer.read(), "standard input") if value == "-" else value
+            found = jsontext.load(text, "the input")  # strictly: of a key that is there twice one would be lost
+        except InvalidFile as error:
             self.fail(f'{error}. Write a JSON object, as in {{"topic": "tides"}}', parameter, ctx)
+        if isinstance(found, dict):
+            return found
+        self.fail(f'the input is {found!r:.80}. Write a JSON object, as in {{"topic": "tides"}}', parameter, ctx)
 
 
 @click.command("run", epilog=_EXAMPLES)

@@ -66,6 +66,7 @@ of a run under a URL a file in ~/.local/state/satchel/log.
     help="A file with the token of --listen. [default: what SATCHEL_LISTEN_TOKEN has]",
 )
 @click.option("--no-token", is_flag=True, help="With --listen on this machine: every program here may send tasks.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Another name that --listen is reached by.")
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
 @storage_option
@@ -76,6 +77,7 @@ def command(
     listen: str | None,
     token_file: BinaryIO | None,
     no_token: bool,
+    names: tuple[str, ...],
     drain_timeout: float | None,
     as_json: bool,
 ) -> None:
@@ -86,8 +88,8 @@ def command(
     within about a second, under a URL within five. Each run has a supervisor, as with `satchel run`.
     """
 
-    if listen is None and (no_token or token_file):
-        raise UsageError("a token is for --listen")
+    if listen is None and (no_token or token_file or names):
+        raise UsageError("a token and a name are for --listen")
     if listen is not None and once:
         raise UsageError("--once ends, and --listen waits for requests", remedy="use one of them")
 
@@ -103,7 +105,7 @@ def command(
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
     token = None if listen is None or no_token else given_token(_TOKEN, token_file)
-    door = listening(root, listen, token=token, storage_options=given()) if listen else nullcontext("")
+    door = listening(root, listen, token=token, names=names, storage_options=given()) if listen else nullcontext("")
     with door as url:
         if url:
             tell(ServeEvent("listening", root, url))

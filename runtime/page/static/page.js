@@ -48,9 +48,11 @@
     }
   }
 
-  function offline(isGone) {
-    const said = document.getElementById("offline");
-    if (said && said.hidden === isGone) said.hidden = !isGone;
+  function offline(isGone, status) {
+    for (const [id, isSo] of [["offline", isGone && status !== 503], ["crowded", isGone && status === 503]]) {
+      const said = document.getElementById(id);
+      if (said && said.hidden === isSo) said.hidden = !isSo;
+    }
   }
 
   // A tab that was opened in the background has a stream, too, until it is told that it is hidden. A browser has six
@@ -64,8 +66,11 @@
   document.addEventListener("htmx:before:swap", note);
   document.addEventListener("htmx:after:swap", () => { refresh(); keep(); });
   document.addEventListener("htmx:sse:after:message", rest);
-  document.addEventListener("htmx:sse:error", () => offline(true));
+  document.addEventListener("htmx:sse:error", (event) => offline(true, event.detail?.status));
   document.addEventListener("htmx:sse:after:connection", () => offline(false));
   document.addEventListener("htmx:error", (event) => { if (event.detail?.error instanceof TypeError) offline(true); });
   document.addEventListener("htmx:after:request", () => offline(false));
+  document.addEventListener("htmx:response:error", (event) => {
+    if (event.target.hasAttribute?.("hx-sse:connect")) offline(true, event.detail?.ctx?.response?.status);
+  });
 })();

@@ -383,7 +383,7 @@ def test_ps_shows_the_arguments_of_a_run(workspace: Path, capfd: pytest.CaptureF
     assert handle.status().input == given
 
 
-@pytest.mark.parametrize("typed", ["[1]", "{", '{"a": NaN}', "tides"])
+@pytest.mark.parametrize("typed", ["[1]", "{", '{"a": NaN}', '{"a": 1, "a": 2}', "tides"])
 def test_an_input_that_is_no_object_starts_a_run(workspace: Path, typed: str) -> None:
     done = warm.run(
         [sys.executable, "-m", "satchel", "run", "--input", typed],
