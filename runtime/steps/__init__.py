@@ -21,6 +21,7 @@ with on_first_use(__name__):
         run_parameter,
         runs_going,
     )
+    from .cleaning import clean
     from .codec import (
         ANY,
         Codec,

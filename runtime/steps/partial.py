@@ -72,7 +72,11 @@ class Partial:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise NotSerializable(f"{text!r} can't be streamed", why="half of a surrogate pair is not text") from error
+            raise NotSerializable(
+                f"{text!r} can't be streamed",
+                why="half of a surrogate pair is not text",
+                remedy="write satchel.clean(text)",
+            ) from error
         if not self._is_continued:
             self._restart()
             self._length = 0

@@ -47,7 +47,7 @@ with on_first_use(__name__):
     from .runtime.engine import Effect, RecordedError, Watch, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
     from .runtime.run import Answer, InboxTask, Item, Run
-    from .runtime.steps import Key, Partial, Prompt, Retry, Sealed, Step, step
+    from .runtime.steps import Key, Partial, Prompt, Retry, Sealed, Step, clean, step
     from .runtime.supervision.child import Background
     from .runtime.supervision.emergency import Stopped
     from .runtime.supervision.serve import ServeEvent
@@ -152,6 +152,7 @@ __all__ = [
     "Withdrawn",
     "Worked",
     "agent",
+    "clean",
     "effect",
     "events",
     "ls",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -28,9 +29,11 @@ from pydantic_ai.capabilities import SetToolMetadata
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import DynamicToolset
+from pydantic_ai.usage import RequestUsage
+from pydantic_core import core_schema
 
 import satchel
-from satchel import NotDone, Outcome, Retry, Run, agent, run
+from satchel import NotDone, NotSerializable, Outcome, Retry, Run, agent, run
 from satchel.adapters.pydantic_ai import SatchelDurability, as_effect, idempotency_key
 from satchel.runtime.engine import recording
 
@@ -636,3 +639,134 @@ def test_spans_of_what_is_answered_from_the_record_are_not_told_again(
     stops = False
     assert completed(run(workspace, main)) == '["a"]'
     assert told == [True] * 3 + [False] * 3
+
+
+# What comes from outside
+
+
+HALF = "a\ud800b"
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def survives(workspace: Path, helper: Agent[Any, Any], log: list[Any]) -> Any:
+    """What the agent answers. It runs twice, the second time from the record alone."""
+    stops = True
+
+    @agent
+    async def main(run: Run) -> str:
+        answer = await helper.run(f"Go {HALF}")
+        if stops:
+            raise Stop
+        return str(answer.output)
+
+    interrupted(workspace, main)
+    before = [*log]
+    stops = False
+    answer = completed(run(workspace, main))
+    assert log == before, "something was done again"
+    return answer
+
+
+@pytest.mark.parametrize(
+    "args, told",
+    [
+        ({"what": math.nan}, "nan is not JSON"),
+        ('{"what": NaN}', "nan is not JSON"),
+        ('{"what": 1e400}', "inf is not JSON"),
+        ({"what": [1e400]}, "what[0] can't be kept: inf is not JSON"),
+        ({"what": deep(100)}, "nested more than 90 deep"),
+        (json.dumps({"what": deep(100)}), "nested more than 90 deep"),
+        ({"what": deep(300)}, "recursion limit"),
+        (json.dumps({"what": deep(300)}), "recursion limit"),
+        ({"what": HALF}, "Invalid JSON"),
+        ({"what": {HALF: 1}}, "Invalid JSON"),
+        (json.dumps({"what": HALF}), "Invalid JSON"),
+        ({"what": deep(80)}, "looked at " + str(deep(80))),
+        ('{"what": "' + HALF + '"}', "looked at a\ufffdb"),
+    ],
+    ids=lambda each: ascii(each)[:20],
+)
+@pytest.mark.parametrize("metadata", [{}, as_effect()], ids=["step", "effect"])
+def test_a_run_dies_of_arguments_that_a_model_wrote(
+    workspace: Path, args: Any, told: str, metadata: dict[str, Any]
+) -> None:
+    """Arguments that can't be recorded are an error for the model, as those that do not fit the tool."""
+    log: list[Any] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        log.append(turns(messages))
+        usage = RequestUsage(input_tokens=1)  # else the model looks into the arguments to estimate it
+        if not turns(messages):
+            return ModelResponse([ToolCallPart("look", args, "c1")], usage=usage)
+        (said,) = messages[-1].parts
+        return ModelResponse([TextPart(str(getattr(said, "content", None)))], usage=usage)
+
+    helper = Agent(FunctionModel(answer), name="helper", capabilities=[SatchelDurability(retry=None)])
+
+    @helper.tool_plain(metadata=metadata)
+    def look(what: Any) -> str:
+        log.append("look")
+        return f"looked at {what}"
+
+    assert told in survives(workspace, helper, log)
+    assert log == [0, "look", 1] if told.startswith("looked") else log == [0, 1]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_run_dies_of_text_that_a_model_or_a_tool_says(workspace: Path, streams: bool) -> None:
+    log: list[Any] = []
+    call = {0: DeltaToolCall(name="look", json_args="{}", tool_call_id="c1")}
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        log.append(turns(messages))
+        if not turns(messages):
+            return ModelResponse([TextPart(f"First I look. {HALF}"), ToolCallPart("look", {}, "c1")])
+        return ModelResponse([TextPart(f"{returned(messages)} {HALF}")])
+
+    async def tell(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+        log.append(turns(messages))
+        if not turns(messages):
+            yield call
+        else:
+            for piece in (str(returned(messages)), " a", "\ud800", "b"):
+                yield piece
+
+    model = FunctionModel(stream_function=tell) if streams else FunctionModel(answer)
+    helper = Agent(model, name="helper", capabilities=[SatchelDurability(retry=None, stream=streams)])
+
+    @helper.tool_plain
+    def look() -> Any:
+        log.append("look")
+        return {HALF: [HALF, math.nan, deep(70)]}
+
+    answered = survives(workspace, helper, log)
+    assert answered.endswith("a\ufffdb") and "['a\ufffdb', None, [" in answered
+    assert log == [0, "look", 1]
+
+
+def test_an_argument_of_the_agents_own_that_is_no_json_is_told_to_the_model(workspace: Path) -> None:
+    """It is a mistake of the program, which another call would not mend."""
+
+    class Own:
+        def __init__(self, value: int):
+            self.value = value
+
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+            return core_schema.no_info_after_validator_function(cls, core_schema.int_schema())
+
+    helper = Agent(calling([("look", {"what": 5})]), name="helper", capabilities=[SatchelDurability(retry=None)])
+
+    def look(what: Any) -> str:
+        raise AssertionError
+
+    look.__annotations__["what"] = Own
+    helper.tool_plain(look)
+    outcome = run(workspace, entered(helper))
+    assert isinstance(outcome.error, NotSerializable) and "Own" in str(outcome.error)

@@ -48,7 +48,8 @@ def text(name: str, value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _wrong(name, value, "give a text without half characters (surrogates)", str(error)) from None
+        remedy = "give a text without half characters (surrogates): satchel.clean(text) is one"
+        raise _wrong(name, value, remedy, str(error)) from None
     return value
 
 

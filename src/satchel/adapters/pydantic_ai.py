@@ -8,20 +8,21 @@ is an ordinary one.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
-from satchel import Key, Partial, Retry, Run, effect, step
+from satchel import Key, NotSerializable, Partial, Retry, Run, clean, effect, step
 
 try:
     import pydantic_ai as ai
     from pydantic_ai import durable_exec as durable
     from pydantic_ai.agent import EventStreamHandler
     from pydantic_ai.capabilities import WrapRunHandler
-    from pydantic_ai.models import Model, StreamedResponse
+    from pydantic_ai.models import Model
     from pydantic_ai.models.wrapper import WrapperModel
     from pydantic_ai.tools import AgentDepsT
     from pydantic_core import ValidationError, to_jsonable_python
@@ -30,20 +31,8 @@ except ImportError as error:
 
 __all__ = ["SatchelDurability", "as_effect", "idempotency_key"]
 
-_CONTINUE = "Your answer was cut off ({marker}). Continue it with its next character. Repeat and explain nothing."
 _UNSEEN = {"timestamp", "run_id", "conversation_id", "metadata"}
 """Fields of Pydantic AI's messages and tools that no model sees."""
-
-_key: ContextVar[str | None] = ContextVar("_key", default=None)
-_out: ContextVar[Partial | None] = ContextVar("_out", default=None)
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """How an operation is performed: the arguments of `satchel.step`, or of `satchel.effect`."""
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-    is_effect: bool = False
 
 
 def as_effect(
@@ -53,20 +42,29 @@ def as_effect(
     idempotent: bool = False,
     retry: Retry | None = None,
 ) -> dict[str, Any]:
-    """Metadata of a tool that changes the outside world: `@agent.tool(metadata=as_effect(...))`.
-
-    The parameters are those of `satchel.effect`. `verify` gets the arguments of the tool without the `RunContext`, and
-    returns what the tool returns.
+    """Metadata of a tool that changes the outside world: `@agent.tool(metadata=as_effect(...))`. Takes what
+    `satchel.effect` takes. `verify` gets the arguments of the tool, without the `RunContext`, and returns its result.
     """
-    options = {"verify": verify, "not_done": not_done, "idempotent": idempotent, "retry": retry}
-    return {"satchel": _Unit(options, is_effect=True)}
+    return {"satchel": effect(verify=verify, not_done=not_done, idempotent=idempotent, retry=retry)}
 
 
 def idempotency_key() -> str:
     """The idempotency key of the effect whose tool calls this, the same at every attempt."""
-    if (key := _key.get()) is None:
+    if (key := _call.get(_Call()).key) is None:
         raise RuntimeError("idempotency_key() was called outside a tool with `metadata=as_effect(...)` of a run")
     return key
+
+
+class _Codec:
+    """JSON without what no record can hold. Arguments for a tool are kept as text then, so that the call can fail."""
+
+    load = durable.JSON_CODEC.load
+
+    def dump(self, tp: Any, value: Any) -> Any:
+        for part in value.tool_calls if isinstance(value, ai.ModelResponse) else ():
+            if not isinstance(part.args, str) and clean(part.args) is not part.args:
+                part.args = json.dumps(part.args)
+        return clean(durable.JSON_CODEC.dump(tp, value))
 
 
 class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
@@ -81,7 +79,7 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         engine_name="Satchel",
         durable_unit_noun="step",
         durable_container_noun="run",
-        codec=durable.JSON_CODEC,
+        codec=_Codec(),
         unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
         toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
         tool_config_key="satchel",
@@ -105,7 +103,7 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     def in_durable_context(self) -> bool:
         return Run.current() is not None
 
-    def get_durable_operation_backend(self) -> durable.DurableOperationBackend[_Unit]:
+    def get_durable_operation_backend(self) -> durable.DurableOperationBackend[Any]:
         return _Backend(self.name, self._retry)
 
     async def wrap_run(self, ctx: ai.RunContext[AgentDepsT], *, handler: WrapRunHandler) -> ai.AgentRunResult[Any]:
@@ -122,8 +120,8 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         return super().wrap_run_event_stream(ctx, stream=stream) if self._has_handler else stream
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        out = _out.get()
-        return _Continuing(model, out.recovered, out.marker) if out and out.recovered else None
+        out = _call.get(_Call()).out
+        return _Continuing(model) if out and out.recovered else None
 
     async def handle_deferred_tool_calls(
         self, ctx: ai.RunContext[AgentDepsT], *, requests: ai.DeferredToolRequests
@@ -133,7 +131,7 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
             return None
         asked = {}
         for call in requests.approvals:
-            context = {"arguments": call.args_as_dict(), **requests.metadata.get(call.tool_call_id, {})}
+            context = {"arguments": clean(call.args_as_dict()), **requests.metadata.get(call.tool_call_id, {})}
             asked[call.tool_call_id] = run.ask(
                 f"May {self.name} call {call.tool_name}?", ["approve", "deny"], context=context, wait_for=self._wait_for
             )
@@ -147,12 +145,12 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         )
 
 
-class _Backend(durable.JournalCallableOperationBackend[_Unit]):
-    """Performs each operation of an agent as a step or effect of the current run."""
+class _Backend(durable.JournalCallableOperationBackend[Any]):
+    """Performs each operation as a step or effect of the current run: `config` is `step` or `effect` with arguments."""
 
     def __init__(self, agent: str, retry: Retry | None):
         config = durable.RoleBasedOperationConfig(
-            model=_Unit({"retry": retry}), event=_Unit(), capability=_Unit(), tool=_Unit(), resolve_tool=_declared
+            model=step(retry=retry), event=step, capability=step, tool=step, resolve_tool=_declared
         )
         super().__init__(agent_name=agent, config=config)
         self._agent = agent
@@ -164,44 +162,51 @@ class _Backend(durable.JournalCallableOperationBackend[_Unit]):
         name: str,
         body: Callable[[], Awaitable[object]],
         cache_key: tuple[Any, ...],
-        config: _Unit,
+        config: Any,
     ) -> object:
-        call = _Call(body)
-        durably: Any = effect if config.is_effect else step
-        function: Callable[..., Awaitable[Any]] = call.effect if config.is_effect else call.plain
+        call, is_effect = _Call(body), isinstance(config, type(effect))
+        function: Callable[..., Awaitable[Any]] = call.effect if is_effect else call.plain
         match operation_id:
             case durable.ModelRequestId(model_name=model_name, streaming=streaming):
                 model, *request, _ = map(_content, cache_key)
-                arguments = {"model": [model, model_name], "request": request}
+                arguments = clean({"model": [model, model_name], "request": request})
                 function = call.stream if streaming else call.request
             case durable.ToolsetCallToolId(toolset_id=toolset):
                 tool, arguments = cache_key[:2]
                 name = f"{self._agent}.{tool}" if toolset == "<agent>" else f"{self._agent}.{toolset}.{tool}"
             case durable.CapabilityOperationId("workspace", operation="call"):
-                arguments = {"call": _content(cache_key[:-1])}  # the last is the id of this attempt
+                arguments = clean({"call": _content(cache_key[:-1])})  # the last is the id of this attempt
             case _:
-                arguments = {"of": _content(cache_key)}
-        result = await durably(name=name, **config.options)(function)(**arguments)
+                arguments = clean({"of": _content(cache_key)})
+        try:
+            result = await config(name=name)(function)(**arguments)
+        except NotSerializable as error:
+            if call.has_run or clean(given := _content(arguments)) == given:
+                raise
+            raise ai.ModelRetry(f"{error.what}: {error.why}. Call it with other arguments.") from error
         durable.record_durable_unit(executed=call.has_run)
-        return _as_returned(result) if config.is_effect else result
+        return _as_returned(result) if is_effect else result
 
 
+@dataclass
 class _Call:
     """The functions of one operation. The arguments identify it; its body knows them already."""
 
-    def __init__(self, body: Callable[[], Awaitable[Any]]):
-        self._body, self.has_run = body, False
+    body: Any = None
+    key: Key | None = None
+    out: Partial | None = None
+    has_run: bool = False
 
     async def plain(self, **arguments: Any) -> Any:
-        self.has_run = True
-        return await self._body()
+        self.has_run, token = True, _call.set(self)
+        try:
+            return await self.body()
+        finally:
+            _call.reset(token)
 
     async def effect(self, key: Key, /, **arguments: Any) -> Any:
-        token = _key.set(key)
-        try:
-            return await self.plain()
-        finally:
-            _key.reset(token)
+        self.key = key
+        return await self.plain()
 
     async def request(self, **arguments: Any) -> Any:
         answer, run, usd = await self.plain(), Run.current(), 0.0
@@ -213,11 +218,8 @@ class _Call:
         return answer
 
     async def stream(self, out: Partial, /, **arguments: Any) -> Any:
-        token = _out.set(out)
-        try:
-            answer = await self.request()
-        finally:
-            _out.reset(token)
+        self.out = out
+        answer = await self.request()
         if out.recovered:
             texts = [part for part in answer["parts"] if part["part_kind"] == "text"]
             if not texts:
@@ -226,22 +228,24 @@ class _Call:
         return answer
 
 
-def _declared(_: object, tool: object, name: str) -> _Unit | Literal[False]:
+_call: ContextVar[_Call] = ContextVar("_call")
+
+
+def _declared(_: object, tool: object, name: str) -> Any:
     """The `satchel` metadata of a tool: from `as_effect`, or False for one that runs outside a step."""
     metadata = tool.tool_def.metadata if isinstance(tool, ai.ToolsetTool) else None
-    unit = (metadata or {}).get("satchel", _Unit())
-    if unit is not False and not isinstance(unit, _Unit):
+    unit = (metadata or {}).get("satchel", step)
+    if unit is not False and not isinstance(unit, type(step) | type(effect)):
         raise TypeError(f"the metadata `satchel` of the tool {name} comes from `as_effect`, or is False: {unit!r}")
     return unit
 
 
 def _as_returned(result: Any) -> Any:
     """The result of a tool as Pydantic AI records it. `verify` and people give what the tool itself returns."""
-    try:
+    with suppress(ValidationError):
         durable.JSON_CODEC.load(durable.CallToolResult, result)
-    except ValidationError:
-        return {"result": result, "kind": "tool_return"}
-    return result
+        return result
+    return {"result": result, "kind": "tool_return"}
 
 
 def _content(value: Any) -> Any:
@@ -263,16 +267,12 @@ def _content(value: Any) -> Any:
 class _Continuing(WrapperModel):
     """Asks the model to continue an answer of which it gets the beginning."""
 
-    def __init__(self, wrapped: Model, recovered: str, marker: object):
-        super().__init__(wrapped)
-        prompt = ai.ModelRequest.user_text_prompt(_CONTINUE.format(marker=marker))
-        self._beginning: list[ai.ModelMessage] = [ai.ModelResponse([ai.TextPart(recovered)]), prompt]
-
     @asynccontextmanager
-    async def request_stream(
-        self, messages: list[ai.ModelMessage], *args: Any, **kwargs: Any
-    ) -> AsyncIterator[StreamedResponse]:
-        async with super().request_stream([*messages, *self._beginning], *args, **kwargs) as response:
+    async def request_stream(self, messages: list[ai.ModelMessage], *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        out: Any = _call.get().out
+        text = f"Your answer was cut off ({out.marker}). Continue with its next character. Repeat and explain nothing."
+        said, asked = ai.ModelResponse([ai.TextPart(out.recovered)]), ai.ModelRequest([ai.UserPromptPart(text)])
+        async with super().request_stream([*messages, said, asked], *args, **kwargs) as response:
             yield response
 
 
@@ -280,15 +280,14 @@ def _writing(handler: EventStreamHandler[AgentDepsT] | None) -> EventStreamHandl
     """`handler`, with the text of the answer written to the partial of its step first."""
 
     async def write(ctx: ai.RunContext[AgentDepsT], stream: AsyncIterable[ai.AgentStreamEvent]) -> None:
-        out = _out.get()
-
         async def written() -> AsyncIterator[ai.AgentStreamEvent]:
+            out = _call.get(_Call()).out
             async for event in stream:
                 match event:
                     case ai.PartStartEvent(part=ai.TextPart(content=text)) if out:
-                        await out.write(text)
+                        await out.write(clean(text))
                     case ai.PartDeltaEvent(delta=ai.TextPartDelta(content_delta=text)) if out:
-                        await out.write(text)
+                        await out.write(clean(text))
                 yield event
 
         events = written()
