@@ -28,13 +28,13 @@ class History:
     def first_data(self, path: str, after: Moment) -> Any:
         """The data that an agent began with, after a moment at which it had none. Empty if that is no longer known."""
         try:
-            records = [line.record for line in journal.read(self._store, after=after.seq, before=after.before).lines]
+            lines = journal.read(self._store, after=after.seq, before=after.before).lines
         except (Damaged, InvalidFile):
             return {}
-        for record in records:
-            if isinstance(record, ScopeCommitted) or (isinstance(record, Edited) and record.file != DEFINITION):
-                if record.agent == path and record.patch:
-                    return json_patch.apply(None, record.patch)
+        for record in [line.record for line in lines if isinstance(line.record, ScopeCommitted | Edited)]:
+            is_of_data = isinstance(record, ScopeCommitted) or record.file != DEFINITION
+            if is_of_data and record.agent == path and record.patch:
+                return json_patch.apply(None, record.patch)
         return {}
 
     def _make(self, seq: int) -> Moment | None:
