@@ -51,6 +51,23 @@ def test_a_checkbox_that_is_none_is_acted_on_as_text_of_the_item_above(stopped: 
     assert typed in stopped.text("todo.rejected.md")
 
 
+@pytest.mark.parametrize("typed", ["-\u00a0[ ] New", "\ufeff- [\u00a0] New", "- ［ ］ New", "1.[ ] New"])
+def test_an_item_with_an_invisible_slip_is_glued_to_the_one_above(stopped: Place, typed: str) -> None:
+    stopped.edit("todo.md", ("- [ ] three", f"- [ ] three\n  its\u00a0note\n{typed}"))
+    assert any("the item 'New' is new" in text for text in said(stopped))
+    assert stopped.run().status == "completed" and "read New" in world.fresh()
+    marker = typed.lstrip("\ufeff")[:1].replace("1", "1.")
+    assert f"\n  its\u00a0note\n{marker} [x] New ^" in stopped.text() and stopped.is_at_the_moment()
+
+
+def test_a_first_plan_with_an_invisible_slip_loses_an_item(place: Place) -> None:
+    place.put("todo.md", "-\u00a0[ ] one\n- [\u00a0] two\n")
+    assert place.run("two").status == "failed"
+    assert place.text().startswith("- [x] one ^1\n- [/] two ^2\n")
+    place.put("todo.md", "-\u00a0[ ] one\n- [\u00a0] two\n")  # the version from before the run, which came back late
+    assert place.run().status == "completed" and world.fresh().count("read one") == 1
+
+
 def test_a_list_item_without_a_checkbox_becomes_text_without_a_word(stopped: Place) -> None:
     stopped.edit("todo.md", ("- [ ] three", "- New\n- [ ] three"))
     (text,) = said(stopped)

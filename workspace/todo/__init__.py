@@ -9,6 +9,7 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import splice
+    from .markdown.parse import plainly
     from .merge.conflict import PlanConflict
     from .merge.diff import Changes, Pair, changes
     from .merge.marks import settle

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from satchel.workspace.base.errors import UsageError
-from satchel.workspace.todo import Plan, Splice, Task
+from satchel.workspace.todo import Plan, Splice, Task, plainly
 from satchel.workspace.todo.markdown import parse
 
 
@@ -396,6 +398,107 @@ def test_what_remains_has_no_finished_items() -> None:
     assert plan.remaining() == "# A\n\n- [/] begun ^2\n  - [ ] left\n\n    its note\n\n# B\n\ntext\n"
 
 
+TAKEN = {
+    "-\u00a0[ ] New": "- [ ] New",
+    "\u00a0- [ ] New": " - [ ] New",
+    "\ufeff- [ ] New": "- [ ] New",
+    "-\ufeff[ ] New": "- [ ] New",
+    "- \ufeff[ ] New": "- [ ] New",
+    "-\u2007[x] New": "- [x] New",
+    "\u200b-\u202f[ ]\u00a0New": "- [ ] New",
+    "\u3000* [ ] New": "  * [ ] New",
+    "- [\u00a0] New": "- [ ] New",
+    "- [\u200b ] New": "- [ ] New",
+    "- [ ]\u3000New": "- [ ] New",
+    "- ［ ］ New": "- [ ] New",
+    "-［x］New": "- [x] New",
+    "1.\u3000［　］　New": "1. [ ] New",
+    "1.[ ] New": "1. [ ] New",
+    "12)[/]\tNew": "12) [/]\tNew",
+    "> -\u00a0[ ] New": "> - [ ] New",
+    "- [ ]\u00a0": "- [ ] ",
+}
+"""What is no item to Markdown, by an invisible slip, and how it is taken."""
+
+
+@pytest.mark.parametrize("typed", TAKEN)
+@pytest.mark.parametrize("above", ["Prose:\n\n", "- [ ] a\n", "- [ ] a\n  - [ ] b\n"])
+def test_what_is_plainly_meant_as_an_item_is_none(typed: str, above: str) -> None:
+    text = f"{above}{typed}\r\n\u00a0 and\u00a0more\n"
+    taken = plainly(text)
+    assert taken == f"{above}{TAKEN[typed]}\r\n\u00a0 and\u00a0more\n", "something else was changed"
+    assert not Plan(taken).problems() and len(Plan(taken).tasks) == above.count("[") + 1
+    assert plainly(taken) == taken
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\n-\u00a0[ ] New\n1.[ ] New\n```\n",
+        "    -\u00a0[ ] New\n",
+        "<pre>\n1.[ ] New\n</pre>\n",
+        "# 1.[ ] New\n",
+        "1.\\[ ] New\n",
+        "1.[x](u)\n",
+        "\ufeff- [ ] a\n",
+        "- [ ] a\u00a0b\n\u00a0c\n",
+        "\u00a0\u00a0- text\n",
+        "- ［注］ a note\n",
+        "１.５\u00a0[ ] a\n",
+    ],
+)
+def test_what_is_no_item_is_taken_for_one(text: str) -> None:
+    assert plainly(text) == text and not Plan(text).problems()
+
+
+REFUSED = {
+    "‐ [ ] New": "- [ ] New",
+    "－ [ ] New": "- [ ] New",
+    "－［　］　New": "- [ ] New",
+    "・[ ] New": "- [ ] New",
+    "∙ [/] New": "- [/] New",
+    "(1) [ ] New": "1. [ ] New",
+    "（１２）[x]\u00a0New": "12. [x] New",
+    "３．[ ] New": "3. [ ] New",
+    "2: [ ] New": "2. [ ] New",
+    "b) [ ] New": "- [ ] New",
+    "1.[ ]New": "1. [ ] New",
+    "□ New": "- [ ] New",
+    "⬜ New": "- [ ] New",
+    "- ☑\ufe0f New": "- [x] New",
+    "- 【 】 New": "- [ ] New",
+    "【x】New": "- [x] New",
+    "［ ］ New": "- [ ] New",
+    "-［］New": "- [ ] New",
+    "-     [ ] New": "- [ ] New",
+    "1.\t\t[x] New": "1. [x] New",
+    "          - [ ] New": "- [ ] New",
+}
+
+
+@pytest.mark.parametrize("typed", REFUSED)
+def test_a_line_that_looks_like_an_item_is_text_or_vanishes(typed: str) -> None:
+    text = f"- [ ] a\n{typed}\n"
+    (problem,) = Plan(plainly(text)).problems()
+    shown = typed if typed.strip() == REFUSED[typed] else typed.strip()
+    assert (problem.place, problem.found) == ("line 2", f'"{shown}", which looks like an item but is text')
+    assert problem.expected == f'"{REFUSED[typed]}"'
+    mended = Plan(f"- [ ] a\n{REFUSED[typed]}\n")
+    assert not mended.problems() and mended.tasks[1].text == "New", "the corrected line is none either"
+
+
+def test_the_page_says_what_is_taken_and_refused() -> None:
+    page = (Path(__file__).parents[3] / "docs/folder.md").read_text()
+    taken, refused = (
+        page[page.index(start) :].partition("\n\n")[0] for start in ("An item may", "Satchel refuses any")
+    )
+    assert "- ［x］ New" in taken and plainly("- ［x］ New") == "- [x] New"
+    samples = [sample.replace("\n", " ") for sample in re.findall("`([^`]+)`", refused)]
+    assert samples.pop() == "- New" and len(samples) == 11
+    for sample in samples:
+        assert Plan(plainly(f"- [ ] a\n{sample}\n")).problems(), sample
+
+
 @pytest.mark.parametrize(
     ("text", "place", "found"),
     [
@@ -438,6 +541,14 @@ def test_a_slip_is_reported_where_it_is(text: str, place: str, found: str) -> No
         "- `[?]`\n",
         "-[x](u)\n",
         "*[x]* a\n",
+        "1. [x](u)\n",
+        "(1) see [x] below\n",
+        "3 [x] are left\n",
+        "- 【重要】 a\n",
+        "- (x) a\n",
+        "・買う\n",
+        "✅ All tests pass\n",
+        "a) first [ ] then\n",
         "- [ ] a\n-\\[ ] New\n",
         "```\n-[ ] New\n```\n",
         "# -[ ] New\n",

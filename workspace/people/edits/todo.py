@@ -13,7 +13,7 @@ from msgspec import Struct
 from ...base import InvalidFile, Refused, Stamped, decode, stamp
 from ...journal.records import Doubt, Edited, OfCall, StepCompleted
 from ...state import AgentMoment, Scope
-from ...todo import Plan, Task, between
+from ...todo import Plan, Task, between, plainly
 from ...views import projection
 from .findings import Edit, Looking, Question, Refusal
 from .origin import ahead, foreign, is_blank, sha
@@ -81,7 +81,7 @@ def _text(stamped: Stamped, path: str) -> str:
             why="it was copied or written only in part",
             remedy="save it again",
         )
-    return ("\ufeff" if stamped.body.startswith(codecs.BOM_UTF8) else "") + text
+    return plainly(("\ufeff" if stamped.body.startswith(codecs.BOM_UTF8) else "") + text)
 
 
 def _before_the_agent(looking: Looking, agent: AgentMoment, path: str, stamped: Stamped) -> None:

@@ -64,9 +64,10 @@ def _slip(line: str, suspect: Suspect) -> Problem:
             "Move the items out: Satchel does not read them or what follows in their list",
         )
     if suspect.meant:
+        shown = line.strip() if line.strip() != suspect.meant else line.rstrip()  # only its indentation is wrong
         return Problem(
             place,
-            f'"{line.strip()[:_SHOWN]}", which looks like an item but is text',
+            f'"{shown[:_SHOWN]}", which looks like an item but is text',
             f'"{suspect.meant[:_SHOWN]}"',
             "Write it like this or, if it is meant as text, put a backslash before the box",
         )

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..splice import BOM, BREAK, body
+from ..splice import BOM, BREAK, body, ending, split
 from ..task import Row, has_checkbox, unquoted
+from .near import BLANK, in_code, may_be_taken, near
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -18,15 +19,7 @@ NESTING = 40
 """How many nested containers are read: 20 lists. Deeper ones, and the rest of their list, are not. The limit prevents
 endless recursion, and bounds the time for hostile texts."""
 
-_LIKE_A_CHECKBOX = re.compile(r"\[(?:[ \t]{0,2}[^\s\]0-9]?[ \t]{0,2}\](?=\s|\Z)|[ xX/-]\](?![\s(\[:]|\Z))")
-
-
-_BULLETS = "–—−•·●◦‣▪"  # list marks that people and editors type, and Markdown does not know
-_NEAR = re.compile(
-    rf"[ \t>]*(?:(?:[-*+]|[{_BULLETS}][ \t]*)\[(?P<mark>[ xX/-]?)\](?=[ \t\w])"
-    rf"|\[(?P<bare>[ xX/-])\](?=[ \t])|(?:[-*+{_BULLETS}][ \t]*)?(?P<box>[☐☑☒]))[ \t]*(?P<rest>\S.*)"
-)
-"""A line that a person probably intended as an item, and that Markdown reads as text."""
+_LIKE_A_CHECKBOX = re.compile(rf"\[(?:{BLANK}{{0,2}}[^\s\]0-9]?{BLANK}{{0,2}}\](?=\s|\Z)|[ xX/-]\](?![\s(\[:]|\Z))")
 
 
 class Block(NamedTuple):
@@ -40,11 +33,12 @@ class Block(NamedTuple):
 
 class Suspect(NamedTuple):
     """A line that is not a task but may have been intended as one. `column` is that of its `[`, or -1: too deep.
-    `meant` is the correct form, if it is no list item in Markdown."""
+    `meant` is the correct form, if it is no list item in Markdown; of the whole line if it is `plain`."""
 
     line: int
     column: int
     meant: str = ""
+    plain: bool = False  # it differs from an item in nothing that a person sees
 
 
 class Parsed(NamedTuple):
@@ -95,6 +89,8 @@ def parse(lines: Sequence[str]) -> Parsed:
                 above.append(parent)
                 if tokens[index + 1].type == "paragraph_open":
                     lists[-1][1].append(start)
+                elif tokens[index + 1].type == "code_block" and (code := in_code(line)) is not None:
+                    parsed.suspects.append(Suspect(start, 0, code.meant))
                 if column >= 0 and _LIKE_A_CHECKBOX.match(line, column):
                     parsed.suspects.append(Suspect(start, column))
         if token.type.endswith(("list_open", "item_open", "quote_open")):
@@ -106,12 +102,25 @@ def parse(lines: Sequence[str]) -> Parsed:
     return parsed
 
 
+def plainly(text: str) -> str:
+    """`text`, with each line that is plainly meant as an item written as one. All other lines stay as they are."""
+    while may_be_taken(text):
+        lines = split(text)
+        taken = [suspect for suspect in parse(lines).suspects if suspect.plain]
+        if not taken:
+            break
+        for suspect in taken:
+            lines[suspect.line] = suspect.meant + ending(lines[suspect.line])
+        text = "".join(lines)
+    return text
+
+
 def _near(lines: Sequence[str], start: int, end: int) -> Iterator[Suspect]:
     for number in range(start, min(end, len(lines))):
-        match = _NEAR.match(body(lines[number]))
-        if match is not None:
-            mark = match["mark"] or match["bare"] or ("x" if match["box"] in ("☑", "☒") else " ")
-            yield Suspect(number, 0, f"- [{mark}] {match['rest'].rstrip()}")
+        line = body(lines[number])
+        bom = BOM if number == 0 and line.startswith(BOM) else ""
+        if (found := near(line.removeprefix(bom), is_first=number == start)) is not None:
+            yield Suspect(number, 0, bom + found.meant if found.taken else found.meant, found.taken)
 
 
 @cache
