@@ -39,6 +39,7 @@ COMMANDS = {
     "rewind": "Return a run to an earlier record.",
     "redo": "Do an item again from its beginning.",
     "replay": "Do an item again in a fork, with another prompt or model, and compare.",
+    "rehearse": "Try new code against open runs, without doing anything.",
     "merge": "Resolve conflicts between edited files and the run.",
     "move": "Move a run to another place.",
     "copy": "Make a second copy of a run.",

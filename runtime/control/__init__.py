@@ -14,7 +14,8 @@ exporting   a zip file for other people; `files`, the readable ones of a run
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `withdrawing` takes a pause back; `emergency`, the stop that kills
 going_back  the methods that go back: `rewinding` returns to an earlier record, `redoing` does an item again,
-            `forking` starts a new run, and `replaying` does an item again there; `replayed` compares the two
+            `forking` starts a new run, and `replaying` does an item again there; `replayed` compares the two;
+            `rehearsing` tries new code over a copy
 recovering  repairs; `pruning` removes old history; `merging` resolves conflicts of files and the run
 under_way   the calls that an active run performs now; `retrying`, those that wait to be tried again
 questions   the open questions; `answering` answers them
@@ -30,6 +31,7 @@ from ...workspace.base.lazy import on_first_use
 with on_first_use(__name__):
     from ...workspace.base import counted, cut, duration, one_line, since, size
     from ...workspace.journal import Told, tell
+    from ..engine import Foreseen
     from . import events, files
     from .answering import Answering, say_what
     from .below import Below, is_run, leads_below
@@ -57,6 +59,7 @@ with on_first_use(__name__):
     from .questions import OpenQuestion
     from .recovering import Recovered, forgotten
     from .redoing import Redoing
+    from .rehearsing import SEVERITY, Rehearsed, rehearse_all, rehearse_here
     from .replayed import Replayed
     from .replaying import changes, typed_changes
     from .requests import Stopping

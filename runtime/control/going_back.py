@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..agent import Agent
     from ..engine import Watch
     from .redoing import Redoing
+    from .rehearsing import Rehearsed
     from .replayed import Replayed
     from .replaying import Text
     from .rewinding import Rewinding
@@ -136,6 +137,18 @@ class GoBack(Look):
             progress=progress,
             storage_options=storage_options,
         )
+
+    def rehearse(self, *, code: str | os.PathLike[str] | None = None) -> Rehearsed:
+        """Try the code against this run, without doing anything.
+
+        A copy of the run is entered in a process of its own, which gets no secrets of the environment. Recorded calls
+        return their results. A branch ends where it would call anything else: a step, an effect, a question, a
+        resource. So only the agent's own lines run, and its imports. `code`: the folder with the new code; None for
+        the code as the run would import it now. The result says what would differ from the code before.
+        """
+        from .rehearsing import rehearse
+
+        return rehearse(self.store, code)
 
     def replay(
         self,

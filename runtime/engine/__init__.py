@@ -14,6 +14,7 @@ with on_first_use(__name__):
     from .open_scope import PREVIEW, Call, OpenScope, check_outside_steps, current_call
     from .own_step import OwnStep
     from .raised import RecordedError
+    from .rehearsal import Foreseen, Rehearsal
     from .results import Returned, returned
     from .scope import ScopeRun
     from .session import Session

@@ -83,6 +83,7 @@ class Context:
         watch: Watch | None,
         tap: Tap | None = None,
         only: Only | None = None,
+        rehearsal: Any = None,
     ):
         self.workspace, self.stopping, self.doubts = workspace, stopping, doubts
         self.store, self.moment = workspace.store, workspace.moment
@@ -90,6 +91,7 @@ class Context:
         self._told = Told(watch, workspace) if watch else None
         self.watch: Watch | None = self._told
         self.tap, self.only = tap, only
+        self.rehearsal = rehearsal  # a `Rehearsal` (rehearsal.py, which needs the scopes and so this module)
         workspace.journal.on_durable = self._durable
         log.started(workspace.moment, workspace.store.url)
         self.announcer = announcer

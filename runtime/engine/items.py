@@ -39,6 +39,7 @@ async def in_parallel(session: Session, make: Make, work: Callable[..., Any], mo
             return None
         session.check_may_begin(task.text)
         key, splices = _begun(session, task)
+        await session.rehearse_begin(key, task.text)
         session.record_begin(key, task.text, splices)
         return key, run(session.plan.now(task))
 

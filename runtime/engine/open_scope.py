@@ -186,7 +186,7 @@ class OpenScope:
         """The tasks that this scope's function has started and that have not ended, and its own. Without the current
         one, and without those whose effect waits for these tasks, too."""
         left = {asyncio.current_task(), *self.at_claims}
-        return [task for task in asyncio.all_tasks() if task not in left and _scope_of(task) is self]
+        return [task for task in asyncio.all_tasks() if task not in left and scope_of(task) is self]
 
     def abandon(self) -> None:
         """The scope has failed. Its sub-agents stop."""
@@ -222,7 +222,7 @@ class OpenScope:
         return bool(is_told) or agent.is_closing or agent.is_abandoned
 
 
-def _scope_of(task: asyncio.Task[Any]) -> object:
+def scope_of(task: asyncio.Task[Any]) -> object:
     """The scope whose code runs in the task."""
     if sys.version_info >= (3, 12):
         return task.get_context().get(current_scope)

@@ -79,6 +79,9 @@ class ScopeRun(OpenScope):
             failure = raised.again(failed.error)
             raised.mark(failure, self.place if outer is None else outer.place, key, is_replayed=True)
             raise failure
+        if context.rehearsal is not None:
+            number = self.numbering.number(key)
+            await context.rehearsal.at_call(Call(self, step, key, number, arguments, encoded, named, outer))
         context.limits.step_begins(context.agents.calls)
         self.agent.check_going_on()
         return await self._perform(Call(self, step, key, self.numbering.number(key), arguments, encoded, named, outer))
@@ -123,7 +126,9 @@ class ScopeRun(OpenScope):
             self.claims.claim(call.key)
             if self.context.only is not None:
                 self.context.only.called.add((self.agent.path, self.key, call.key))
-            if self.context.doubts.rechecks.take((self.agent.path, self.key, call.key)):
+            if self.context.rehearsal is None and self.context.doubts.rechecks.take(
+                (self.agent.path, self.key, call.key)
+            ):
                 await step.recheck(call, done)
         try:
             return step.shape.codec.decode(blobs.fetch(self.context.store, done))

@@ -198,6 +198,8 @@ class Session(AgentContext):
         scope = self.recorded.scopes.get(key)
         if scope is None:
             return  # a person has dropped it meanwhile
+        if self.context.rehearsal is not None:
+            self.context.rehearsal.failed(self.context.stopping, scope.title, error)
         failures = scope.failures
         if failures >= STUCK_AFTER and of_storage(error) is None:
             title = scope.title
@@ -242,6 +244,7 @@ class Session(AgentContext):
 
     async def run_body(self, body: Body, splices: Sequence[Splice] = ()) -> Any:
         """`splices` change the plan when the scope begins."""
+        await self.rehearse_begin(body.key, body.title)
         self.record_begin(body.key, body.title, splices)
         stuck.check(self.context, self.recorded.scopes[body.key])
 
@@ -249,6 +252,12 @@ class Session(AgentContext):
             return await failing.until_fresh(lambda: self._try_scope(body))
 
         return await attempt() if self.lanes is None else await self.lanes.until_merged(attempt)
+
+    async def rehearse_begin(self, key: str, title: str) -> None:
+        """A rehearsal begins no new scope."""
+        rehearsal = self.context.rehearsal
+        if rehearsal is not None and key not in self.recorded.scopes:
+            await rehearsal.at_scope(self.context.stopping, title)
 
     def record_begin(self, key: str, title: str, splices: Sequence[Splice]) -> None:
         only = self.context.only
@@ -325,6 +334,8 @@ class Session(AgentContext):
         self.check_may_commit()
         scope.check_not_dismissed()
         unresolved.ask_about(self, scope)
+        if self.context.rehearsal is not None:
+            self.context.rehearsal.at_commit(scope, asks=self.agent.effects == "strict")
         uncalled = unresolved.uncalled(self, scope, ask=self.agent.effects == "strict")
         what = f"the result of {scope.title!r}"
         kept, answer = returned(self.context.workspace, result, what, body.codec)

@@ -9,3 +9,4 @@ with on_first_use(__name__):
     from .outcome import After, NotCompleted, Outcome
     from .running import run, run_async
     from .start import Start
+    from .state_check import check_recorded

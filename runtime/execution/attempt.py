@@ -169,7 +169,8 @@ class Entering:
             stuck.check(context, session.recorded.scopes[ROOT])
         gone = await preflight.check_references(context.workspace, context.stopping, accepts=self._start.accept_drift)
         preflight.record_config(context.workspace, self._agent, self._code, gone)
-        await self._pool.open(context.make_run(session))
+        if context.rehearsal is None:
+            await self._pool.open(context.make_run(session))
         function = session.agent.function
         codec = result_codec(function, "the agent")
         args, kwargs = given.of_call(context.store, context.moment, function) if has_input else ((), {})

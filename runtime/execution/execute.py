@@ -14,7 +14,7 @@ from .attempt import Ended, Entering
 from .decision import Go
 from .outcome import After, Outcome
 from .start import Start
-from .state_check import check_state
+from .state_check import check_recorded, check_state
 
 
 async def execute(start: Start, seen: Look, go: Go) -> After:
@@ -42,12 +42,13 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         if go.found.is_refused:
             opened.close("paused", "`on_drift: refuse` is set, and the code or settings have changed")
             drift.refuse(go.found.drift)
-        announcer = Announcer(opened, start.watch, is_silent=start.only is not None)
+        announcer = Announcer(opened, start.watch, is_silent=start.only is not None or start.rehearsal is not None)
         _prepare(opened, go)
         if start.watch:
             start.watch.opened(report)
         try:
             root = start.agent or load(store, opened.definition.agent)
+            check_recorded(root, opened.moment)
         except SatchelError as error:
             pausing.clear_lifted(opened)
             report.add("wanted", f"the agent was not called: {error}")
@@ -93,7 +94,7 @@ def _prepare(opened: Workspace, go: Go) -> None:
 def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: Announcer) -> Entering:
     stopping = Stopping(opened, start.interruption)
     doubts = Doubts(opened, stopping, go.found.rechecks, "a forced stop" if go.is_unclean else "a crash")
-    context = Context(opened, stopping, doubts, announcer, start.watch, start.tap, start.only)
+    context = Context(opened, stopping, doubts, announcer, start.watch, start.tap, start.only, start.rehearsal)
     if go.is_overruling:
         context.limits.overrule()
     return Entering(start, context, root, go.found.code)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...workspace.base import UsageError, arguments
 from ...workspace.store import Store
 from ..agent import Agent
-from ..engine import Interruption, Only, Tap, Watch
+from ..engine import Interruption, Only, Rehearsal, Tap, Watch
 
 
 class Start(Struct, frozen=True):
@@ -30,6 +30,7 @@ class Start(Struct, frozen=True):
     input: Mapping[str, Any] | None = None  # the same by parameter
     tap: Tap | None = None
     only: Only | None = None  # a replay
+    rehearsal: Rehearsal | None = None
 
     def __post_init__(self) -> None:
         if self.agent is not None and not isinstance(self.agent, Agent):

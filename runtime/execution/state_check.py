@@ -1,17 +1,22 @@
-"""Whether an edited state.json fits the type that the agent declares for its state."""
+"""Whether the data of a run, recorded or edited, fits the type that the agent declares for its state."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from ...schemas import Where, dotted
-from ...workspace.base import UsageError
+from ...workspace.base import Refused, UsageError
 from ...workspace.inspect import define
 from ...workspace.people.edits import CheckData
 from ...workspace.state import Moment
-from ..agent import check_migrated, load
+from ...workspace.views import STATE
+from ..agent import Agent, check_migrated, load
 from ..steps import Codec
 from .start import Start
+
+_WAYS_ON = "write a migration (`@migration`), or run the code that has written it"
 
 
 def check_state(start: Start, moment: Moment) -> CheckData:
@@ -31,6 +36,27 @@ def check_state(start: Start, moment: Moment) -> CheckData:
             _check_keys(codec, data, recorded.data)
 
     return check
+
+
+def check_recorded(agent: Agent, moment: Moment) -> None:
+    """Before the agent is called. Refused if its code would drop or not read what earlier code has recorded."""
+    recorded = moment.root
+    if not recorded.has_data or recorded.data_version != agent.version:
+        return  # the migrations check it
+    codec = Codec(agent.state, "the state")
+    try:
+        codec.decode(msgspec.json.encode(recorded.data))
+    except UsageError as error:
+        raise Refused(
+            "the recorded state does not fit the agent's state type", path=STATE, why=error.why, remedy=_WAYS_ON
+        ) from error
+    if unknown := next(iter(codec.unknown_keys(recorded.data)), None):
+        raise Refused(
+            f"the agent's state type has no key `{dotted(unknown.path)}`, which is recorded",
+            path=STATE,
+            why="the next commit would drop it",
+            remedy=_WAYS_ON,
+        )
 
 
 def _check_keys(codec: Codec, data: Any, recorded: Any) -> None:

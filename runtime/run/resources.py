@@ -110,6 +110,8 @@ class Resources:
 
     def __getitem__(self, name: str) -> Any:
         held = self._pool.find(name)
+        if held is None and (rehearsal := self._agent.context.rehearsal) is not None:
+            rehearsal.at_resource(self._agent.context.stopping, name)
         if held is None:
             there = ", ".join(self._pool.names())
             raise UsageError(
@@ -148,6 +150,8 @@ class Resources:
         is_function = callable(what) and (isinstance(what, type) or not _is_manager(what))
         if is_function and name in self:
             return self[name]
+        if (rehearsal := self._agent.context.rehearsal) is not None:
+            rehearsal.at_resource(self._agent.context.stopping, name)
         factory = what if is_function else (lambda: what)
         return await self._pool.add(Resource(name, factory, tier, check, timeout), self._agent.run)
 

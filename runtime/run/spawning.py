@@ -45,6 +45,8 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
     begun: AgentBegun | None = None
     if known is None or known.has_ended or (known.args, known.spawned_in) != (digest, scope.key):
         preview = context.redactor.json(encoded)[1:-1][:PREVIEW].decode(errors="ignore")
+        if context.rehearsal is not None:
+            await context.rehearsal.at_scope(context.stopping, f"the agent {path}")
         begun = AgentBegun(agent=path, scope=scope.key, args=digest, call=f"({preview})")
     context.agents.names.add(path)
     try:

@@ -7,5 +7,5 @@ from ...workspace.base.lazy import on_first_use
 with on_first_use(__name__):
     from .calling import MemoryPartial, call
     from .crashing import crash_after
-    from .scratch import fake_run
+    from .scratch import fake_run, rehearse
     from .surviving import Survived, assert_survives

@@ -1,4 +1,4 @@
-"""A run without a workspace of its own: what a test gives to a function that takes a `Run`."""
+"""Runs on temporary folders: what a test gives to a function that takes a `Run`, and rehearsals over a copy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ...workspace.store import DiskStore
+from ...workspace.transfer import scratch_copy
 from ..agent import Agent
 from ..agent import agent as make_agent
+from ..control import Rehearsed, rehearse_here
 from ..execution import run_async
 from ..run import Run
 from ..steps import current_scope
 
 DEFINITION = "format: 1\nrun_id: test\nagent: agent.py:main\n"
+
+
+def rehearse(folder: str | os.PathLike[str], agent: Agent) -> Rehearsed:
+    """Try an agent against the run in `folder`, without doing anything: see `satchel rehearse`. The folder is only
+    read. For tests over folders that earlier versions of the agent have left."""
+    with tempfile.TemporaryDirectory() as place:
+        copy = DiskStore(place)
+        scratch_copy(DiskStore(Path(folder)), copy)
+        return rehearse_here(copy, agent)
 
 
 @asynccontextmanager

@@ -76,6 +76,16 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
     return sent
 
 
+def scratch_copy(source: Store, to: Store) -> None:
+    """Copy a run that may be active, to try something over it. Not proven equal and not durable. Files of people go
+    first and the journal after them, so that no file shows more than the journal says; then what the journal needs."""
+    entries = [entry.path for entry in inventory.walk(source) if inventory.goes_along(entry.path)]
+    order = ("checkpoints/", f"{journal.FOLDER}/", ".satchel/")
+    for path in sorted(entries, key=lambda path: next((n for n, at in enumerate(order, 1) if path.startswith(at)), 0)):
+        with suppress(FileNotFoundError):  # the run goes on
+            to.replace(path, source.read(path, limit=READ_LIMIT).data, sync="no")
+
+
 def _refuse_arrived(to: Store) -> None:
     """Another process that has finished the move may have cleared the source, and what is read there now is not the
     run."""

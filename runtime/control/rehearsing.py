@@ -1,0 +1,168 @@
+"""Try new code against a run without doing anything: its open work is entered over a copy, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, decoder
+from ...workspace.inspect import define, look
+from ...workspace.store import DiskStore, Store
+from ...workspace.transfer import scratch_copy
+from ..agent import Agent, load
+from ..engine import Foreseen, Interruption, Rehearsal
+from ..execution import Start, check_recorded, running
+
+Verdict = Literal["same", "gone", "again", "asks", "refused", "fails"]
+
+SEVERITY: tuple[Verdict, ...] = ("same", "gone", "again", "asks", "refused", "fails")
+"""The verdicts, the best first."""
+
+_SECONDS = 60.0
+"""A run whose code has not come to its end after this time fails its rehearsal."""
+
+_KEPT = (
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LD_LIBRARY_PATH",
+    "LOGNAME",
+    "PATH",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "SHELL",
+    "TEMP",
+    "TERM",
+    "TMP",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "VIRTUAL_ENV",
+)
+"""What the process gets of the environment, with `LC_*`. Secrets are not among them."""
+
+_FOLDERS = ("journal", "checkpoints", "approvals", "inbox", "steps", "partials", "recovered", "outputs", "agents")
+_OF_A_RUN = (*_FOLDERS, DEFINITION, "todo.md", "state.json", "messages.jsonl", "pause.yaml")
+"""What is not code in a folder where a run lies, too."""
+
+
+class Rehearsed(Struct, frozen=True):
+    """What a run would do with the code. `same`: what it would do with the code it had, as far as the record tells.
+    `gone`: an effect that was done is not called any more. `again`: finished steps run again. `asks`: a person is asked
+    about an effect. `refused`: the start is refused. `fails`: the code can't be imported, or raises.
+    """
+
+    url: str
+    run_id: str
+    verdict: Verdict
+    findings: list[Foreseen] = field(default_factory=list)
+    problem: str = ""  # why it is refused or fails
+
+
+_rehearsed = decoder(Rehearsed)
+
+
+def rehearse(place: Store, code: str | os.PathLike[str] | None = None) -> Rehearsed:
+    """See `Handle.rehearse`."""
+    folder = _code(code)
+    try:
+        run_id = define(place).run_id
+    except SatchelError as error:
+        return Rehearsed(place.url, "", "refused", problem=str(error))
+    with _copied(place, folder) as copy:
+        found = _in_own_process(copy, folder)
+    return msgspec.structs.replace(found, url=place.url, run_id=run_id, problem=found.problem.replace(copy, place.url))
+
+
+def rehearse_all(places: Sequence[Store], code: str | os.PathLike[str] | None = None) -> Iterator[Rehearsed]:
+    """The same for several runs, in their order, as many at once as there are processors."""
+    _code(code)
+    with ThreadPoolExecutor(os.cpu_count() or 1, "satchel-rehearse") as threads:
+        yield from threads.map(lambda place: rehearse(place, code), places)
+
+
+def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
+    """Rehearse over this folder, in this process. The folder is changed: it is a copy."""
+    arguments.no_loop("rehearse")
+    rehearsal, run_id = Rehearsal(), define(store).run_id
+    start = Start(store, agent, None, Interruption(), True, True, None, False, True, True, rehearsal=rehearsal)
+    try:
+        if (moment := look(store).moment).is_finished or moment.status == "cancelled":
+            check_recorded(agent or load(store, define(store).agent), moment)
+            return Rehearsed(store.url, run_id, "same")
+        outcome, _ = running.with_signals(start)
+    except SatchelError as error:
+        return Rehearsed(store.url, run_id, "refused", rehearsal.found, str(error))
+    except Exception as error:
+        return Rehearsed(store.url, run_id, "fails", rehearsal.found, f"{type(error).__name__}: {error}")
+    problem = f"{type(outcome.error).__name__}: {outcome.error}" if outcome.error is not None else ""
+    refused = look(store).moment.reason if outcome.status == "paused" and not rehearsal.found else ""
+    kinds: list[Verdict] = ["same" if each.kind == "next" else each.kind for each in rehearsal.found]
+    kinds += ["fails"] if problem else ["refused"] if refused else ["same"]
+    return Rehearsed(store.url, run_id, max(kinds, key=SEVERITY.index), rehearsal.found, problem or refused)
+
+
+@contextmanager
+def _copied(store: Store, code: Path | None) -> Iterator[str]:
+    """A copy of the run with the code, in a temporary folder."""
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="satchel-rehearsal-"))
+    try:
+        scratch_copy(store, DiskStore(folder))
+        if code is not None:
+            _lay_over(code, Path(folder))
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lay_over(code: Path, folder: Path) -> None:
+    """The files of the code, without those of a run that lies in the same folder."""
+
+    def of_a_run(at: str, names: list[str]) -> set[str]:
+        if Path(at) != code:
+            return {name for name in names if name == "__pycache__"}
+        return {name for name in names if name.startswith(".") or name in _OF_A_RUN}
+
+    shutil.copytree(code, folder, ignore=of_a_run, dirs_exist_ok=True)
+
+
+def _code(code: str | os.PathLike[str] | None) -> Path | None:
+    if code is None:
+        return None
+    folder = Path(code)
+    if not folder.is_dir():
+        why = "it is a file" if folder.exists() else "there is no such folder"
+        raise UsageError(
+            f"the code can't be read from {os.fspath(code)!r}", why=why, remedy="name the folder that has it"
+        )
+    return folder.resolve()
+
+
+def _in_own_process(copy: str, code: Path | None) -> Rehearsed:
+    words = [sys.executable, "-m", "satchel", "rehearse", "--here", "--json", copy]
+    environment = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
+    if code is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), environment.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            words, env=environment, cwd=copy, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return Rehearsed(copy, "", "fails", problem=f"the code has not come to its end within {_SECONDS:.0f} s")
+    with suppress(msgspec.DecodeError):
+        found: Rehearsed = _rehearsed.decode(done.stdout)
+        return found
+    last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    how = f"exit code {done.returncode}" if done.returncode >= 0 else f"signal {-done.returncode}"
+    return Rehearsed(copy, "", "fails", problem=": ".join([f"the process ended with {how}", *last]))

@@ -1,0 +1,106 @@
+"""For a rehearsal: an agent is entered over a copy of its run. Recorded calls are answered, and nothing else is done.
+
+A branch of the agent ends at the first call, question or resource that is not on record, and where a scope would begin.
+It is held there until all other code of the agent waits, too. Then the run is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, NoReturn
+
+from msgspec import Struct, field
+
+from .open_scope import Call, OpenScope, scope_of, waits
+from .stopping import Stopping, Suspended, Suspension
+
+Kind = Literal["next", "again", "gone", "asks", "fails"]
+"""What a branch comes to: `next` is new work, as it would be without changed code."""
+
+_LOOK = 0.02
+_LOOKS = 8
+"""So many looks in a row all code of the agent waits: then it waits for what it does not get."""
+
+
+class Foreseen(Struct, frozen=True):
+    """One thing that the agent would do. `item` is the title of its scope."""
+
+    kind: Kind
+    words: str
+    item: str = ""
+
+
+class Rehearsal(Struct, eq=False):
+    """What one rehearsal has found."""
+
+    found: list[Foreseen] = field(default_factory=list)
+
+    async def at_call(self, call: Call) -> NoReturn:
+        """This call is not on record."""
+        self._note(call.scope, *_judged(call))
+        await self.hold(call.scope.context.stopping)
+
+    def at_commit(self, scope: OpenScope, *, asks: bool) -> None:
+        """A scope would commit: with `asks` the run would ask about the effects that were not called again."""
+        for key in scope.claims.unclaimed:
+            done = scope.recorded.done.get(key)
+            if done is not None:
+                words = f"{done.step}{done.call} was done and is not called any more"
+                self._note(scope, "asks" if asks else "gone", words if asks else f"{words}; it stays done")
+
+    async def at_scope(self, stopping: Stopping, title: str) -> NoReturn:
+        """A scope would begin that has not begun yet."""
+        self.found.append(Foreseen("next", f"{title!r} begins", title))
+        await self.hold(stopping)
+
+    def at_resource(self, stopping: Stopping, name: str) -> NoReturn:
+        """The agent needs a resource, and none is opened."""
+        self.found.append(Foreseen("next", f"it uses the resource {name!r}"))
+        self._end(stopping)
+        raise Suspended
+
+    def failed(self, stopping: Stopping, title: str, error: BaseException) -> NoReturn:
+        """The code of a scope has raised."""
+        self.found.append(Foreseen("fails", f"{type(error).__name__}: {error}", title))
+        self._end(stopping)
+        raise Suspended from error
+
+    async def hold(self, stopping: Stopping) -> NoReturn:
+        """Let this branch not continue, until all others wait and the run is over."""
+        quiet = 0
+        while not stopping.suspension:
+            await asyncio.sleep(_LOOK)
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            quiet = quiet + 1 if all(waits(task) for task in others if scope_of(task) is not None) else 0
+            if quiet >= _LOOKS:
+                self._end(stopping)
+        raise Suspended
+
+    def _note(self, scope: OpenScope, kind: Kind, words: str) -> None:
+        self.found.append(Foreseen(kind, words, scope.title))
+
+    @staticmethod
+    def _end(stopping: Stopping) -> None:
+        if not stopping.suspension:
+            stopping.suspend(Suspension("paused", "the rehearsal is over"))
+
+
+def _judged(call: Call) -> tuple[Kind, str]:
+    """What it means that the agent makes this call."""
+    scope, name = call.scope, call.step.name
+    words = f"{name}{call.identity()['call']}"
+    if call.key in scope.recorded.started:
+        return "next", f"the effect {words} is in doubt, as it is now"
+    unclaimed = [scope.recorded.done[key] for key in scope.claims.unclaimed if key in scope.recorded.done]
+    if call.step.is_effect and unclaimed:
+        others = ", ".join(f"{done.step}{done.call}" for done in unclaimed)
+        return "asks", f"the effect {words} would begin, but {others} was done and is not called any more"
+    names = (name, *call.step.former_names)
+    known = [
+        done
+        for key, done in scope.recorded.done.items()
+        if key[0] in names and not done.effect and scope.numbering.is_unclaimed(key)
+    ]
+    if known:
+        return "again", f"the step {words} runs, in place of the recorded {known[0].step}{known[0].call}"
+    return "next", f"{words} runs"
