@@ -6,7 +6,7 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import duplicates, export_file, lease, moved_file, pause_wish, rebuild, report, transfer_file, unchanged
-    from .copies_of_sync_tools import sync_copies
+    from .copies_of_sync_tools import is_sync_copy, sync_copies
     from .defining import define, read_definition
     from .discover import below, below_store
     from .export_file import Exported

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import satchel
+from satchel import InboxTask, Run, agent, run
 from satchel.workspace.inspect.copies_of_sync_tools import SyncCopy, sync_copies
 from satchel.workspace.store import DiskStore
 
@@ -37,6 +39,11 @@ def found(folder: Path, *paths: str) -> list[SyncCopy]:
         ("approvals/a1 (conflicted copy).yaml", "approvals/a1.yaml"),
         ("steps/3-write/01-look (1).json", "steps/3-write/01-look.json"),
         ("inbox/order (Case Conflict).md", "inbox/order.md"),
+        ("inbox/order (Ada's conflicted copy 2026-11-23).md", "inbox/order.md"),
+        ("inbox/order.sync-conflict-20261123-065320-K3XJ2QB.md", "inbox/order.md"),
+        ("inbox/order_conflict-20261123-065320.yaml", "inbox/order.yaml"),
+        ("inbox/order.md.conflict1", "inbox/order.md"),
+        ("inbox/order-DESKTOP-1A2B3C4.md", "inbox/order.md"),
     ],
 )
 def test_an_edit_lies_in_a_copy_that_a_sync_tool_has_made(tmp_path: Path, path: str, of: str) -> None:
@@ -57,6 +64,9 @@ def test_files_of_a_person_and_of_the_runtime_are_taken_for_such_copies(tmp_path
         "inbox/task (1).md",
         "inbox/task 2.md",
         "inbox/a conflict of interest.md",
+        "inbox/refund (conflict with Bob).md",
+        "inbox/ask for the conflicted copy.md",
+        "inbox/for-LAPTOP-7.md",
         "approvals/a1.yaml",
         "approvals/a1.rejected.yaml",
         "conflicts/todo.theirs.md",
@@ -66,3 +76,38 @@ def test_files_of_a_person_and_of_the_runtime_are_taken_for_such_copies(tmp_path
         "checkpoints/000000000017-a-conflict.json",
     ]
     assert found(tmp_path, *names) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taken"),
+    [
+        ("order.sync-conflict-20261123-065320-K3XJ2QB.md", False),
+        ("order (Ada's conflicted copy 2026-11-23).yaml", False),
+        ("order (SFConflict ada@example.org 2026-11-23-06-53-20).md", False),
+        ("order (case clash from ada).md", False),
+        ("order 2.md", True),
+        ("order (1).md", True),
+        ("order-DESKTOP-1A2B3C4.md", True),
+        ("refund (conflict with Bob).md", True),
+    ],
+)
+def test_a_copy_becomes_a_task_or_a_task_is_left(tmp_path: Path, name: str, is_taken: bool) -> None:
+    (tmp_path / "workspace.yaml").write_text("format: 1\nrun_id: r\nagent: agent.py:main\n")
+    taken: list[str] = []
+
+    async def work(run: Run, task: InboxTask) -> None:
+        taken.append(task.name)
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.inbox.each(work)
+
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox/order.md").write_text("the order")
+    (tmp_path / "inbox" / name).write_text("the order")
+    assert run(tmp_path, main).status == "completed"
+    assert sorted(taken) == sorted(["order.md", *[name] * is_taken])
+    complaints = satchel.open(tmp_path).status().complaints
+    assert any(f"inbox/{name} looks like" in told and "does not take it" in told for told in complaints) is not is_taken
+    assert run(tmp_path, main).status == "completed" and len(taken) == 1 + is_taken, "it is entered again for a copy"
+    assert not satchel.open(tmp_path).check().problems

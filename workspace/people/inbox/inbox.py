@@ -20,6 +20,7 @@ import msgspec
 from ....schemas import Problem, short
 from ...base import InvalidFile, decode, place, slug
 from ...formats import yamltext
+from ...inspect import is_sync_copy
 from ...journal.records import TaskDone, TaskTaken
 from ...state import Kept, Moment, blobs, scope_of_task
 from ...store import Content, Store, Version
@@ -71,11 +72,7 @@ def files(store: Store) -> list[str]:
 
 def others(store: Store) -> list[str]:
     """Files that a person may take for tasks, and that are none."""
-    return [
-        entry.path
-        for entry in store.list(FOLDER)
-        if not _is_task(entry.path) and not KEPT.search(entry.path) and not _is_temporary(entry.path)
-    ]
+    return [entry.path for entry in store.list(FOLDER) if not _is_task(entry.path) and not _is_of_tools(entry.path)]
 
 
 def waiting(store: Store, moment: Moment) -> list[str]:
@@ -136,7 +133,12 @@ def untaken(store: Store, moment: Moment, offered: Offered) -> dict[str, str]:
 
 def _is_task(path: str) -> bool:
     name = path.rpartition("/")[2]
-    return name.lower().endswith((*_TEXT, *_DATA)) and not _is_temporary(path) and not KEPT.search(path)
+    return name.lower().endswith((*_TEXT, *_DATA)) and not _is_of_tools(path)
+
+
+def _is_of_tools(path: str) -> bool:
+    """Whether an editor, a copying or sync program, or Satchel has written it."""
+    return _is_temporary(path) or KEPT.search(path) is not None or is_sync_copy(path)
 
 
 def _may_be_message(path: str) -> bool:
