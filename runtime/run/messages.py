@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from ...workspace.journal.records import Message
 from ...workspace.views import Row
 from ..engine import Session
 from ..steps import encode
+from .pairs import LOOK_BACK, Pairs
 
 
 class Messages:
@@ -43,7 +43,10 @@ class Messages:
         """The newest messages as `{"role": ..., "content": ...}`, oldest first, for a prompt. Includes messages that
         the current scope has added.
 
-        At most `last` messages, and as many as fit into `tokens`; always the newest one, even if it does not fit.
+        At most `last` messages, and as many as fit into `tokens`; always the newest one, even if it does not fit. A
+        call of a tool and its results stay together, in messages of OpenAI, Anthropic and Pydantic AI: results whose
+        call does not fit are left out, but if the newest message is a result, the slice has its call, too.
+
         `count(text)` gives the tokens of a message; `text` is the content, or its JSON if it is not text. Without
         `count` the number is estimated: one token for 4 bytes of UTF-8 (4 characters of English), and 4 for each
         message.
@@ -67,15 +70,18 @@ class Messages:
 
     def _slice(self, last: int | None, tokens: int | None, count: Callable[[str], int]) -> list[dict[str, Any]]:
         chosen: list[dict[str, Any]] = []
-        taken = 0
-        for message in islice(self._newest_first(), last):
+        pairs, taken, room = Pairs(), 0, last
+        for message in self._newest_first():
             content = msgspec.json.decode(message.content)
-            if tokens is not None:
+            if tokens is not None and (room is None or len(chosen) < room):
                 taken += count(content if isinstance(content, str) else bytes(message.content).decode())
                 if chosen and taken > tokens:
-                    break
+                    room = len(chosen)
+            if room is not None and len(chosen) >= room + (LOOK_BACK if pairs.lack_calls else 0):
+                break
+            pairs.add(content)
             chosen.append({"role": message.role, "content": content})
-        return chosen[::-1]
+        return chosen[: pairs.length(len(chosen) if room is None else min(room, len(chosen)))][::-1]
 
     def _newest_first(self) -> Iterator[Message | Row]:
         """A message is first in the scope that adds it, then in the committed ones, then in the file."""
