@@ -1,4 +1,5 @@
-"""When a run pauses by itself, and when it is started: the cron expressions of workspace.yaml in their time zones.
+"""When a run pauses by itself, and when it is started: the cron expressions of workspace.yaml in their time zones, and
+what comes every so many seconds.
 
 Pure: the caller gives the time. A time that does not exist in spring counts as the first time after the gap. Of a time
 that exists twice in autumn the first counts. Only an expression whose minute or hour begins with `*` follows real time:
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 from msgspec import Struct
 
@@ -56,12 +58,19 @@ def next_start(schedule: Iterable[Start], after: datetime) -> datetime | None:
 def starts(start: Start, after: datetime, now: datetime, at_most: int) -> list[datetime]:
     """The times after `after`, up to `now`, in UTC; at most the last `at_most`."""
     found: list[datetime] = []
-    for begin in _times(start, now + _AROUND, reverse=True):
+    times = _multiples(start, now) if start.every else _times(start, now + _AROUND, reverse=True)
+    for begin in times:
         if begin <= after or len(found) == at_most:
             break
         if begin <= now:
             found.append(begin)
     return found[::-1]
+
+
+def _multiples(start: Start, now: datetime) -> Iterator[datetime]:
+    """The times of `every`, from the last one up to `now` backwards. All processes that serve a run agree on them."""
+    last = now.timestamp() // start.every
+    return (datetime.fromtimestamp(number * start.every, UTC) for number in count(last, -1))
 
 
 def lies_ahead(at: str, now: datetime) -> bool:
@@ -123,7 +132,8 @@ def _problems(rule: Window | Start) -> Iterator[Problem]:
     from cronsim import CronSim, CronSimError
 
     try:
-        CronSim(rule.cron, datetime(2026, 1, 1, tzinfo=UTC))
+        if isinstance(rule, Window) or not rule.every:
+            CronSim(rule.cron, datetime(2026, 1, 1, tzinfo=UTC))
     except CronSimError as error:
         said = str(error).lower().replace("bad ", "a bad ")
         remedy = "Write `0 22 * * fri` for every Friday at 22:00"
@@ -146,6 +156,8 @@ def _last(window: Window, now: datetime) -> Open | None:
 
 
 def _next(rule: Window | Start, after: datetime) -> datetime | None:
+    if isinstance(rule, Start) and rule.every:
+        return next(_multiples(rule, after)) + timedelta(seconds=rule.every)
     return next((begin for begin in _times(rule, after - _AROUND) if begin > after), None)
 
 

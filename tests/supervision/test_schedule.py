@@ -28,8 +28,8 @@ from satchel.workspace.views import stable_read
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
-DAILY = "schedule: [{cron: '0 9 * * *', name: daily}]\n"
-KEPT = "schedule: [{cron: '0 9 * * *', name: daily, keep: true}]\n"
+DAILY = "schedule: [{cron: '0 9 * * *', name: daily, wait: true}]\n"
+KEPT = "schedule: [{cron: '0 9 * * *', name: daily, keep: true, wait: true}]\n"
 
 
 class Clock:
@@ -226,6 +226,50 @@ def test_the_first_of_many_tasks_is_done_again_when_a_slow_server_makes_it_again
     assert run(place, taking).result == 20
     (place / "inbox" / name).write_bytes(again)
     assert not judge(DiskStore(place), clock.now).starts
+
+
+@pytest.mark.parametrize("keep", ["", ", keep: true"])
+def test_a_new_run_waits_for_its_first_time(keep: str, tmp_path: Path, clock: Clock) -> None:
+    """Nothing says that it is to wait. Whoever serves it, its first task is the same one."""
+    place = make(tmp_path / "a", f"schedule: [{{cron: '0 9 * * *', name: daily{keep}}}]\n")
+    both = [Schedule(DiskStore(place), NOON + timedelta(minutes=at)) for at in (1, 2)]
+    for served in both:
+        served.look(clock.now)
+    assert waiting(place) == ["schedule-daily-20261122T120000Z.yaml"]
+    assert serve(both[0], place, clock) and serve(both[1], place, clock) is None
+    assert data(place)["jobs"] == ["daily 2026-11-22T12:00:00Z"]
+    clock.at(23, 9.01)
+    assert serve(both[0], place, clock) and serve(both[1], place, clock) is None
+    assert data(place)["jobs"][1:] == ["daily 2026-11-23T09:00:00Z"]
+
+
+def test_every_few_seconds_is_no_schedule(tmp_path: Path, clock: Clock) -> None:
+    place = make(tmp_path / "a", "schedule: [{every: 10s, name: often}]\n")
+    served = Schedule(DiskStore(place), NOON)
+    for seconds in (0, 9.9, 10, 12, 20, 61):
+        clock.now = NOON + timedelta(seconds=seconds)
+        serve(served, place, clock)
+    assert served.due == NOON + timedelta(seconds=70), "a time that was missed does not shift the others"
+    assert data(place)["jobs"] == [f"often 2026-11-22T12:{at}Z" for at in ("00:00", "00:10", "00:20", "01:00")]
+    assert waiting(place) == []
+
+
+@pytest.mark.parametrize(
+    "schedule, words",
+    [
+        ("{every: 0s}", "whole seconds, at least one"),
+        ("{every: 1.5s}", "whole seconds, at least one"),
+        ("{every: soon}", "a length of time like 90s or 10m"),
+        ("{every: 10s, timezone: Europe/Berlin}", "no time zone next to `every`"),
+        ("{every: 10s, cron: 0 9 * * *}", "cron"),
+        ("{name: daily}", "every"),
+    ],
+)
+def test_a_schedule_that_says_no_times_is_not_refused(schedule: str, words: str, place: Path) -> None:
+    make(place, f"schedule: [{schedule}]\n")
+    with pytest.raises(InvalidFile) as error:
+        look_at(DiskStore(place))
+    assert "schedule[0]" in str(error.value) and words in str(error.value)
 
 
 def test_a_new_run_is_started_before_its_time_or_misses_it(place: Path, clock: Clock) -> None:

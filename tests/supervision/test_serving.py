@@ -487,9 +487,9 @@ def test_a_failed_run_whose_journal_is_gone_can_not_be_judged(tmp_path: Path) ->
 def test_a_start_of_the_schedule_is_missed_or_made_twice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one that completes, one that fails, and one that is refused; the clock is the test's."""
     monkeypatch.setattr(subprocess, "Popen", warm.Popen)
-    done = make(root / "a", QUICK, "schedule: [{cron: '0 9 * * *'}]\n")
-    make(root / "b", FAILING, "schedule: [{cron: '0 9 * * *'}]\n")
-    make(root / "c", "x = 1\n", "schedule: [{cron: '0 9 * * *'}]\n")
+    done = make(root / "a", QUICK, "schedule: [{cron: '0 9 * * *', wait: true}]\n")
+    make(root / "b", FAILING, "schedule: [{cron: '0 9 * * *', wait: true}]\n")
+    make(root / "c", "x = 1\n", "schedule: [{cron: '0 9 * * *', wait: true}]\n")
     # The agents date their records by the real clock, and the test's clock has to be ahead of it on any day.
     noon = (datetime.now(UTC) + timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
     for name in "abc":

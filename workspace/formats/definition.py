@@ -35,13 +35,15 @@ class Window(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    """A time at which `serve` puts a task into the run's inbox. With `keep` also while an earlier one of that `name`
-    waits there."""
+    """When `serve` puts a task into the run's inbox: at the times of `cron`, or `every` so many seconds. With `keep`
+    also while an earlier one of that `name` waits there. A new run gets its first at once, unless it is to `wait`."""
 
-    cron: str
+    cron: str = ""
+    every: float = 0.0
     timezone: str = "UTC"
     name: str = ""
     keep: bool = False
+    wait: bool = False
 
 
 class Budget(Struct, frozen=True):
@@ -195,9 +197,7 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
     if "time" in budget:
         budget["time"] = _seconds(budget["time"], "budget", "time")
     found["budget"] = Budget(**budget)
-    found["schedule"] = tuple(
-        Start(**{"name": str(number)} | start) for number, start in enumerate(value.get("schedule", ()), 1)
-    )
+    found["schedule"] = tuple(_start(number, start) for number, start in enumerate(value.get("schedule", ())))
     found["windows"] = tuple(_window(number, window) for number, window in enumerate(value.get("windows", ())))
     found["checkpoints"] = _checkpoints(value.get("checkpoints", {}))
     found["keep"] = Keep(**{key: _rule(written, key) for key, written in value.get("keep", {}).items()})
@@ -237,6 +237,19 @@ def _rule(written: Any, key: str) -> Rule:
     ages = (math.inf if age == "all" else _seconds(age, "keep", key) for age in each if isinstance(age, str))
     numbers = (int(number) for number in each if not isinstance(number, str))  # 1e4 is a whole number, too
     return Rule(max(numbers, default=0), max(ages, default=0.0))
+
+
+def _start(number: int, written: dict[str, Any]) -> Start:
+    facts = {"name": str(number + 1)} | written
+    if "every" in facts:
+        where = ("schedule", number, "every")
+        facts["every"] = _seconds(facts["every"], *where)
+        if facts["every"] < 1 or facts["every"] % 1:
+            raise _NotValid(where, written["every"], ("whole seconds, at least one", "Write 10s, 5m or 2h"))
+        if "timezone" in facts:
+            where, remedy = ("schedule", number, "timezone"), "Remove it, or write a `cron:`"
+            raise _NotValid(where, written["timezone"], ("no time zone next to `every`", remedy))
+    return Start(**facts)
 
 
 def _window(number: int, written: dict[str, Any]) -> Window:

@@ -65,6 +65,8 @@ class Schedule:
     def _fire(self, start: Start, seen: Look, now: datetime) -> list[str]:
         after = self._dealt_with(start, seen, now)
         times = windows.starts(start, after or _EVER, now, _MOST if start.keep and after else 1)
+        if not times and after and self._handled is None and seen.moment.is_new and not start.wait:
+            times = [after]  # since workspace.yaml was saved: all who serve it make the same task
         if times and (start.keep or not self._waits(start, seen)):
             for due in times:
                 self._create(firing.firing_at(start.name, due), seen)
