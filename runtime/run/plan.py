@@ -91,7 +91,7 @@ class Todo:
         check_parallel("run.todo.each()", parallel)
         self._session.check_between_scopes("run.todo.each() was called")
         plan = self._session.plan
-        if not plan.progress.leaves:
+        if not len(plan):
             raise AgentError(
                 f"{self._session.folder}todo.md has no items",
                 why="a plan without items is not a finished plan",

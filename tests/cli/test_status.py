@@ -211,6 +211,14 @@ def test_a_finished_run_with_an_edit_does_not_say_so(make: Make, cli: Cli) -> No
     assert "edited" in cli("log", folder).stdout and "data.a is now 1" in cli("log", folder).stdout
 
 
+def test_a_dropped_item_counts_as_done(make: Make, cli: Cli) -> None:
+    folder = make()
+    (folder / "todo.md").write_text("- [x] one\n- [-] two\n- [-] more\n  - [ ] three\n- [ ] four\n")
+    assert "items     1 of 2 done, 2 dropped; next: four\n" in cli("status", folder).stdout
+    assert data_of(cli("status", "--json", folder))["items"] == {"settled": 1, "leaves": 2}
+    assert " 1/2 " in cli("ls", folder.parent).stdout
+
+
 def test_a_schedule_is_not_told_or_a_clock_that_ran_ahead(make: Make, cli: Cli) -> None:
     folder = make(extra="schedule: [{cron: 0 9 * * *, name: daily}]\n")
     assert "schedule  daily: next 20" in cli("status", folder).stdout

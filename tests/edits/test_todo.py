@@ -131,6 +131,22 @@ def test_a_new_order_is_not_followed(stopped: Place) -> None:
     assert world.fresh()[0] == "read three"
 
 
+def test_an_item_that_is_reworded_and_moved_before_it_begins_is_called_new(stopped: Place) -> None:
+    stopped.edit("todo.md", ("- [ ] ask bob\n- [ ] three", "- [ ] ask bob"), ("- [/] two", "- [ ] three!\n- [/] two"))
+    assert said(stopped) == [
+        "todo.md: the item 'three' now reads 'three!'",
+        "todo.md: the order of the items has changed",
+    ]
+
+
+def test_an_item_that_is_replaced_is_called_reworded(stopped: Place) -> None:
+    stopped.edit("todo.md", ("- [ ] three", "- [ ] call the plumber"))
+    assert said(stopped) == [
+        "todo.md: the item 'three' is removed and won't be done",
+        "todo.md: the item 'call the plumber' is new",
+    ]
+
+
 def test_a_begun_item_that_is_reworded_is_another_one(stopped: Place) -> None:
     stopped.edit("todo.md", ("[/] two ^2", "[/] zwei ^2"))
     outcome = stopped.run()

@@ -35,7 +35,7 @@ from .task import (
 
 
 class Progress(NamedTuple):
-    """Leaves that need no more work (done, cancelled, or below such an item), and all leaves."""
+    """Leaves that are done, or below an item that is, and all leaves that were not dropped."""
 
     settled: int
     leaves: int
@@ -158,7 +158,12 @@ class Plan:
     @property
     def progress(self) -> Progress:
         tree = self._now().tree
-        return Progress(tree.settled, tree.leaves)
+        return Progress(tree.settled - tree.dropped, tree.leaves - tree.dropped)
+
+    @property
+    def dropped(self) -> int:
+        """How many leaves were cancelled, or are below an item that was."""
+        return self._now().tree.dropped
 
     def remaining(self) -> str:
         """The text without its finished items and what is below them: for a prompt. All other text stays."""

@@ -11,7 +11,7 @@ import msgspec
 
 from ....workspace.people import saving
 from ....workspace.state import AgentMoment, Moment
-from ....workspace.todo import Task
+from ....workspace.todo import Plan, Task
 from ....workspace.views import status_of
 from ...control import Handle, Standing, detail, pause_lines
 from .. import facts
@@ -131,10 +131,14 @@ def _tree(moment: Moment) -> Iterator[str]:
     width = max((len(name) for _, name in told), default=0)
     for number, (agent, name) in enumerate(told):
         settled, leaves = agent.plan.progress
-        items = f"  {settled} of {leaves} done" if leaves else ""
+        items = f"  {settled} of {leaves} done{_dropped(agent.plan)}" if len(agent.plan) else ""
         task = None if agent.result is not None else agent.plan.next_leaf()
         at = f"; {'begun' if task.mark == 'begun' else 'next'}: {one_line(task.text, _TEXT)}" if task else ""
         yield _row("" if number else "agents", f"{name:<{width}}  {status_of(moment, agent)}{items}{at}")
+
+
+def _dropped(plan: Plan) -> str:
+    return f", {plan.dropped} dropped" if plan.dropped else ""
 
 
 def _below(moment: Moment, path: str) -> Iterator[AgentMoment]:
@@ -200,7 +204,7 @@ def _work(standing: Standing) -> Iterator[str]:
         settled, leaves = standing.plan.progress
         task = standing.at_work
         said = f"; {_at(standing, task)}: {one_line(task.text, _TEXT)}" if task else ""
-        yield _row("items", f"{settled} of {leaves} done{said}")
+        yield _row("items", f"{settled} of {leaves} done{_dropped(standing.plan)}{said}")
     for number, (key, scope) in enumerate([*standing.scopes.items()][:_SHOWN]):
         newest = next(scope.newest(1), None)
         last = f", the last: {one_line(f'{newest.step}{newest.call}', _TEXT)}" if newest else ""

@@ -127,13 +127,22 @@ def facts(plan: Plan) -> tuple[object, ...]:
         plan.outline(),
         leaf,
         plan.progress,
+        plan.dropped,
         ids,
         plan.problems(),
         plan.remaining(),
     )
 
 
+def is_dropped(plan: Plan, task: Task | None) -> bool:
+    """Whether the nearest item that is finished, the task or one above it, was cancelled."""
+    while task is not None and task.mark not in ("done", "cancelled"):
+        task = None if task.parent is None else plan.tasks[task.parent]
+    return task is not None and task.mark == "cancelled"
+
+
 def assert_like_a_fresh_parse(plan: Plan) -> None:
+    assert plan.dropped == sum(is_dropped(plan, task) for task in plan.tasks if not task.children)
     assert facts(plan) == facts(Plan(plan.text))
 
 

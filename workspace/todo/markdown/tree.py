@@ -14,7 +14,7 @@ class Tree:
     A leaf is *settled* when it, or any task above it, is done or cancelled: dropping a parent drops what is below.
     """
 
-    __slots__ = ("_cursor", "_done", "_pending", "_unsettled", "children", "leaves", "marks", "parents")
+    __slots__ = ("_cursor", "_done", "_pending", "_unsettled", "children", "dropped", "leaves", "marks", "parents")
 
     def __init__(self, rows: Sequence[Row], marks: list[Mark]):
         self.marks = marks
@@ -22,12 +22,15 @@ class Tree:
         self._pending = [0] * len(rows)  # per task: unsettled leaves below it, as if its own mark were open
         self._done = [0] * len(rows)  # per task: tasks below it whose own mark is done
         self._unsettled = self.leaves = 0
+        self.dropped = 0  # settled leaves of which the nearest mark that settles them is cancelled
         self._cursor = 0  # no leaf before it is unsettled
         below: dict[int, list[int]] = {}
         for index in range(len(rows) - 1, -1, -1):  # children come after their parents
             if index not in below:
                 self.leaves += 1
             pending, done, parent = self.pending(index, index not in below), self._done[index], self.parents[index]
+            if marks[index] == "cancelled":
+                self.dropped += self._pending[index] if index in below else 1
             if parent < 0:
                 self._unsettled += pending
             else:
@@ -63,11 +66,14 @@ class Tree:
         was, was_done = self.pending(index, is_leaf), self.marks[index] == "done"
         if self.marks[index] in FINISHED:
             self._cursor = min(self._cursor, index)
+        of_it = 1 if is_leaf else self._pending[index]
+        self.dropped += of_it * ((mark == "cancelled") - (self.marks[index] == "cancelled"))
         self.marks[index] = mark
         more, more_done = self.pending(index, is_leaf) - was, (mark == "done") - was_done
         for parent in self.above(index):
             self._done[parent] += more_done
             self._pending[parent] += more
+            self.dropped += more if self.marks[parent] == "cancelled" else 0
             if self.marks[parent] in FINISHED:
                 more = 0
         self._unsettled += more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -13,6 +13,12 @@ from ..splice import BOM, body
 from ..task import Task
 from .match import match
 
+_COMPARED = 1000
+"""Pairs of texts that are compared at most: that takes a quarter of a second if they are long."""
+
+_LETTERS = 120
+_ALIKE = 0.6
+
 
 class Pair(NamedTuple):
     """One item before and after."""
@@ -22,7 +28,8 @@ class Pair(NamedTuple):
 
 
 class Changes(Struct, frozen=True):
-    """Items are the same by id, or by text if one of the two has none. Each list is in the order of the text.
+    """Items are the same by id, or by text if one of the two has none, or are alike if both have none. Each list is in
+    the order of the text.
 
     An item that was only begun is in none of them. Parents are listed next to their leaves if their marks changed too.
     """
@@ -52,6 +59,7 @@ def changes(before: Plan, after: Plan) -> Changes:
     """What turned `before` into `after`."""
     known = match(before, after)
     old, new = before.tasks, after.tasks
+    known |= _reworded(known, old, new)
     pairs = [Pair(old[known[task.index]], task) for task in new if task.index in known]
     lists: dict[str, list[Pair]] = {}
     for pair in pairs:
@@ -69,6 +77,28 @@ def changes(before: Plan, after: Plan) -> Changes:
         moved=_is_moved(pairs, old, new, known),
         prose=list(_prose(before)) != list(_prose(after)),
     )
+
+
+def _reworded(known: Mapping[int, int], old: Sequence[Task], new: Sequence[Task]) -> dict[int, int]:
+    """Items that have no id yet, and of which a person has changed the text: those that are most alike, wherever they
+    are. They are only told; an item without an id is the same for the run only by its text."""
+    kept = set(known.values())
+    gone = [task for task in old if task.id is None and task.index not in kept]
+    come = [task for task in new if task.id is None and task.index not in known]
+    if not gone or not come or len(gone) * len(come) > _COMPARED:
+        return {}
+    from difflib import SequenceMatcher
+
+    alike = (
+        (SequenceMatcher(None, one.text[:_LETTERS], other.text[:_LETTERS], autojunk=False).ratio(), one, other)
+        for other in come
+        for one in gone
+    )
+    found: dict[int, int] = {}
+    for _, one, other in sorted((each for each in alike if each[0] >= _ALIKE), key=lambda each: -each[0]):
+        if other.index not in found and one.index not in found.values():
+            found[other.index] = one.index
+    return found
 
 
 def _kind(pair: Pair) -> str:
