@@ -67,7 +67,9 @@ class Parameters:
                 where = dotted((name, *unknown.path[:-1]))
                 raise UsageError(f"the argument {name!r} does not fit its type", why=f"{where}: {unknown}")
         fill_defaults(typed)
-        return canonical(typed, f"an argument of {self._what}")
+        encoded = canonical(typed, f"an argument of {self._what}")
+        self.call_of(encoded)  # every start will read it
+        return encoded
 
     def call_of(self, recorded: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Recorded arguments, for the call. UsageError if they don't fit the agent any more."""

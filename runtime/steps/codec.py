@@ -11,6 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,8 +28,8 @@ _REMEDY = (
 
 
 def _encode_other(value: Any) -> Any:
-    if isinstance(value, _pydantic("BaseModel")):
-        return value.model_dump(mode="json", round_trip=True, by_alias=False)
+    if isinstance(value, pydantic_class("BaseModel")):
+        return _dumped(value)
     if isinstance(value, _sealed()):
         return value.sealed
     if isinstance(value, str):
@@ -36,8 +37,13 @@ def _encode_other(value: Any) -> Any:
     raise NotImplementedError(type(value).__qualname__)
 
 
+def _dumped(model: Any) -> Any:
+    """A pydantic model as JSON. What does not fit its fields is for its type to refuse, not for a warning."""
+    return model.model_dump(mode="json", round_trip=True, by_alias=False, warnings=False)
+
+
 def _decode_other(kind: type, value: Any) -> Any:
-    if issubclass(kind, _pydantic("BaseModel")):
+    if issubclass(kind, pydantic_class("BaseModel")):
         return kind.model_validate(value, by_alias=False, by_name=True)  # type: ignore[attr-defined]
     if issubclass(kind, _sealed()):
         return kind.opened(value)  # type: ignore[attr-defined]
@@ -50,8 +56,16 @@ def _schema_of_other(kind: type) -> dict[str, Any]:
     raise NotImplementedError(kind.__qualname__)
 
 
+def _encode_checked(value: Any) -> Any:
+    """The same, for what is recorded as it is. Of two keys with the same text pydantic keeps one."""
+    if isinstance(value, pydantic_class("BaseModel")) and next(_repeated(value, "", 0), None):
+        raise ValueError("two keys have the same text")
+    return _encode_other(value)
+
+
 _plain = msgspec.json.Encoder(enc_hook=_encode_other)
-_canonical = msgspec.json.Encoder(enc_hook=_encode_other, order="sorted")
+_checking = msgspec.json.Encoder(enc_hook=_encode_checked)
+_canonical = msgspec.json.Encoder(enc_hook=_encode_checked, order="sorted")
 _packed = msgspec.msgpack.Encoder(enc_hook=_encode_other)
 _quick = msgspec.msgpack.Encoder()
 
@@ -70,13 +84,25 @@ _UNFIT = (TypeError, NotImplementedError, UnicodeEncodeError, ValueError, Overfl
 
 
 def canonical(value: Any, what: str) -> bytes:
-    """The one JSON text of a value: equal values have equal texts, whatever the order of their keys."""
-    return check_depth(_encode(_canonical, value, what), what)
+    """The one JSON text of a value: equal values have equal texts, whatever the order of their keys. NotSerializable
+    names the place, as in `what.items[3].when`."""
+    try:
+        data = _canonical.encode(value)
+    except _UNFIT:  # among others for keys that are no text, which it does not sort
+        return msgspec.json.encode(msgspec.json.decode(encode(value, what)), order="sorted")
+    _check_null(data, value, what)
+    return check_depth(data, what)
 
 
 def encode(value: Any, what: str) -> bytes:
     """JSON to record. NotSerializable names the place, as in `what.items[3].when`."""
-    return check_depth(_encode(_plain, value, what), what)
+    data = _encode(_checking, value, what)
+    try:
+        _canonical.encode(value)
+    except TypeError as error:  # there are keys that are no text, and two of them may have the same
+        if next(_repeated(value, what, 0), None):
+            raise _unkept(value, what, error) from error
+    return check_depth(data, what)
 
 
 def encode_of_any_depth(value: Any, what: str) -> bytes:
@@ -132,13 +158,18 @@ def _encode(encoder: msgspec.json.Encoder, value: Any, what: str) -> bytes:
         data = encoder.encode(value)
     except _UNFIT as error:
         raise _unkept(value, what, error) from error
-    if b"null" in data:  # which is also what msgspec makes of NaN
-        check_numbers(value, what)
+    _check_null(data, value, what)
     return data
 
 
+def _check_null(data: bytes, value: Any, what: str) -> None:
+    if b"null" in data:  # which is also what msgspec makes of NaN
+        check_numbers(value, what)
+
+
 def _unkept(value: Any, what: str, error: Exception) -> NotSerializable:
-    place, reason = next(_faults(value, what, 0), (what, str(error)))
+    found = chain(_faults(value, what, 0), _repeated(value, what, 0))
+    place, reason = next(found, (what, str(error)))
     return NotSerializable(f"{place} can't be kept", why=reason, remedy=_REMEDY)
 
 
@@ -162,20 +193,50 @@ def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple | set | frozenset):
         for index, inner in enumerate(value):
             yield from _faults(inner, f"{place}[{index}]", depth + 1)
-    elif isinstance(value, _pydantic("BaseModel")):
-        yield from _faults(value.model_dump(mode="json", round_trip=True, by_alias=False), place, depth + 1)
-    elif (fields := _fields(value)) is not None:
+    elif isinstance(value, pydantic_class("BaseModel")):
+        yield from _faults(_dumped(value), place, depth + 1)
+    elif (fields := fields_of(value)) is not None:
         for name in fields:
             yield from _faults(getattr(value, name, None), f"{place}.{name}", depth + 1)
     elif not _is_leaf(value):
         yield place, f"a value of the type {type(value).__qualname__} is not JSON"
 
 
-def _fields(value: Any) -> tuple[str, ...] | None:
+def _repeated(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
+    """The places in `value` with two keys that JSON can't tell apart, and which."""
+    if depth > DEPTH or isinstance(value, str | int | float | bytes):
+        return
+    if isinstance(value, dict):
+        texts: dict[str, Any] = {}
+        for key in value if any(type(key) is not str for key in value) else ():
+            other = texts.setdefault(text_of_key(key), key)
+            if other is not key:
+                yield place, f"the keys {other!r} and {key!r} have the same text"
+        parts: Iterable[tuple[str, Any]] = ((f"{place}.{key}", inner) for key, inner in value.items())
+    elif isinstance(value, list | tuple):
+        parts = ((f"{place}[{index}]", inner) for index, inner in enumerate(value))
+    elif isinstance(value, pydantic_class("BaseModel")):
+        parts = ((f"{place}.{name}", inner) for name, inner in {**vars(value), **(value.model_extra or {})}.items())
+    else:
+        parts = ((f"{place}.{name}", getattr(value, name, None)) for name in fields_of(value) or ())
+    for where, inner in parts:
+        yield from _repeated(inner, where, depth + 1)
+
+
+def fields_of(value: Any) -> tuple[str, ...] | None:
+    """The fields that the class of an object declares. None for other values, and for pydantic models."""
     for attribute in ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__"):
         if hasattr(type(value), attribute):
             return tuple(getattr(field, "name", field) for field in getattr(type(value), attribute))
     return None
+
+
+def text_of_key(key: Any) -> str:
+    """The key as JSON has it."""
+    try:
+        return key if type(key) is str else next(iter(msgspec.json.decode(_plain.encode({key: None}))))
+    except _UNFIT:
+        return str(key)  # as pydantic may have it
 
 
 def _is_leaf(value: Any) -> bool:
@@ -186,7 +247,7 @@ def _is_leaf(value: Any) -> bool:
     return True
 
 
-def _pydantic(name: str) -> Any:
+def pydantic_class(name: str) -> Any:
     """A class of pydantic, or an empty tuple if the program has not imported pydantic: then it has no such values."""
     module = sys.modules.get("pydantic")
     return getattr(module, name) if module else ()
@@ -204,7 +265,7 @@ class Codec:
     def __init__(self, kind: Any, what: str):
         kind = Any if kind is object else kind
         self.kind, self._what = kind, what
-        self._adapter: Any = None
+        self._adapter: Any = None  # of pydantic, for a type that only pydantic can read
         self.is_plain = kind is Any
         if not self.is_plain and (foreign := _foreign(kind)) is not None:
             raise UsageError(
@@ -213,18 +274,25 @@ class Codec:
         try:
             self._decoder: msgspec.json.Decoder[Any] = decoder(kind, dec_hook=_decode_other)
         except TypeError as error:  # a type msgspec can't build; pydantic may
-            if not (adapter := _pydantic("TypeAdapter")):
+            if not (adapter := pydantic_class("TypeAdapter")):
                 raise UsageError(f"{what} has a type that can't be read back", why=str(error)) from error
             self._adapter = adapter(kind)
 
     def decode(self, data: bytes) -> Any:
         """The value in `data`. UsageError if it is not of the type."""
         try:
+            return self.load(data)
+        except ValueError as error:
+            raise UsageError(f"{self._what} does not fit its type", why=str(error)) from error
+
+    def load(self, data: bytes) -> Any:
+        """The same. ValueError if it is not of the type: msgspec's and pydantic's own, if it is from them."""
+        try:
             if self._adapter:
                 return self._adapter.validate_json(data, by_alias=False, by_name=True)
             return self._decoder.decode(data)
-        except (ValueError, NotImplementedError, TypeError) as error:  # msgspec's and pydantic's are ValueErrors
-            raise UsageError(f"{self._what} does not fit its type", why=str(error)) from error
+        except (NotImplementedError, TypeError) as error:
+            raise ValueError(str(error)) from error
 
     def unknown_keys(self, given: Any) -> Iterator[UnknownKey]:
         """The keys in `given`, JSON's own types, that `decode` drops because the type does not have them."""
@@ -233,12 +301,17 @@ class Codec:
         if not self.is_plain and not self._adapter:
             yield from unknown_keys(self.kind, given)
 
+    @property
+    def is_for_pydantic(self) -> bool:
+        """Whether only pydantic can read the type."""
+        return self._adapter is not None
+
     def schema(self) -> dict[str, Any]:
         """The type as a JSON Schema (draft 2020-12), for editors."""
         if self.is_plain:
             return {}
         try:
-            if isinstance(self.kind, type) and issubclass(self.kind, _pydantic("BaseModel")):
+            if isinstance(self.kind, type) and issubclass(self.kind, pydantic_class("BaseModel")):
                 found: dict[str, Any] = self.kind.model_json_schema(by_alias=False)  # type: ignore[attr-defined]
             elif self._adapter:
                 found = self._adapter.json_schema(by_alias=False)
@@ -256,7 +329,7 @@ def fill_defaults(value: Any) -> None:
         inner: Iterable[Any] = value.values()
     elif isinstance(value, list | tuple | set | frozenset):
         inner = value
-    elif (fields := _fields(value)) is not None:
+    elif (fields := fields_of(value)) is not None:
         own = getattr(value, "__dict__", None)
         if own is not None:
             own.update({name: getattr(value, name) for name in fields if name not in own and hasattr(value, name)})
@@ -282,7 +355,7 @@ def _foreign(kind: Any) -> type | None:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, inspect.CustomType) and not issubclass(node.cls, (_sealed(), _pydantic("BaseModel"))):
+        if isinstance(node, inspect.CustomType) and not issubclass(node.cls, (_sealed(), pydantic_class("BaseModel"))):
             return node.cls
         if isinstance(node, msgspec.Struct):
             waiting += [getattr(node, name) for name in node.__struct_fields__]
