@@ -69,7 +69,7 @@ class Entering:
     async def _run(self) -> Ended:
         context = self._context
         skipped = context.moment.root.plan.progress.settled
-        self._edits, watching = started(context, check_state(self._start, context.moment))
+        self._edits, watching = started(context, check_state(self._start, context.moment, self._running))
         context.at_boundary = self._edits.at_boundary
         context.stopping.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
         try:
@@ -95,6 +95,10 @@ class Entering:
             with suppress(SatchelError):  # it has completed, whatever the storage does now
                 ended.late = await self._edits.after_close()
         return ended
+
+    def _running(self, path: str) -> Agent | None:
+        found = self._context.agents.running.get(path)
+        return found.agent if isinstance(found, Session) else None
 
     async def _come_to_a_stop(self) -> Ended:
         context, agent = self._context, self._agent

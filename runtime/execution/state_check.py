@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,16 +20,15 @@ from .start import Start
 _WAYS_ON = "write a migration (`@migration`), or run the code that has written it"
 
 
-def check_state(start: Start, moment: Moment) -> CheckData:
+def check_state(start: Start, moment: Moment, running: Callable[[str], Agent | None] = lambda path: None) -> CheckData:
+    """`running` gives a running agent by its path."""
+
     def check(path: str, data: Any) -> None:
-        """The type of a sub-agent's state is known only when it is spawned."""
-        if path:
+        """The type of a sub-agent's state is known only while it runs."""
+        agent = running(path) or (None if path else _own(start))
+        if agent is None:
             return
-        try:
-            agent = start.agent or load(start.store, define(start.store).agent)
-        except Exception:
-            return  # told when it is to be run
-        recorded = moment.root
+        recorded = moment.agents[path]
         version = recorded.data_version if recorded.has_data else agent.version
         codec = Codec(agent.state, "the state")
         check_migrated(data, version, agent.migrations, codec)
@@ -36,6 +36,14 @@ def check_state(start: Start, moment: Moment) -> CheckData:
             _check_keys(codec, data, recorded.data)
 
     return check
+
+
+def _own(start: Start) -> Agent | None:
+    """The run's own agent. None if it can't be imported: that is told when it is to be run."""
+    try:
+        return start.agent or load(start.store, define(start.store).agent)
+    except Exception:
+        return None
 
 
 def check_recorded(agent: Agent, moment: Moment) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 from click.testing import CliRunner
 
@@ -165,6 +167,58 @@ def test_the_plan_of_a_sub_agent_is_left_alone(place: Place) -> None:
     assert outcome.status == "completed" and gate.calls == after("one", "two", "three")
     data = json.loads(place.get("agents/helper/state.json"))["data"]
     assert data["mine"] == 1 and data.keys() == {"one", "two", "three", "mine"} and place.is_at_the_moment()
+
+
+class Bounded(pydantic.BaseModel):
+    """What the schema does not say: a rule of its own, and the form of a date."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+    low: int = 0
+    day: datetime.date = datetime.date(2026, 1, 1)
+
+    @pydantic.field_validator("low")
+    @classmethod
+    def is_low(cls, value: int) -> int:
+        if value > 9:
+            raise ValueError("low is too high")
+        return value
+
+
+@pytest.mark.parametrize("edit", [{"low": 10}, {"day": "tomorrow"}])
+def test_data_that_a_running_sub_agents_type_refuses_are_taken(place: Place, edit: dict[str, Any]) -> None:
+    """The sub-agent could never be entered again."""
+    gate = Gate("two 1")
+
+    @step
+    def note(what: str) -> str:
+        gate.pass_through(what)
+        return what
+
+    async def work(run: Run[Bounded], item: Item) -> None:
+        await note(f"{item.text} 1")
+        run.state.low += 1
+
+    @agent(state=Bounded)
+    async def child(run: Run[Bounded]) -> int:
+        if not run.todo.items:
+            await run.plan(None, ["one", "two"])
+        await run.todo.each(work)
+        return run.state.low
+
+    @agent
+    async def main(run: Run[Any]) -> int:
+        return await run.spawn(child, "helper")
+
+    with going(place, main, gate) as running:
+        running.reach("two 1")
+        running.until(lambda: '"low": 1' in running.text("agents/helper/state.json"), "its state")
+        place.set_data(lambda data: data | edit, "agents/helper/state.json")
+        running.until_told("refused: agents/helper/state.json")
+        gate.open()
+        outcome = running.end()
+    assert outcome.result == 2 and not place.edited, outcome.error
+    assert "does not accept this" in place.text("agents/helper/state.rejected.txt")
 
 
 # The other files
