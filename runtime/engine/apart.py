@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...workspace.base import SatchelError
-from ...workspace.state import contradiction
+import msgspec
+from msgspec import Raw
+
+from ...workspace.base import SatchelError, UsageError
+from ...workspace.journal.records import Patch
+from ...workspace.state import contradiction, json_patch
 from ...workspace.todo import Plan, Splice
+from ..steps import round_trip
 from .live_state import Change, LiveState
 
 Edit = Callable[[Plan], list[Splice]]
@@ -23,7 +28,7 @@ class Apart:
 
     def __init__(self, live: LiveState, base: Any, path: str):
         self._base = base
-        self.live = LiveState(live.codec)
+        self.live = LiveState(live.codec, live.whole)
         self.live.restore(base, path)
         self.plan: Plan | None = None  # its own, once the scope has changed it
         self._edits: list[tuple[Edit, str]] = []
@@ -42,7 +47,21 @@ class Apart:
         place = contradiction(change.patch, self._base, now)
         if place is not None:
             raise Contradiction(place)
+        if now is not self._base:
+            self._check_joined(change, now)
         return change
+
+    def _check_joined(self, change: Change, now: Any) -> None:
+        """Contradiction if the type does not allow both changes together: two more elements of a list that may get
+        one."""
+        patch: Patch = [
+            {**each, "value": msgspec.json.decode(value)} if isinstance(value := each.get("value"), Raw) else each
+            for each in change.patch
+        ]
+        try:
+            round_trip.check_loads(self.live.whole, json_patch.apply(now, patch), patch, "run.state")
+        except UsageError as error:
+            raise Contradiction(str(error)) from error
 
     def edits(self) -> list[tuple[Edit, str]]:
         """The changes of the plan, each with the hash of a `run.plan`. From now on the scope has no plan of its own."""

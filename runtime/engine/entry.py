@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from ...workspace.journal.records import Migrated, Patch, ScopeBegun, ScopeCommitted
 from ...workspace.state import ROOT
-from ..steps import check_depth, current_scope
+from ..steps import current_scope
 from . import failing, unresolved
-from .live_state import as_object
+from .live_state import first_state
 from .migrating import bring_up
 from .open_scope import current_call
 from .scope import ScopeRun
@@ -65,7 +65,7 @@ async def _begin(session: Session) -> None:
     if session.recorded.has_data and bring_up(session, session.agent.migrations, session.live.codec):
         session.publish_schemas()
     if not session.recorded.has_data:
-        data = check_depth(as_object(session.agent.initial_state(), "the state"), "the state")
+        data = first_state(session.agent.initial_state(), session.live.codec)
         whole: Patch = [{"op": "add", "path": "", "value": Raw(data)}]
         if session.agent.version != session.recorded.data_version:  # first: data of that version must not be migrated
             session.journal.add(Migrated(agent=session.path, to=session.agent.version))

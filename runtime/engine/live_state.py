@@ -11,8 +11,19 @@ from msgspec import Raw
 from ...workspace.base import AgentError, NotSerializable, Refused, UsageError
 from ...workspace.journal.records import Patch
 from ...workspace.state import Known
-from ..steps import Codec, check_depth, check_numbers, encode_of_any_depth, fingerprint, unchecked
+from ..steps import (
+    Codec,
+    Part,
+    check_depth,
+    check_numbers,
+    encode,
+    encode_of_any_depth,
+    fingerprint,
+    round_trip,
+    unchecked,
+)
 
+_STATE = "run.state"
 _REMEMBERED = 4
 
 
@@ -34,17 +45,18 @@ class _Said(NamedTuple):
         """The JSON of `value` if it differs. NotSerializable if it differs and has the same JSON. `buffer` is used."""
         if self.mark is not None and fingerprint(value, buffer) and buffer == self.mark:
             return None
-        text = unchecked(value, "run.state")
+        text = unchecked(value, _STATE)
         if text != self.text:
             return text
         if b"null" in text:
-            check_numbers(value, "run.state")
+            check_numbers(value, _STATE)
         return None
 
 
 class LiveState:
-    def __init__(self, codec: Codec):
+    def __init__(self, codec: Codec, whole: Part | None = None):
         self.codec = codec
+        self.whole = whole or Part.whole(codec)  # known by its parts, as far as they were looked at
         self.value: Any = None
         self._committed = _Said(b"", None)  # what the state was at the last commit
         self._mark, self._buffer = bytearray(), bytearray()  # that of `_committed`, if it has one; to compare with
@@ -98,21 +110,26 @@ class LiveState:
                 )
 
     def change(self) -> Change:
-        """The change that a commit makes to the recorded data."""
+        """The change that a commit makes to the recorded data. UsageError or NotSerializable, with the place, if what
+        has changed could not be loaded or would come back as something else."""
         self._check_left()
-        state = _of_object(unchecked(self.value, "run.state"), self.value, "run.state")
+        round_trip.check_attributes(self.value, _STATE)
+        state = _of_object(unchecked(self.value, _STATE), self.value, _STATE)
         if state == self._committed.text:
             state, patch = self._committed.text, []
         else:
             patch = self._recorded.change_to(state)
+            if self._recorded.was_unusual:
+                round_trip.check(self.whole, self.value, _STATE)
         has_null = self._has_null  # then a NaN in its place changes no byte
         for each in patch:
             path, value = str(each["path"]), each.get("value")
             text = bytes(value) if isinstance(value, Raw) else b""
-            check_depth(text, f"run.state{path.replace('/', '.')}", around=path.count("/"))
+            check_depth(text, f"{_STATE}{path.replace('/', '.')}", around=path.count("/"))
             has_null = has_null or b"null" in text
         if has_null := has_null and b"null" in state:  # a search through all of it costs as much as half its encoding
-            check_numbers(self.value, "run.state")
+            check_numbers(self.value, _STATE)
+        round_trip.check_change(self.whole, self.value, patch, _STATE)
         return Change(patch, state, has_null)
 
     def committed(self, change: Change) -> None:
@@ -143,9 +160,12 @@ def _changed(was: bytes, now: bytes) -> str:
     return str(changes[0]["path"]).replace("/", ".") if changes else ""
 
 
-def as_object(state: Any, what: str) -> bytes:
-    """The state as JSON. UsageError if that is no object, because editors and migrations need one."""
-    return _of_object(encode_of_any_depth(state, what), state, what)
+def first_state(state: Any, codec: Codec) -> bytes:
+    """The state of a new agent as JSON. UsageError if that is no object, because editors and migrations need one, or if
+    a default does not fit its own field."""
+    data = _of_object(encode(state, "the state"), state, "the state")
+    round_trip.load(Part.whole(codec), state, "the state")
+    return data
 
 
 def _of_object(data: bytes, state: Any, what: str) -> bytes:

@@ -11,7 +11,7 @@ from ...workspace.base import AgentError
 from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress, StepRetry
 from ...workspace.state import blobs
 from ..agent import brief, said
-from ..steps import encode
+from ..steps import ANYTHING, encode, round_trip
 from . import raised
 from .open_scope import Call
 
@@ -79,6 +79,7 @@ async def progress(call: Call, value: Any) -> None:
         late = f"run.progress() was called after {call.words} had returned"
         raise AgentError(late, remedy="await every task of a step before it returns")
     data = encode(value, "the progress")
+    round_trip.check(ANYTHING, value, "the progress")  # this attempt has the value itself, the next what comes back
     scope = call.scope
     scope.context.journal.add(StepProgress(**call.identity(), value=Raw(data)))
     await scope.durable()

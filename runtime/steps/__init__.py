@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import declared, prompt
+    from . import declared, prompt, round_trip
     from .calls import (
         MODEL,
         Formerly,
@@ -36,6 +36,7 @@ with on_first_use(__name__):
         unchecked,
     )
     from .partial import Partial, recover
+    from .parts import ANYTHING, Part
     from .prompt import Prompt
     from .retry import A_DAY, ONCE, Retry, is_mistake
     from .sealed import Sealed

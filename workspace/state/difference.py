@@ -31,17 +31,18 @@ class Known:
 
     def __init__(self, text: bytes):
         self.text = text
+        self.was_unusual = False  # the last text: a key came twice in it, or spaces did, and nothing says where
         self._parts: _Parts | None = None
 
     def change_to(self, text: bytes) -> Patch:
         """The difference. From now on `text` is the known text."""
         old, parts = self.text, self._parts
-        self.text, self._parts = text, None
+        self.text, self._parts, self.was_unusual = text, None, False
         try:
             comparing = _Comparing(old, text)
             self._parts = comparing.compare(parts)
         except _Unusual:
-            self.text = _usual(text)
+            self.text, self.was_unusual = _usual(text), True
             comparing = _Comparing(_usual(old), self.text)
             self._parts = comparing.compare(None)
         return comparing.patch
@@ -69,7 +70,7 @@ class _Span(NamedTuple):
 class _Parts:
     """The parts of a list or an object. A part of an object is a key with its value."""
 
-    __slots__ = ("inner", "keys", "starts")
+    __slots__ = ("_names", "inner", "keys", "starts")
 
     def __init__(self, text: bytes):
         self.keys, sizes = _split(text)
@@ -77,6 +78,8 @@ class _Parts:
         """Where each part begins, from the beginning of the whole, and one more: where another would."""
         self.starts.append(len(text))
         self.inner: dict[int, _Parts] = {}  # the known inner parts, by their places
+        self._names = {*self.keys}
+        self._check_names()
 
     def span(self, whole: _Span, place: int) -> _Span:
         return _Span(whole.begin + self.starts[place], whole.begin + self.starts[place + 1] - 1)
@@ -88,10 +91,19 @@ class _Parts:
         first, last = middle.first, middle.last
         more = first + len(starts) - last
         self.starts[first:] = starts + [start + longer for start in self.starts[last:]]
-        self.keys[first:last] = keys
+        if keys != (gone := self.keys[first:last]):
+            self._names.difference_update(gone)
+            self._names.update(keys)
+            self.keys[first:last] = keys
+            self._check_names()
         if self.inner or inner:
             moved = {place + more: known for place, known in self.inner.items() if place >= last}
             self.inner = {place: known for place, known in self.inner.items() if place < first} | inner | moved
+
+    def _check_names(self) -> None:
+        """The other parts need not have been read, so this is where a key that repeats one of theirs shows."""
+        if len(self._names) != len(self.keys):
+            raise _Unusual
 
 
 def _split(text: bytes) -> tuple[list[str], list[int]]:
@@ -169,6 +181,8 @@ class _Comparing:
 
     def _small(self, path: str, old: _Span, new: _Span) -> None:
         was, now = (_any.decode(text) for text in (self._text_before(old), self._text(new)))
+        if len(msgspec.json.encode(now)) != new.size:
+            raise _Unusual
         for each in diff(was, now, ordered=True, path=path):
             value = {"value": Raw(msgspec.json.encode(each["value"]))} if "value" in each else {}
             self.patch.append({**each, **value})

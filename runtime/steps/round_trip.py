@@ -1,0 +1,237 @@
+"""Whether a value comes back equal from its JSON: the state at its commit, and the progress of a step.
+
+What would come back as something else is refused with its place. Otherwise the agent would see one value until a crash,
+and another one after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ...schemas import short
+from ...workspace.base import NotSerializable, UsageError
+from ...workspace.state import json_patch
+from .codec import fields_of, pydantic_class, text_of_key, unchecked
+from .parts import Found, Part
+
+_LEAVES = (str, int, bool, float, type(None))
+_JSON = (*_LEAVES, dict, list)
+
+
+class _Loss(NamedTuple):
+    """A place where a value and what comes back differ."""
+
+    place: str
+    why: str
+    remedy: str
+
+
+def check(part: Part, value: Any, place: str) -> None:
+    """Refuse a value that can't be loaded or does not come back equal: UsageError or NotSerializable, with the
+    place."""
+    loss = _loss(value, load(part, value, place), place)
+    if loss is not None:
+        raise NotSerializable(f"{loss.place} can't be kept", why=loss.why, remedy=loss.remedy)
+
+
+def load(part: Part, value: Any, place: str) -> Any:
+    """What comes back in place of the value. UsageError, with the place, if nothing can."""
+    try:
+        return part.load(unchecked(value, place))
+    except ValueError as error:
+        where, why = _blame(part, value, place, error)
+        raise UsageError(
+            f"{where} does not fit its type",
+            why=why,
+            remedy="put a value there that fits the annotation, or change the annotation",
+        ) from error
+
+
+def check_change(part: Part, value: Any, patch: Iterable[Mapping[str, Any]], place: str) -> None:
+    """The same as `check`, for a value of which all but the parts in `patch` were checked before."""
+    for found, where in _changed(part, value, [*patch], place, is_json=False):
+        check(found.part, found.value, where)
+
+
+def check_loads(part: Part, data: Any, patch: Iterable[Mapping[str, Any]], place: str) -> None:
+    """UsageError if JSON, in which `patch` has changed something, can't be loaded."""
+    for found, where in _changed(part, data, [*patch], place, is_json=True):
+        load(found.part, found.value, where)
+
+
+def check_attributes(value: Any, place: str) -> None:
+    """NotSerializable if an object, or one in its fields, has an attribute that its class does not declare: no JSON
+    contains it."""
+    fields = fields_of(value)
+    if fields is None:
+        return
+    own = getattr(value, "__dict__", None)
+    if own and not own.keys() <= {*fields}:
+        for name in own.keys() - {*fields}:
+            if not isinstance(getattr(type(value), name, None), cached_property):
+                raise NotSerializable(
+                    f"{place}.{name} can't be kept",
+                    why=f"{type(value).__qualname__} has no field {name!r}",
+                    remedy="declare it in the class, with a type and a default",
+                )
+    for name in fields:
+        inner = getattr(value, name, None)
+        if type(inner) not in _JSON:
+            check_attributes(inner, f"{place}.{name}")
+
+
+def _changed(
+    part: Part, value: Any, patch: list[Mapping[str, Any]], place: str, *, is_json: bool
+) -> Iterator[tuple[Found, str]]:
+    """The smallest parts that are judged alone and contain the changes, once each, and their places."""
+    seen: set[str] = set()
+    ends = _ends(patch)
+    for number, change in enumerate(patch):
+        keys = json_patch.split(str(change["path"]))
+        removed = keys.pop() if change["op"] == "remove" and keys else None
+        found, where, path = Found(part, value, ""), place, ""
+        for key in keys:
+            at: str | int = key
+            if type(found.value) is list:
+                at = len(found.value) - ends[number] if key == "-" else int(key)
+            inner = found.part.inner(found.value, at, is_json=is_json)
+            if inner is None:
+                break
+            found, where, path = inner, _below(where, inner), f"{path}/{json_patch.escape(str(at))}"
+        else:
+            if removed is not None and not found.part.judges_removals(found.value, is_json=is_json):
+                continue
+        if path not in seen:
+            seen.add(path)
+            yield found, where
+
+
+def _ends(patch: list[Mapping[str, Any]]) -> dict[int, int]:
+    """How far from the end of its list each change puts its value, by its number, if it appends it."""
+    counts: dict[str, int] = {}
+    found = {}
+    for number in reversed(range(len(patch))):
+        path = str(patch[number]["path"])
+        if path.endswith("/-"):
+            found[number] = counts[path] = counts.get(path, 0) + 1
+    return found
+
+
+def _below(place: str, found: Found) -> str:
+    """`state.a`, `state["a b"]`, `state[7]`."""
+    return f"{place}.{found.key}" if found.is_attribute else _at(place, found.key)
+
+
+def _at(place: str, key: Any) -> str:
+    if type(key) is not str:
+        return f"{place}[{key!r}]"
+    return f"{place}.{key}" if key.isidentifier() else f"{place}[{short(key)}]"
+
+
+def _blame(part: Part, value: Any, place: str, error: ValueError) -> tuple[str, str]:
+    """The smallest part that can't be loaded, and why."""
+    for key in _keys(value):
+        found = part.inner(value, key)
+        if found is None:
+            continue
+        try:
+            found.part.load(unchecked(found.value, place))
+        except ValueError as inner:
+            return _blame(found.part, found.value, _below(place, found), inner)
+    return _told(place, error)
+
+
+def _keys(value: Any) -> Iterable[str | int]:
+    """The keys of the parts of a value in JSON."""
+    if isinstance(value, dict):
+        return map(text_of_key, value)
+    if isinstance(value, list):
+        return range(len(value))
+    names = getattr(value, "__struct_encode_fields__", None) or getattr(type(value), "model_fields", None)
+    return names or fields_of(value) or ()
+
+
+def _told(place: str, error: ValueError) -> tuple[str, str]:
+    """Where the error is, and what it says."""
+    if isinstance(error, pydantic_class("ValidationError")):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        for key in first["loc"][first["loc"][:1] == ("value",) :]:
+            place = _at(place, key)
+        return place, first["msg"]
+    why, at, where = str(error).partition(" - at `$")
+    return place + where.removesuffix("`") if at else place, why
+
+
+def _loss(value: Any, back: Any, place: str) -> _Loss | None:
+    """The first place where the two differ."""
+    kind = type(value)
+    if kind is not type(back):
+        return None if _is_equal_in_another_type(value, back) else _turned(value, back, place)
+    if kind in _LEAVES:
+        return None if value == back else _turned(value, back, place)
+    if kind is dict:
+        return _loss_of_keys(value, back, place) or _first(
+            _loss(inner, back[key], _at(place, key)) for key, inner in value.items()
+        )
+    if kind is list or kind is tuple:
+        if len(value) != len(back):
+            return _turned(value, back, place)
+        pairs = enumerate(zip(value, back, strict=True))
+        return _first(_loss(one, other, f"{place}[{index}]") for index, (one, other) in pairs)
+    if isinstance(value, pydantic_class("BaseModel")):
+        fields = [name for name, field in kind.model_fields.items() if not field.exclude]
+        return _loss_of_fields(value, back, fields, place) or _loss(value.model_extra, back.model_extra, place)
+    declared = fields_of(value)
+    if declared is None:
+        return None if value == back else _turned(value, back, place)
+    check_attributes(value, place)
+    return _loss_of_fields(value, back, declared, place)
+
+
+def _loss_of_fields(value: Any, back: Any, names: Iterable[str], place: str) -> _Loss | None:
+    return _first(_loss(getattr(value, name, None), getattr(back, name, None), f"{place}.{name}") for name in names)
+
+
+def _first(losses: Iterable[_Loss | None]) -> _Loss | None:
+    return next((loss for loss in losses if loss is not None), None)
+
+
+def _loss_of_keys(value: dict[Any, Any], back: dict[Any, Any], place: str) -> _Loss | None:
+    if all(type(key) is str for key in value) and value.keys() == back.keys():
+        return None
+    kept, texts = {key: key for key in back}, dict[str, Any]()
+    for key in value:
+        if (other := texts.setdefault(text_of_key(key), key)) is not key:
+            return _Loss(place, f"the keys {other!r} and {key!r} have the same text", "use keys of one type")
+    for key in value:
+        if key not in kept or not (type(key) is type(kept[key]) or _is_equal_in_another_type(key, kept[key])):
+            why = f"as a key, {_a(type(key))} comes back as text"
+            return _Loss(_at(place, key), why, "use text as keys, or declare the type, as in `dict[int, str]`")
+    return None
+
+
+def _is_equal_in_another_type(value: Any, back: Any) -> bool:
+    """An integer where a float is declared, or a text of a class of its own, does no harm."""
+    kind = {str: str, float: int}.get(type(back), ())
+    return isinstance(value, kind) and not isinstance(value, Enum | bool) and bool(value == back)
+
+
+def _turned(value: Any, back: Any, place: str) -> _Loss:
+    kind, other = type(value), type(back)
+    if isinstance(value, float) and back is None:
+        return _Loss(place, f"{value} is not JSON", "put None there, or a text")
+    if kind is other:
+        return _Loss(place, "another value comes back from its JSON", "let the type decode to what it encodes")
+    why = f"{_a(kind)} comes back as {_a(other)}"
+    if other not in _JSON:
+        return _Loss(place, why, f"put {_a(other)} there, as the annotation says")
+    instead = "a list" if isinstance(value, tuple | set | frozenset) else "values of JSON's own types"
+    return _Loss(place, why, f"put {instead} there, or declare its type in a typed state: `@agent(state=...)`")
+
+
+def _a(kind: type) -> str:
+    name = "None" if kind is type(None) else kind.__qualname__
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
