@@ -17,7 +17,7 @@ from ..agent import Agent, check_migrated, load
 from ..steps import Codec
 from .start import Start
 
-_WAYS_ON = "write a migration (`@migration`), or run the code that has written it"
+_WAYS_ON = "write a migration (`@migration`), run the code that has written it, or correct `data` in the file"
 
 
 def check_state(start: Start, moment: Moment, running: Callable[[str], Agent | None] = lambda path: None) -> CheckData:

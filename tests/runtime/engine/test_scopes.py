@@ -19,7 +19,7 @@ from properties import examples
 from pydantic import BaseModel
 
 from satchel import Item, Run, agent, run, step
-from satchel.workspace.base.errors import AgentError, NotSerializable, UsageError
+from satchel.workspace.base.errors import AgentError, NotSerializable, Refused, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore
 
@@ -118,8 +118,8 @@ def test_state_that_no_longer_fits_its_type_is_explained(workspace: Path) -> Non
     async def second(run: Run[Any]) -> None: ...
 
     run(workspace, first)
-    outcome = run(workspace, second)
-    assert outcome.status == "failed" and "does not fit the agent's state type" in str(outcome.error)
+    with pytest.raises(Refused, match="does not fit the agent's state type"):
+        run(workspace, second)
     assert state_of(workspace) == {"names": [1]}
 
 
