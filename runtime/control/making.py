@@ -23,7 +23,7 @@ from ...workspace.base import (
 )
 from ...workspace.formats import definition, yamltext
 from ...workspace.people.inbox import archive
-from ...workspace.store import Store, Syscalls
+from ...workspace.store import Store, Syscalls, settle_place
 from . import storage, template
 from .opening import reach
 from .template import File, Template
@@ -161,6 +161,7 @@ def _write(folder: str, files: list[File]) -> None:
             _make_folders(os.path.dirname(full), made)
             if file.path == DEFINITION:  # before it nothing counts, so all else is durable first
                 _sync_folders(disk, made)
+                settle_place(os.path.abspath(folder), disk)  # it may be there already, and empty
             with open(full, "xb") as stream:
                 made.append(full)
                 stream.write(file.read())

@@ -132,7 +132,7 @@ class Explorer:
         self._judge = editing.judge() if editing else None
         count_openings_from(100)  # the planted files may have been made just now, or for a recording before this one
         new_process()
-        system, witness = Memory(memory.planted(planted)), Witness()
+        system, witness = Memory(memory.planted(planted, is_new=self._workload.is_new)), Witness()
         witness.knows_of(planted)
         try:
             self._workload.live(system)
@@ -159,6 +159,8 @@ class Explorer:
         why: Why = rng.choice(("run", "recover"))
         other: Why = "recover" if why == "run" else "run"  # so that a record that was lost is not written alike again
         after = self._checked(past, Stage(crash, why, rng.choice(_THENS)))
+        if after is past:
+            return
         if is_kill:
             # Nothing has been synced for the opening: it must itself make durable what it builds on.
             last = after.opened - 1
@@ -215,6 +217,10 @@ class Explorer:
         witness.power_failed |= crash.losses is not None
         nodes = legal.state_after(past.log, crash)
         before = files(nodes)
+        if not before:
+            if witness.seen:
+                raise Violation("the workspace itself is gone, and something was acknowledged")
+            return past  # a person makes it again
         new_process()
         self.tally.openings += 1
         first = past.first + crash.at + 1

@@ -18,7 +18,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from .memory import TOP, Change, File, Folder, Nodes, Step, apply, planted
+from .memory import ROOT, TOP, Change, File, Folder, Nodes, Step, apply, placed
 
 PAGE, SECTOR = 4096, 512
 _RUBBISH = ".satchel/tmp"
@@ -28,7 +28,7 @@ class Chain(NamedTuple):
     """Changes of one name, or of names tied by renames, of which a power failure keeps the first few."""
 
     folder: int
-    path: str  # of its first name, for people
+    path: str  # of its first name, for people; relative to ROOT
     changes: tuple[Change, ...]
 
 
@@ -60,7 +60,7 @@ def state_after(log: Sequence[Step], crash: Crash) -> Nodes:
         file = nodes[number]
         assert isinstance(file, File)
         nodes[number] = file._replace(data=file.data[: len(file.data) - crash.cut])
-    return nodes if crash.losses is None else _durable(survivors(nodes, crash.losses))
+    return nodes if crash.losses is None else _durable(remains(nodes, crash.losses))
 
 
 def kills(log: Sequence[Step], at: int) -> Iterator[Crash]:
@@ -112,8 +112,8 @@ def chains(nodes: Nodes) -> list[Chain]:
     for number, path in _folders(nodes):
         folder = nodes[number]
         assert isinstance(folder, Folder)
-        if path == _RUBBISH and folder.pending:
-            found.append(Chain(number, f"{path}/*", folder.pending))  # which of them are left is all the same
+        if path.endswith(_RUBBISH) and folder.pending:
+            found.append(Chain(number, f"{_below(path)}/*", folder.pending))  # which of them are left is all the same
             continue
         groups: list[tuple[set[str], list[Change]]] = []
         for change in folder.pending:
@@ -125,12 +125,19 @@ def chains(nodes: Nodes) -> list[Chain]:
             groups = [group for group in groups if group not in tied] + [merged]
         for _, changes in groups:
             name = changes[0].names[0][0]
-            found.append(Chain(number, f"{path}/{name}" if path else name, tuple(changes)))
+            found.append(Chain(number, _below(f"{path}/{name}") if path else name, tuple(changes)))
     return found
 
 
 def survivors(nodes: Nodes, losses: Losses) -> dict[str, bytes]:
-    """The files, and as `PATH/` the empty folders, that a power failure has left."""
+    """The files, and as `PATH/` the empty folders, that a power failure has left below ROOT."""
+    found = {_below(path): data for path, data in remains(nodes, losses).items() if path.startswith(f"{ROOT[1:]}/")}
+    found.pop("", None)
+    return found
+
+
+def remains(nodes: Nodes, losses: Losses) -> dict[str, bytes]:
+    """The same in all places: paths are those from the root of the file system."""
     lost = _lost(nodes, losses)
     found: dict[str, bytes] = {}
 
@@ -171,9 +178,13 @@ def _lost(nodes: Nodes, losses: Losses) -> set[tuple[int, Change]]:
     }
 
 
+def _below(path: str) -> str:
+    return path.removeprefix(f"{ROOT[1:]}/")
+
+
 def _durable(tree: Mapping[str, bytes]) -> Nodes:
     folders = tuple(path[:-1] for path in tree if path.endswith("/"))
-    return planted({path: data for path, data in tree.items() if not path.endswith("/")}, folders)
+    return placed({path: data for path, data in tree.items() if not path.endswith("/")}, folders)
 
 
 def _folders(nodes: Nodes) -> list[tuple[int, str]]:
@@ -215,7 +226,7 @@ def _dirty(nodes: Nodes, names: Losses) -> list[int]:
 
 def _positions(chain: Chain) -> list[int]:
     whole = len(chain.changes)
-    return [whole, 0] if chain.path.startswith(_RUBBISH) else list(range(whole, -1, -1))
+    return [whole, 0] if f"{_RUBBISH}/" in chain.path else list(range(whole, -1, -1))
 
 
 def _sample(found: list[Chain], rng: random.Random, turn: int) -> dict[Chain | int, int | Torn]:

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from satchel.workspace.store import Syscalls
 
 ROOT = "/w"
 TOP = 1
-"""The inode of ROOT."""
+"""The inode of the folder above ROOT: a power failure may take the name of a workspace, too."""
 
 
 class File(NamedTuple):
@@ -69,11 +69,23 @@ class Step(NamedTuple):
 
 
 def empty() -> Nodes:
-    return {TOP: Folder({}, {}, ())}
+    return planted({})
 
 
-def planted(files: dict[str, bytes], folders: tuple[str, ...] = ()) -> Nodes:
-    """A state in which these files, and nothing else, lie durably. Paths are relative to ROOT."""
+def planted(files: Mapping[str, bytes], folders: tuple[str, ...] = (), *, is_new: bool = False) -> Nodes:
+    """A state in which these files, and nothing else, lie durably. Paths are relative to ROOT. `is_new`: the folder
+    itself was made a moment ago, so its name is not durable."""
+    root = ROOT[1:]
+    nodes = placed({f"{root}/{path}": data for path, data in files.items()}, (root, *(f"{root}/{f}" for f in folders)))
+    if is_new:
+        above = nodes[TOP]
+        assert isinstance(above, Folder)
+        nodes[TOP] = Folder(above.entries, {}, (Change(-1, (*above.entries.items(),)),))
+    return nodes
+
+
+def placed(files: Mapping[str, bytes], folders: tuple[str, ...] = ()) -> Nodes:
+    """The same in several places: paths are those from the root of the file system."""
     nodes: Nodes = {}
     trees: dict[str, dict[str, int]] = {"": {}}
     number = TOP
@@ -238,6 +250,9 @@ class Memory(Syscalls):
         self._change(folder, (name, None))
         self._done(Call("unlink", path))
 
+    def mkdir_shared(self, path: str) -> None:
+        self.mkdir(path)
+
     def mkdir(self, path: str) -> None:
         folder, name = self._place(path)
         if name in self._folder(folder).entries:
@@ -389,10 +404,16 @@ def apply(entries: dict[str, int], names: tuple[tuple[str, int | None], ...]) ->
             entries[name] = number
 
 
-def files(nodes: Nodes) -> dict[str, bytes]:
-    """What every process sees: the files by path relative to ROOT. A folder without files is there as `PATH/`."""
+def files(nodes: Nodes, root: str = ROOT) -> dict[str, bytes]:
+    """What every process sees: the files by path relative to `root`. A folder without files is there as `PATH/`.
+    Nothing if `root` is not there."""
     found: dict[str, bytes] = {}
-    _collect(nodes, TOP, "", found)
+    number: int | None = TOP
+    for part in _parts(root):
+        folder = nodes[number] if number is not None else None
+        number = folder.entries.get(part) if isinstance(folder, Folder) else None
+    if number is not None:
+        _collect(nodes, number, "", found)
     return found
 
 
@@ -409,9 +430,7 @@ def _collect(nodes: Nodes, number: int, path: str, found: dict[str, bytes]) -> N
 
 @lru_cache(4096)
 def _parts(path: str) -> tuple[str, ...]:
-    if path != ROOT and not path.startswith(f"{ROOT}/"):
-        raise _error(errno.ENOENT, path)
-    return tuple(part for part in path[len(ROOT) :].split("/") if part)
+    return tuple(part for part in path.split("/") if part)
 
 
 def _error(number: int, path: str) -> OSError:

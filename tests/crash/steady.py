@@ -29,7 +29,7 @@ from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal import Journal, append_log, merging
 from satchel.workspace.journal.records import line
-from satchel.workspace.lifecycle import acquire, checkpoint_due, opening
+from satchel.workspace.lifecycle import acquire, checkpoint_due, crash, opening
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.retention import planning
 from satchel.workspace.state import retained
@@ -125,6 +125,7 @@ def steady() -> Iterator[None]:
             (lease, "process_started", lambda pid: "12345"),
             (opening, "secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)),
             (acquire, "new_opening", lambda: f"{next(_openings):016x}"),
+            (crash, "boot", lambda: f"boot {_boot:012}"),  # no crash is an item's fault, so none makes the run stuck
         ):
             patches.enter_context(mock.patch.object(target, name, value))
         count_openings_from(1)
@@ -134,15 +135,18 @@ def steady() -> Iterator[None]:
 
 def count_openings_from(number: int) -> None:
     """Let openings have the numbers that they have in any other recording of the same history."""
-    global _openings
-    _openings = itertools.count(number)
+    global _openings, _boot
+    _openings, _boot = itertools.count(number), number
 
 
-_openings = itertools.count(1)
+_openings, _boot = itertools.count(1), 0
 
 
 def new_process() -> None:
-    """A process counts its temporary files from 0, and in a container it has the pid of the one before it."""
+    """A process counts its temporary files from 0, and in a container it has the pid of the one before it. It begins
+    with its machine."""
+    global _boot
+    _boot += 1
     store._numbers = itertools.count()
     _Clock.ticks = itertools.count(0)
     _Impatient.now = 0.0

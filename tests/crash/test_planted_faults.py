@@ -24,6 +24,7 @@ from satchel.workspace.retention import Pruner, carry_out
 from satchel.workspace.state import blobs, going_back
 from satchel.workspace.state.scope_state import Kept, Past, Scope
 from satchel.workspace.store import DiskStore, Store, Sync
+from satchel.workspace.store.disk import store
 from satchel.workspace.store.disk.log import DiskLog
 
 from .explorer import Explorer, Found
@@ -49,6 +50,10 @@ def _no_sync_of_the_journal() -> Fault:
 
 def _no_sync_of_a_folder() -> Fault:
     return mock.patch.object(Memory, "sync_folder", lambda self, path: None)
+
+
+def _name_of_the_workspace_not_synced() -> Fault:
+    return mock.patch.object(store, "settle_place", lambda folder, calls, levels: None)
 
 
 def _rename_before_the_data() -> Fault:
@@ -241,6 +246,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_no_sync_of_a_replaced_file, "commits", rf"{_LOST}|{_TORN}"),
     (_no_sync_of_the_journal, "commits", _LOST),
     (_no_sync_of_a_folder, "commits", rf"{_LOST}|was not mended"),
+    (_name_of_the_workspace_not_synced, "just-made", r"the workspace itself is gone"),
     (_rename_before_the_data, "commits", rf"{_LOST}|{_TORN}"),
     (_acknowledged_before_the_sync, "effects", _LOST),
     (
@@ -283,7 +289,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
 _FIRST_CALLS = (_folders_made_by_others_are_trusted,)
 """These show only at the first few calls of a workload, so the calls are crashed at in order."""
 
-_QUICK = (_no_sync_of_the_journal, _files_ahead_of_the_journal)
+_QUICK = (_no_sync_of_the_journal, _name_of_the_workspace_not_synced, _files_ahead_of_the_journal)
 """The explorer finds these in no time. They show that it finds anything; the others are slow tests."""
 
 

@@ -32,6 +32,7 @@ class Workload(NamedTuple):
     finish: Callable[[Memory, Witness], None] | None = None
     editing: Editing | Answering | Pausing | Returning | None = None
     every: int = 1  # of its calls, this many are gone over for one that is crashed at
+    is_new: bool = False  # its folder was made a moment ago, so a power failure may take all of it
 
 
 def go_on(play: Play) -> None:
@@ -62,6 +63,12 @@ def _commits(system: Memory) -> None:
         play.workspace.close("completed")
     with playing(system, "recover") as play:
         play.workspace.close()
+
+
+def _just_made(system: Memory) -> None:
+    with playing(system) as play:
+        play.start()
+        go_on(play)
 
 
 def _travelling(system: Memory) -> None:
@@ -199,6 +206,7 @@ WORKLOADS = {
     each.name: each._replace(files={"workspace.yaml": _definition(each.name), **each.files})
     for each in (
         Workload("commits", {}, _commits),
+        Workload("just-made", {}, _just_made, is_new=True),
         Workload("travelling", {}, _travelling),
         Workload("effects", {}, _effects),
         Workload("streams", {}, _streams),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..base import UsageError, urls
-from ..store import Store, open_store
+from ..store import Store, Syscalls, open_store, settle_place
 
 
 @contextmanager
 def destination(typed: str, source: Store) -> Iterator[Store]:
-    """The store at `typed`, to which the body brings a workspace. A missing folder is made, and removed again if the
-    body fails before anything is in it."""
+    """The store at `typed`, to which the body brings a workspace. A missing folder is made, durably, and removed again
+    if the body fails before anything is in it."""
     typed = urls.checked(typed)
     if urls.is_remote(typed):
         store = open_store(typed)
@@ -23,14 +24,15 @@ def destination(typed: str, source: Store) -> Iterator[Store]:
         return
     folder = urls.local(typed)
     refuse_overlap(source, os.path.realpath(folder))
-    made: list[str] = []
+    calls, made = Syscalls(), list[str]()
     try:
-        _make(os.path.abspath(folder), made)
+        _make(calls, os.path.abspath(folder), made)
+        settle_place(calls.resolve(folder), calls)
         yield open_store(folder)
     except BaseException:
         for path in reversed(made):
             with suppress(OSError):
-                os.rmdir(path)
+                calls.rmdir(path)
         raise
 
 
@@ -53,14 +55,16 @@ def _is_same_folder(one: str, other: str) -> bool:
         return False
 
 
-def _make(folder: str, made: list[str]) -> None:
-    if os.path.isdir(folder):
-        return
-    if os.path.lexists(folder):
+def _make(calls: Syscalls, folder: str, made: list[str]) -> None:
+    with suppress(OSError):
+        if stat.S_ISDIR(calls.stat(calls.resolve(folder)).st_mode):
+            return
+    with suppress(FileNotFoundError, NotADirectoryError):
+        calls.stat(folder)
         raise UsageError("is a file", path=folder, remedy="name a folder, which need not exist yet")
-    _make(os.path.dirname(folder), made)
+    _make(calls, os.path.dirname(folder), made)
     try:
-        os.mkdir(folder)
+        calls.mkdir_shared(folder)
     except OSError as error:
         raise UsageError(
             "can't be made",

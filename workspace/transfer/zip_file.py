@@ -20,7 +20,7 @@ from ..inspect import Exported, define, export_file, look_beside, moved_file
 from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
 from ..state import Moment, blobs, checkpoint
-from ..store import Entry, Store
+from ..store import Entry, Store, Syscalls
 from ..views import STATE, TODO, projection
 from . import inventory
 from .copy_files import READ_LIMIT, Tell
@@ -52,6 +52,7 @@ def export(store: Store, to: str, tell: Tell = lambda *_: None) -> Exported:
             stream.flush()
             os.fsync(stream.fileno())
         _name(half, path)
+        Syscalls().sync_folder(os.path.dirname(path))
     except OSError as error:
         if os.path.lexists(path):
             raise _exists(path) from None

@@ -19,6 +19,7 @@ from ..contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, 
 from .access import Access, access_in, user_here
 from .errors import NOT_THERE, failed, failing, invalid, locking, reading
 from .log import DiskLog
+from .place import settle_place
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20
@@ -368,9 +369,15 @@ class DiskStore:
 
     def _make_folder(self, folder: str, *, durable: bool) -> None:
         """Make a folder and its parents. Another process may have made a folder and died before its name was durable,
-        so the first durable use in this process syncs it. A person may have removed one that this process has made."""
+        so the first durable use in this process syncs it; the folder of the workspace, too. A person may have removed
+        one that this process has made."""
         known = self._folders.get(folder)
-        if not folder or (known is not None and known >= durable and self._is_there(folder)):
+        if not folder:
+            if durable and not known:
+                settle_place(self._root, self._os, levels=1)
+                self._folders[folder] = True
+            return
+        if known is not None and known >= durable and self._is_there(folder):
             return
         self._make_folder(os.path.dirname(folder), durable=durable)
         full = self._inside(folder)

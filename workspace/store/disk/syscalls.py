@@ -102,6 +102,10 @@ class Syscalls:
         """A private folder."""
         os.mkdir(path, 0o700)
 
+    def mkdir_shared(self, path: str) -> None:
+        """A folder with the permissions that the user's umask leaves, as of any program."""
+        os.mkdir(path)
+
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
 
