@@ -13,7 +13,7 @@ from ...workspace.base import SatchelError, UsageError, arguments, urls
 from ...workspace.history import Work, Worked, gone, no_such_item, story, worked
 from ...workspace.inspect import define, look
 from ...workspace.secrets import redactor_of
-from ...workspace.state import prompts
+from ...workspace.state import is_of_item, prompts
 from ...workspace.store import Store, open_store
 from ...workspace.transfer import Forked, Tell
 from ..agent import Agent
@@ -150,7 +150,7 @@ def _find(found: Worked, item: str) -> Work:
         raise UsageError(
             f"{wanted!r} is an item of a sub-agent",
             why="a replay does an item of the run's own agent",
-            remedy=f"replay the item that has started it: ^{above}" if above[:1] not in ("", "_") else None,
+            remedy=f"replay the item that has started it: ^{above}" if is_of_item(above) else None,
         )
     if work.scope.startswith("_inbox-"):
         raise UsageError(f"{wanted!r} is a task of the inbox", why="a task that is done is not taken again")

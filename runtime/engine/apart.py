@@ -8,19 +8,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ...workspace.base import SatchelError, UsageError
+from ...workspace.base import UsageError
 from ...workspace.journal.records import Patch
 from ...workspace.state import contradiction, json_patch
 from ...workspace.todo import Plan, Splice
 from ..steps import round_trip
+from .assigned import Containers
 from .live_state import Change, LiveState
-
-Edit = Callable[[Plan], list[Splice]]
-"""Changes a plan, and says what it has changed."""
-
-
-class Contradiction(Exception):
-    """Another commit has changed what this one would change. The scope is entered again; this is no failure of it."""
+from .own_plan import Contradiction, OwnPlan, PlanEdit
 
 
 class Apart:
@@ -30,21 +25,25 @@ class Apart:
         self._base = base
         self.live = LiveState(live.codec, live.whole)
         self.live.restore(base, path)
-        self.plan: Plan | None = None  # its own, once the scope has changed it
-        self._edits: list[tuple[Edit, str]] = []
+        self._containers = Containers(self.live.value)
+        self._own: OwnPlan | None = None  # once the scope has changed it
 
-    def replan(self, plan: Plan, edit: Edit, highest: int, planned: str) -> None:
-        """Change the copy of `plan`. The commit makes the same change again."""
-        own = plan.copy() if self.plan is None else self.plan
-        splices = edit(own)
-        if splices := [*splices, *own.identify(highest)]:
-            self.plan = own
-            self._edits.append((edit, planned))
+    @property
+    def plan(self) -> Plan | None:
+        """The plan with the changes of the scope, if it has made some."""
+        return None if self._own is None else self._own.plan
+
+    def replan(self, plan: Plan, edit: PlanEdit, free_id: Callable[[Plan], str]) -> bool:
+        """Make a change in the copy of `plan`. The commit makes the same change again. Returns whether there is one."""
+        own = OwnPlan(plan, free_id) if self._own is None else self._own
+        if is_change := own.change(edit):
+            self._own = own
+        return is_change
 
     def change(self, now: Any) -> Change:
         """The change of the recorded data, which are `now` in place of the base. Contradiction if it can't follow."""
         change = self.live.change()
-        place = contradiction(change.patch, self._base, now)
+        place = contradiction(self._containers.places(self.live.value, change.patch), self._base, now)
         if place is not None:
             raise Contradiction(place)
         if now is not self._base:
@@ -63,15 +62,8 @@ class Apart:
         except UsageError as error:
             raise Contradiction(str(error)) from error
 
-    def edits(self) -> list[tuple[Edit, str]]:
-        """The changes of the plan, each with the hash of a `run.plan`. From now on the scope has no plan of its own."""
-        edits, self._edits, self.plan = self._edits, [], None
-        return edits
-
-
-def again(edit: Edit, plan: Plan) -> list[Splice]:
-    """Make a change in the plan as it is now. Contradiction if it does not fit any more."""
-    try:
-        return edit(plan)
-    except SatchelError as error:
-        raise Contradiction(str(error)) from error
+    def replan_again(self, plan: Plan) -> list[Splice]:
+        """Make the changes of the scope in `plan`. From now on the scope has no plan of its own. Contradiction if they
+        do not fit any more."""
+        own, self._own = self._own, None
+        return [] if own is None else own.again(plan)

@@ -137,8 +137,7 @@ async def _let_others_claim(call: Call) -> None:
             if is_over and all(map(waits, others)):
                 return
             await asyncio.sleep(0 if not is_over and not all(map(waits, others)) else _LOOK_AGAIN)
-            scope.agent.check_going_on()
-            scope.check_not_dismissed()
+            scope.check_going_on()
     finally:
         scope.at_claims.discard(asyncio.current_task())
 
@@ -175,6 +174,7 @@ async def _begin(call: Call) -> Any:
 async def _once(call: Call, attempt: int) -> Any:
     """One attempt. What it raises is what certainly has not happened; anything else ends in an answer or a doubt."""
     scope, effect = call.scope, call.step
+    scope.work.resting.discard(call)
     if attempt > 1:
         call.check_unchanged()
     key = verifying.idempotency_key(call)
@@ -183,7 +183,7 @@ async def _once(call: Call, attempt: int) -> Any:
     try:
         await scope.durable()
         await scope.context.stopping.check_has_it()
-        scope.agent.check_going_on()  # another effect may have come into doubt while this one waited
+        scope.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
         recording.failed(call, error, attempt, not_done=not call.in_doubt)
         raise

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, TypeVar
 
-from .apart import Contradiction
 from .drain import Drain
 from .open_scope import OpenScope
+from .own_plan import Contradiction
 from .stopping import Stopped
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ Begin = Callable[[], Awaitable[tuple[str, Coroutine[Any, Any, None]] | None]]
 
 
 class Dismissed(BaseException):
-    """A person's edit is about this scope, which must have ended before the edit is taken."""
+    """This scope must end: a person's edit that waits is about it, or another scope has dropped its item."""
 
 
 class Lanes:
@@ -36,6 +36,8 @@ class Lanes:
     def __init__(self, most: int, drain: Drain):
         self._most, self._drain = most, drain
         self.open: set[OpenScope] = set()  # running attempts
+        self.highest_id = 0  # that an item has got in a scope's copy of the plan
+        self.held: Collection[str] = ()  # what an edit that waits is about: scopes, and items that have not begun
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: list[str] = []
         self._news = asyncio.Event()
@@ -50,15 +52,25 @@ class Lanes:
         return self._tasks.keys()
 
     def look_again(self) -> None:
-        """There may be something new to begin."""
+        """No edit waits. There may be something new to begin."""
+        self.held = ()
         self._news.set()
 
-    def dismiss(self, keys: Collection[str]) -> bool:
-        """Let the scopes with these keys come to an end: their running calls finish. Returns whether there are any."""
-        found = [scope for scope in self.open if scope.key in keys]
-        for scope in found:
+    def hold(self, about: Collection[str]) -> None:
+        """A person's edit is about these scopes and items. Until it is taken nothing of them begins, and those that run
+        come to an end."""
+        self.held = about
+        self.dismiss(about)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the edit still has to wait for one of them."""
+        return any(scope.key in self.held for scope in self.open)
+
+    def dismiss(self, keys: Collection[str]) -> None:
+        """Let the scopes with these keys come to an end: their running calls finish."""
+        for scope in [scope for scope in self.open if scope.key in keys]:
             scope.dismiss()
-        return bool(found)
 
     async def run(self, begin: Begin, every: float | None = None) -> BaseException | None:
         """Run what `begin` gives until it gives nothing and all has ended. `every`: seconds between two calls of it
@@ -77,7 +89,7 @@ class Lanes:
                         self._drain.still_waits()
                         break
                     self._begin(*found)
-                if not self._tasks:
+                if not self._tasks and (error is not None or not self.held):
                     return error
                 has_room = error is None and len(self._tasks) < self._most
                 with suppress(TimeoutError):
@@ -124,10 +136,13 @@ class Lanes:
             if not task.cancelled():
                 task.exception()  # it has been seen
 
-    async def until_merged(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Enter a scope, and again as long as its commit contradicts one that was made meanwhile."""
+    async def until_merged(self, key: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Enter a scope, and again as long as its commit contradicts one that was made meanwhile. Dismissed if an edit
+        that waits is about it: it begins again when the edit was taken, if it is still to do."""
         for number in count(1):
             async with self._entered(alone=number > _TOGETHER):
+                if key in self.held:
+                    raise Dismissed
                 with suppress(Contradiction):
                     return await attempt()
         raise AssertionError("the count has no end")

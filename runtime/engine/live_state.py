@@ -65,8 +65,10 @@ class LiveState:
         self._left: list[tuple[Any, _Said]] = []  # objects that were the state before
 
     def restore(self, data: Any, path: str) -> None:
-        """Start again with the recorded `data`, in a new object. `path` is the file that shows them."""
+        """Start again with the recorded `data`, in a new object. `path` is the file that shows them. After a refusal
+        there is no object."""
         self._leave()
+        self.value = None
         self._recorded = Known(unchecked(data, "the data"))
         try:
             self.value = self.codec.decode(self._recorded.text)
@@ -144,7 +146,7 @@ class LiveState:
     def check_unchanged(self, when: str) -> None:
         """AgentError if it was changed since the last commit."""
         self._check_left()
-        state = self._committed.else_of(self.value, self._buffer)
+        state = None if self.value is None else self._committed.else_of(self.value, self._buffer)
         if state is None:
             return
         raise AgentError(

@@ -111,7 +111,8 @@ class Work:
         self.made = Made(agent.context.looks)
         self._agent, self._pool, self._drain = agent, agent.context.threads, agent.context.stopping.drain
         self._under_way = 0
-        self.at_quiet: Callable[[], Any] | None = None  # called whenever no call runs any more
+        self.resting: set[Call] = set()  # calls that only wait: for their next attempt, or until a time
+        self.at_rest: Callable[[], Any] | None = None  # called whenever no call does anything else any more
         self._threads: set[asyncio.Future[Any]] = set()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -129,12 +130,20 @@ class Work:
             self._under_way -= 1
             if not self._under_way:
                 self._quiet.set()
-                if self.at_quiet is not None:
-                    self.at_quiet()
+            self._look()
+
+    def rest(self, call: Call) -> None:
+        """Until the call has ended, or is tried again, its scope may be cancelled."""
+        self.resting.add(call)
+        self._look()
+
+    def _look(self) -> None:
+        if self.is_at_rest and self.at_rest is not None:
+            self.at_rest()
 
     @property
-    def is_quiet(self) -> bool:
-        return not self._under_way
+    def is_at_rest(self) -> bool:
+        return self._under_way == len(self.resting)
 
     async def quiet(self) -> None:
         """Return when no call of this scope runs in a task, or in a thread that must be waited for."""
@@ -199,9 +208,14 @@ class OpenScope:
             return
         self.is_dismissed = True
         self.abandon()
-        self.work.at_quiet = self._task.cancel
-        if self.work.is_quiet:
+        self.work.at_rest = self._task.cancel
+        if self.work.is_at_rest:
             self._task.cancel()
+
+    def check_going_on(self) -> None:
+        """Like that of the agent. In addition, a dismissed scope begins nothing."""
+        self.agent.check_going_on()
+        self.check_not_dismissed()
 
     def check_not_dismissed(self) -> None:
         if self.is_dismissed and not self.context.stopping.drain.is_held_here:

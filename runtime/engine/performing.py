@@ -51,7 +51,7 @@ async def _wait(call: Call, seconds: float) -> None:
     end = time.monotonic() + seconds + _SLACK
     while (left := end - time.monotonic()) > 0:
         await asyncio.sleep(min(left, _TURN))
-        call.scope.agent.check_going_on()
+        call.scope.check_going_on()
 
 
 async def _tried(call: Call) -> Any:
@@ -63,8 +63,9 @@ async def _tried(call: Call) -> Any:
     failure: Exception | None = None
 
     async def attempt(number: int) -> Any:
+        scope.work.resting.discard(call)
         if number > 1 or call.model:
-            scope.agent.check_going_on()
+            scope.check_going_on()
             call.check_unchanged()
         return await once(call)
 

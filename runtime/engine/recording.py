@@ -69,6 +69,7 @@ def retries(call: Call, error: BaseException, attempt: int, wait: float) -> None
     wait = round(wait, 3)
     context.journal.add(StepRetry(**call.identity(), error=brief(error), attempt=attempt, wait=wait))
     context.pace.flush_later()
+    call.scope.work.rest(call)
     if context.watch:
         context.watch.noticed("retry", f"{call.step.name}: asking again in {wait:.3g} s: {said(error)}")
 

@@ -61,8 +61,7 @@ class ScopeRun(OpenScope):
         self, made: Made, mark: object, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None
     ) -> Any:
         made.begun(mark)
-        self.agent.check_going_on()
-        self.check_not_dismissed()
+        self.check_going_on()
         outer = current_call.get()
         self._check_may_call(step, outer)
         arguments = step.shape.bind(step.name, args, kwargs)
@@ -83,7 +82,7 @@ class ScopeRun(OpenScope):
             number = self.numbering.number(key)
             await context.rehearsal.at_call(Call(self, step, key, number, arguments, encoded, named, outer))
         context.limits.step_begins(context.agents.calls)
-        self.agent.check_going_on()
+        self.check_going_on()
         return await self._perform(Call(self, step, key, self.numbering.number(key), arguments, encoded, named, outer))
 
     def _check_may_call(self, step: Step, outer: Call | None) -> None:
@@ -150,7 +149,10 @@ class ScopeRun(OpenScope):
             context.running.begin(call)
         try:
             with self.work:
-                return await (step.perform(call) if isinstance(step, OwnStep) else performing.perform(call))
+                try:
+                    return await (step.perform(call) if isinstance(step, OwnStep) else performing.perform(call))
+                finally:
+                    self.work.resting.discard(call)
         except (Exception, asyncio.CancelledError) as error:
             is_replayed = raised.is_replayed(raised.calls_of(error, call.place))
             place = self.place if call.outer is None else call.outer.place

@@ -18,17 +18,18 @@ from msgspec import Struct
 from ...workspace.base import AgentError, SatchelError, UsageError, arguments
 from ...workspace.journal.records import PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted
 from ...workspace.people.inbox import archive, inbox
-from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs
-from ...workspace.todo import Plan, Splice
+from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs, is_of_item
+from ...workspace.todo import Plan, Splice, Task
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..steps import ANY, Codec, current_scope, result_codec
 from . import failing, publishing, stuck, unresolved
-from .apart import Apart, Contradiction, again
+from .apart import Apart
 from .context import AgentContext, Context
 from .lanes import Dismissed, Lanes
 from .live_state import Change, LiveState
 from .open_scope import check_outside_steps
+from .own_plan import Contradiction, Make, PlanEdit
 from .results import returned
 from .scope import ScopeRun
 from .stopping import Suspended
@@ -38,7 +39,7 @@ _WAITS = (0.5, 2.0)
 
 
 class Body(Struct, frozen=True):
-    """What a scope runs, and how its commit ends it."""
+    """What one attempt at a scope runs, and how its commit ends it."""
 
     key: str
     title: str
@@ -46,6 +47,7 @@ class Body(Struct, frozen=True):
     finish: Callable[[], tuple[list[Splice], str | None]]  # changes the plan, and says why the item was cancelled
     codec: Codec = ANY  # of the result
     tasks: Sequence[str] = ()  # of the inbox, that the commit ends
+    splices: Sequence[Splice] = ()  # change the plan when the scope begins
 
 
 class Session(AgentContext):
@@ -138,8 +140,23 @@ class Session(AgentContext):
         here = self.here
         return (here is not None and here.planned) or self.recorded.planned
 
-    async def replan(self, edit: Callable[[Plan], list[Splice]], why: str, planned: str = "") -> None:
-        """Change the plan: at once outside a scope, with its commit inside one. `planned`: see there."""
+    @property
+    def highest_id(self) -> int:
+        """The highest number that an item has ever got, also in the copy of a scope that has not committed."""
+        return max(self.recorded.highest_id, 0 if self.lanes is None else self.lanes.highest_id)
+
+    def _free_id(self, own: Plan) -> str:
+        """An id for an item in a scope's copy of the plan. No other item gets it."""
+        assert self.lanes is not None
+        id = own.free_id(int(self._plan.free_id(self.highest_id)) - 1)
+        self.lanes.highest_id = int(id)
+        return id
+
+    async def replan(
+        self, why: str, make: Make, *about: Task, adds: int = 0, ends: bool = False, planned: str = ""
+    ) -> None:
+        """Change the plan: at once outside a scope, with its commit inside one. See `PlanEdit`."""
+        edit = PlanEdit(why, make, about, adds, ends, planned)
         self.check_going_on()
         check_outside_steps("the plan was changed")
         here = self.here
@@ -151,18 +168,21 @@ class Session(AgentContext):
                 remedy="change it in that scope's function, or when it has ended",
             )
         if here is not None and here.apart is not None:
-            here.apart.replan(self._plan, edit, self.recorded.highest_id, planned)
+            if here.apart.replan(self._plan, edit, self._free_id):
+                here.planned = edit.planned or here.planned
             return
-        splices = edit(self._plan)
+        splices = edit.make(self._plan, (), *edit.about)
         splices += self._plan.identify(self.recorded.highest_id)
         if not splices:
             return
         if here is not None:
             here.splices += splices
-            here.planned = planned or here.planned
+            here.planned = edit.planned or here.planned
             return
         outline = self._plan.outline_after(splices)
-        changed = PlanChanged(agent=self.path, plan=(*splices,), outline=outline, by="agent", why=why, planned=planned)
+        changed = PlanChanged(
+            agent=self.path, plan=(*splices,), outline=outline, by="agent", why=edit.why, planned=edit.planned
+        )
         if outline:
             self._plan = Plan()  # for a large one the record is enough, until it is applied
         try:
@@ -171,6 +191,7 @@ class Session(AgentContext):
             self._plan = self.recorded.plan.copy() if outline else self._plan
         self.journal.flush()
         self.projector.mark(self.files.todo)
+        self.end_dropped()
 
     # Scopes
 
@@ -188,7 +209,8 @@ class Session(AgentContext):
             return codec.decode(blobs.fetch(self.store, self.recorded.results[key]))
         self.check_between_scopes(f"the scope {name!r} would begin")
         self.check_may_begin(name)
-        answer = await self.run_body(Body(key, name, lambda: function(*args), lambda: ([], None), codec))
+        body = Body(key, name, lambda: function(*args), lambda: ([], None), codec)
+        answer = await self.run_body(key, lambda: body)
         self.live.handed_over()
         return answer
 
@@ -242,16 +264,23 @@ class Session(AgentContext):
                 remedy="await one after the other, or give more to one `each`",
             )
 
-    async def run_body(self, body: Body, splices: Sequence[Splice] = ()) -> Any:
-        """`splices` change the plan when the scope begins."""
-        await self.rehearse_begin(body.key, body.title)
-        self.record_begin(body.key, body.title, splices)
-        stuck.check(self.context, self.recorded.scopes[body.key])
+    async def run_body(self, key: str, make: Callable[[], Body | None]) -> Any:
+        """Run a scope until it commits, and return its result. `make` is called for each attempt. It returns None if
+        there is nothing left to do; then so does this."""
+
+        async def enter() -> Any:
+            self.check_going_on()
+            if (body := make()) is None:
+                return None
+            await self.rehearse_begin(key, body.title)
+            self.record_begin(key, body.title, body.splices)
+            stuck.check(self.context, self.recorded.scopes[key])
+            return await self._try_scope(body)
 
         async def attempt() -> Any:
-            return await failing.until_fresh(lambda: self._try_scope(body))
+            return await failing.until_fresh(enter)
 
-        return await attempt() if self.lanes is None else await self.lanes.until_merged(attempt)
+        return await attempt() if self.lanes is None else await self.lanes.until_merged(key, attempt)
 
     async def rehearse_begin(self, key: str, title: str) -> None:
         """A rehearsal begins no new scope."""
@@ -277,10 +306,13 @@ class Session(AgentContext):
         if lanes is None:
             self.scope = scope
         else:
-            scope.apart = Apart(self.live, self.recorded.data, self._state_file)
             lanes.open.add(scope)
         token = current_scope.set(scope)
         try:
+            if lanes is not None:
+                scope.apart = Apart(self.live, self.recorded.data, self._state_file)
+            elif self.live.value is None:  # it could not be read after the last failure
+                self.rollback()
             result = body.function()
             if inspect.isawaitable(result):
                 result = await result
@@ -291,7 +323,7 @@ class Session(AgentContext):
             self._forget_plan(scope)
             raise
         except BaseException as error:
-            failed = failing.record_of(scope, error)
+            failed = None if scope.is_dismissed else failing.record_of(scope, error)
             scope.abandon()
             is_failure = isinstance(error, Exception) and of_storage(error) is None
             was_stopped = scope.was_stopped  # it has failed for that
@@ -301,10 +333,10 @@ class Session(AgentContext):
                 if failed is not None and not was_stopped and body.key in self.recorded.scopes:
                     self.journal.add(failed)
                     self.journal.flush()  # failures are counted, however many processes they end
-                if scope.apart is None:
-                    self.rollback()
                 self._forget_plan(scope)
-            if scope.is_dismissed and (isinstance(error, asyncio.CancelledError) or was_stopped):
+                if lanes is None:
+                    self.rollback()
+            if scope.is_dismissed and (is_failure or isinstance(error, asyncio.CancelledError)):
                 self.check_going_on()
                 raise Dismissed from error
             if is_failure and was_stopped:
@@ -325,7 +357,7 @@ class Session(AgentContext):
 
     def _forget_plan(self, scope: ScopeRun) -> None:
         """The scope has not committed what it has changed in the plan."""
-        if scope.apart is None or scope.splices:
+        if self.lanes is None or scope.splices:
             self._plan = self.recorded.plan.copy()
 
     def _commit(self, scope: ScopeRun, body: Body, result: Any) -> Any:
@@ -376,10 +408,10 @@ class Session(AgentContext):
             return self.live.change()
         self.live.check_unchanged(f"when {scope.title!r} ended")
         change = scope.apart.change(self.recorded.data)
-        for edit, planned in scope.apart.edits():
-            scope.splices += again(edit, self._plan)
-            scope.splices += self._plan.identify(self.recorded.highest_id)
-            scope.planned = planned or scope.planned
+        plan = self._plan.copy()
+        if splices := scope.apart.replan_again(plan):
+            scope.splices += splices + plan.identify(self.highest_id)
+            self._plan = plan
         return change
 
     def _follow_commit(self, scope: ScopeRun) -> None:
@@ -390,6 +422,8 @@ class Session(AgentContext):
             if scope.tasks:
                 self.journal.flush()
                 archive.put_away(self.store, self.context.moment)
+            if scope.splices:
+                self._tell_dropped(scope)
             also = [files.todo] if scope.splices else []
             self.projector.mark(files.state, files.steps, *also, *([files.messages] if scope.messages else []))
             name = bind(folder_of, scope.key, scope.title)
@@ -403,6 +437,28 @@ class Session(AgentContext):
         except SatchelError as error:
             self.context.stopping.failed = error
             raise Suspended from error
+
+    def _tell_dropped(self, scope: ScopeRun) -> None:
+        """Let items that run in other lanes come to an end, if this commit has dropped them."""
+        if self.lanes is not None:
+            self.lanes.dismiss({key for key in self.lanes.keys if key != scope.key and self._is_dropped(key)})
+        self.end_dropped()
+
+    def _is_dropped(self, key: str) -> bool:
+        is_in_plan = is_of_item(key) and self._plan.task(key) is not None
+        return is_in_plan and not self._plan.is_to_do(key)
+
+    def end_dropped(self) -> None:
+        """Record the end of items that the agent has dropped after they had begun: not while they run, nor while one of
+        their effects is in doubt."""
+        if self.context.only is not None or self.context.rehearsal is not None:
+            return
+        running = set() if self.lanes is None else {each.key for each in self.lanes.open}
+        left = [key for key, scope in self.recorded.scopes.items() if not scope.started and key not in running]
+        for key in filter(self._is_dropped, left):
+            self.journal.add(ScopeCommitted(agent=self.path, scope=key, cancelled="no longer to do"))
+            self.projector.mark(self.files.state, self.files.steps)
+            self.context.pace.flush_later()
 
 
 def _running(scope: ScopeRun | None) -> str:

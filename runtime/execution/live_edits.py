@@ -72,6 +72,8 @@ class EditWatch:
                     began = time.monotonic()
                     if self._changed():
                         self.obey()
+                    elif self._waits and not self._stages:  # what was saved is gone again, or says nothing new
+                        self._wait_no_more()
                     took = time.monotonic() - began
                     await asyncio.sleep(min(_SHARE * took, _RESCAN))
                     moving = self.pause.is_changing or "changing" in self._stages.values()
@@ -143,15 +145,18 @@ class EditWatch:
         at again only then."""
         held = self._held()
         versions = {path: content.version for path, content in held.items()}
-        is_due = at_boundary or (self._is_quiet and not self._context.agents.parallel)
+        is_due = at_boundary or (self._is_quiet and not any(lanes.awaited for lanes in self._lanes))
         if not held or (self._waits and versions == self._decided and not is_due):
             return
         self._decided = versions
         noticed = self._notice(held)
-        if noticed is None or (self._turn_away(noticed, held) and not held):
+        if noticed is None:
+            return
+        if self._turn_away(noticed, held) and not held:
+            self._wait_no_more()
             return
         if self._is_quiet or held.keys() == {DEFINITION} or self._is_for_lanes(noticed):
-            if self._dismiss(noticed):
+            if self._hold(noticed):
                 self._waits = True
             else:
                 self._take(noticed, held)
@@ -229,15 +234,25 @@ class EditWatch:
         running = self._context.agents.running
         return not noticed.questions and all(path not in running or _lanes(running[path]) for path in paths)
 
-    def _dismiss(self, noticed: Noticed) -> bool:
-        """Let the running scopes end that the edit concerns. Returns whether there are any."""
-        concerned: dict[str, set[str]] = {}
-        for record in [edit.record for edit in noticed.edits]:
-            keys = concerned.setdefault(record.agent, set())
-            keys |= {*record.redone, *record.dropped, *([record.step.scope] if record.step is not None else ())}
-        running = self._context.agents.running
-        found = [lanes.dismiss(keys) for path, keys in concerned.items() if (lanes := _lanes(running.get(path)))]
-        return any(found)
+    def _hold(self, noticed: Noticed) -> bool:
+        """Let the running scopes end that the edit is about, and begin nothing of it. Returns whether any runs."""
+        about: dict[str, set[str]] = {}
+        for edit in noticed.edits:
+            about.setdefault(edit.record.agent, set()).update(edit.about)
+        for path, agent in self._context.agents.running.items():
+            if lanes := _lanes(agent):
+                lanes.hold(about.get(path, ()))
+        return any(lanes.awaited for lanes in self._lanes)
+
+    def _wait_no_more(self) -> None:
+        """No edit waits that could be taken."""
+        self._waits = False
+        for lanes in self._lanes:
+            lanes.look_again()
+
+    @property
+    def _lanes(self) -> list[Lanes]:
+        return [lanes for agent in self._context.agents.running.values() if (lanes := _lanes(agent))]
 
     def _is_about_what_is_open(self, noticed: Noticed) -> bool:
         if noticed.questions:

@@ -138,7 +138,7 @@ class _Ask(OwnStep[..., Any]):
                 context.stopping.suspend(Suspension("waiting", "a person is asked"))
                 raise Suspended
             await asyncio.sleep(min(POLL, left))
-            scope.agent.check_going_on()
+            scope.check_going_on()
             if scope.abandoned:
                 raise asyncio.CancelledError  # its scope has failed and waits for this task
 

@@ -102,12 +102,15 @@ class Inbox:
         await items.several(self._session, most, begin, every)
 
     async def _try(self, work: Callable[[Any, InboxTask], Any], task: InboxTask) -> None:
-        try:
+        def doing() -> items.Doing | None:
+            if task.id not in self._moment.tasks:
+                return None
             if self._is_dropped(task):  # its scope commits without a call, unless one of its effects is in doubt
-                wish = f"{archive.CANCELLED}/{task.name}"
-                await items.run_task(self._session, task.id, task.name, _do_nothing, task, wish)
-            else:
-                await items.run_task(self._session, task.id, task.name, work, task)
+                return items.Doing(_do_nothing, dropped=f"{archive.CANCELLED}/{task.name}")
+            return items.Doing(work)
+
+        try:
+            await items.run_task(self._session, task.id, task.name, doing, task)
         except Exception as error:
             if not Retry().is_worth_it(error):
                 raise  # a programming mistake, so the next attempt would fail too
@@ -181,9 +184,10 @@ class Inbox:
         return not task.handed_to and is_left and not self._is_held(task.id)
 
     def _is_held(self, id: str) -> bool:
-        """Whether a loop has this task and has not asked for the next, or it is one of several that run at once."""
-        running = self._session.lanes
-        is_running = running is not None and scope_of_task(id) in running.keys
+        """Whether a loop has this task and has not asked for the next, or it is one of several that run at once or wait
+        for an edit."""
+        lanes, scope = self._session.lanes, scope_of_task(id)
+        is_running = lanes is not None and (scope in lanes.keys or scope in lanes.held)
         return is_running or any(loop.current == id for loop in self._loops)
 
     async def _next_file(self) -> Found | None:

@@ -109,25 +109,24 @@ class Todo:
     async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
         """Add an open item: after another item and its sub-items, as the last sub-item of another, or at the end."""
         text = _text(self._session, "the text of an item", text)
+        near = {name: self._find(item) for name, item in (("after", after), ("under", under)) if item is not None}
 
-        def edit(plan: Plan) -> list[Splice]:
-            return plan.add([text], after=self._near(after), under=self._near(under))
+        def make(plan: Plan, ids: Sequence[str], *found: Task) -> list[Splice]:
+            return plan.add([text], **dict(zip(near, found, strict=True)), ids=ids)
 
-        await self._session.replan(edit, "added")
+        await self._session.replan("added", make, *near.values(), adds=1)
 
     @awaited("run.todo.cancel")
     async def cancel(self, item: Task | str) -> None:
-        """Mark an item and its open sub-items as cancelled."""
-        await self._session.replan(lambda plan: plan.cancel(self._find(item)), "cancelled")
+        """Mark an item and its open sub-items as cancelled. One that runs in parallel stops at its next safe point."""
+        found = self._find(item)
+        await self._session.replan("cancelled", lambda plan, ids, task: plan.cancel(task), found, ends=True)
 
     @awaited("run.todo.note")
     async def note(self, item: Task | str, text: str) -> None:
         """Write a remark below an item."""
         text = _text(self._session, "a remark", text)
-        await self._session.replan(lambda plan: plan.note(self._find(item), text), "noted")
-
-    def _near(self, item: Task | str | None) -> Task | None:
-        return None if item is None else self._find(item)
+        await self._session.replan("noted", lambda plan, ids, task: plan.note(task, text), self._find(item))
 
     def _find(self, item: Task | str | Item) -> Task:
         """Find an item by its id, or by its text."""
@@ -172,7 +171,7 @@ async def write(session: Session, title: str | None, items: Sequence[str]) -> No
     planned = blake2b(canonical([title, texts], "the plan"), digest_size=8).hexdigest()
     title, texts = session.context.redactor.value([title, texts])
 
-    def edit(plan: Plan) -> list[Splice]:
+    def make(plan: Plan, ids: Sequence[str]) -> list[Splice]:
         if planned == session.planned:
             return []
         if len(plan):
@@ -181,9 +180,9 @@ async def write(session: Session, title: str | None, items: Sequence[str]) -> No
                 why="todo.md already has items of the agent or of a person",
                 remedy="call it under `if not run.todo.items:`, and add to a plan with `await run.todo.add(text)`",
             )
-        return plan.write(title, texts)
+        return plan.write(title, texts, ids)
 
-    await session.replan(edit, "planned", planned)
+    await session.replan("planned", make, adds=len(texts), planned=planned)
 
 
 class _Items(Sequence["Task"]):

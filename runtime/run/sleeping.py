@@ -86,8 +86,9 @@ class _Sleep(OwnStep[..., Any]):
         if left > _IN_PROCESS:
             context.stopping.suspend(Suspension("sleeping", "the agent sleeps", until))
             raise Suspended
+        scope.work.rest(call)
         await asyncio.sleep(max(0.0, left))
-        scope.agent.check_going_on()
+        scope.check_going_on()
         return await recording.keep(call, msgspec.json.encode(self._kept))
 
 

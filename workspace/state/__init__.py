@@ -13,7 +13,7 @@ with on_first_use(__name__):
     from .history import History
     from .json_merge import ABSENT, merge
     from .json_patch import same
-    from .parts import Fired, Pause, Status, TaskFile, Usage, folder_of_agent, scope_of_task
+    from .parts import Fired, Pause, Status, TaskFile, Usage, folder_of_agent, is_of_item, scope_of_task
     from .prompts import prompt_text
     from .questions import DONE, REDO, Answered, Verdict, verdicts
     from .run_state import Moment

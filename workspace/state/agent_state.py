@@ -42,7 +42,7 @@ from ..journal.records import (
 from ..todo import Plan, Row, Splice
 from . import json_patch
 from .packing import Unkept
-from .parts import folder_of_agent
+from .parts import folder_of_agent, is_of_item
 from .scope_state import Kept, Past, Scope, answer_of, forget_effects
 
 ROOT = ""
@@ -373,7 +373,7 @@ class AgentMoment(Struct, kw_only=True):
     def _end_if_dropped(self, key: str) -> None:
         """The last doubt of a scope is resolved whose item a person had removed from the plan."""
         scope = self.scopes[key]
-        if key[:1] not in ("", "_") and not scope.started and not self.plan.is_to_do(key):
+        if is_of_item(key) and not scope.started and not self.plan.is_to_do(key):
             self._end(key)
 
     def _begin_anew(self, key: str) -> None:

@@ -20,6 +20,7 @@ from ..journal.records import NOTHING, Key, StepCompleted, check_json
 from ..todo import Plan, Row
 from .agent_state import ROOT, AgentMoment
 from .packing import Own, Shape, shape_of
+from .parts import is_of_item
 from .scope_state import Kept, Past, Scope, is_done_again
 
 
@@ -172,7 +173,7 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
     left = {
         key: (scopes.get(key) or past[key]).title
         for key in (*scopes, *past)
-        if key in came and key[:1] not in ("", "_") and key not in known
+        if key in came and is_of_item(key) and key not in known
     }
     results = {key: kept for key, kept in was.results.items() if key in now.results or not key.startswith("_inbox-")}
     return replace(

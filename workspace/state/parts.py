@@ -67,6 +67,11 @@ FIRED = 128
 """How many times of each schedule are remembered: more than are made up for at once."""
 
 
+def is_of_item(scope: str) -> bool:
+    """Whether it is the scope of an item of the plan: not of a task, a named one, or that of the agent's own calls."""
+    return scope[:1] not in ("", "_")
+
+
 def scope_of_task(id: str) -> str:
     """The scope of a task of the inbox, if it has its own."""
     return f"_inbox-{id}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, Self
 
@@ -138,17 +138,24 @@ class Plan:
     def next_leaf(self, skip: Collection[str] = (), wanted: Callable[[Task], bool] | None = None) -> Task | None:
         """The first leaf that is open or begun, below nothing done or cancelled, whose id is not in `skip`; only one
         that is `wanted`."""
-        reading = self._now()
         skipped = {word.lower() for word in skip}
-        leaves = (reading.task(index) for index in reading.tree.unsettled())
-        left = (task for task in leaves if task.id is None or task.id.lower() not in skipped)
+        left = (task for task in self.to_do() if task.id is None or task.id.lower() not in skipped)
         return next(filter(wanted, left), None)  # any, if it is None
+
+    def to_do(self) -> Iterator[Task]:
+        """The remaining leaves, in order: open or begun, below nothing done or cancelled."""
+        reading = self._now()
+        return map(reading.task, reading.tree.unsettled())
 
     def is_to_do(self, id: str) -> bool:
         """Whether the item with this id is among the remaining leaves."""
         index = self._now().by_id(id)
         tree = self._now().tree
         return index is not None and index not in tree.children and not tree.is_settled(index)
+
+    def has_rest(self, task: Task) -> bool:
+        """Whether there are remaining leaves below an unfinished task."""
+        return self._now().tree.pending(self._index(task), is_leaf=False) > 0
 
     def is_milestone(self, id: str) -> bool:
         """Whether the item with this id, a leaf, has a line `milestone: true`."""
@@ -184,7 +191,7 @@ class Plan:
     def begin(self, task: Task, highest: int) -> list[Splice]:
         """Mark a task begun and give it an id if it has none: a number above `highest` and all numbers in the text."""
         index = self._index(task)
-        return self._edit(index, "begun", self._number(highest) if self._now().task(index).id is None else None)
+        return self._edit(index, "begun", self.free_id(highest) if self._now().task(index).id is None else None)
 
     def name(self, task: Task, id: str) -> list[Splice]:
         """Give a task without an id the one that it had in another version of this plan."""
@@ -224,7 +231,7 @@ class Plan:
         changes: list[Splice] = []
         for index, text in enumerate(texts):
             if often[text] > 1 and not (task := reading.task(index)).is_finished and task.id is None:
-                changes += self._edit(index, None, self._number(highest))
+                changes += self._edit(index, None, self.free_id(highest))
         return changes
 
     def note(self, task: Task, text: str) -> list[Splice]:
@@ -235,9 +242,11 @@ class Plan:
         places = list(insert.prose(self._now(), index, text))
         return self._insert(places, [], plain) if places else []
 
-    def add(self, texts: Sequence[str], *, after: Task | None = None, under: Task | None = None) -> list[Splice]:
+    def add(
+        self, texts: Sequence[str], *, after: Task | None = None, under: Task | None = None, ids: Sequence[str] = ()
+    ) -> list[Splice]:
         """New open items: after a task and all below it, as the last ones under a task, or after the last item at the
-        top level. Finished parents are reopened, or the new items would not be done.
+        top level. With `ids`, if there are some. Finished parents are reopened, or the new items would not be done.
 
         UsageError for an empty text, and where the Markdown around leaves no place for an item.
         """
@@ -247,19 +256,20 @@ class Plan:
         if not words:
             return []
         near, places = self._places(words, after, under)
-        return self._insert(places, words, near)
+        return self._insert(places, words, near, ids)
 
-    def write(self, title: str | None, texts: Sequence[str]) -> list[Splice]:
-        """A new list of open items at the end of the text, under a heading if there is a title."""
+    def write(self, title: str | None, texts: Sequence[str], ids: Sequence[str] = ()) -> list[Splice]:
+        """A new list of open items at the end of the text, under a heading if there is a title. With `ids`, if there
+        are some."""
         words = [one_line(text) for text in texts]
         if not words:
             raise UsageError("a plan has no items", remedy="give at least one, or write none")
         heading = one_line(title) if title and title.strip() else None
         before, (first, *rest) = list(self._lines), words
-        self._insert([insert.at_end(self._lines, [first], heading)], [first], None)
+        self._insert([insert.at_end(self._lines, [first], heading)], [first], None, ids[:1])
         if rest:  # below an item at the end of a text the parser is not needed, so 100,000 are quick
             last = len(self) - 1
-            self._insert(insert.beside(self._now(), last, rest), rest, last)
+            self._insert(insert.beside(self._now(), last, rest), rest, last, ids[1:])
         return splice.between(before, self._lines)
 
     def apply(self, splices: Iterable[Splice]) -> None:
@@ -323,7 +333,8 @@ class Plan:
             )
         return index
 
-    def _number(self, highest: int) -> str:
+    def free_id(self, highest: int) -> str:
+        """A number above `highest` and all numbers in the text."""
         return str(max(highest, self._now().highest_number()) + 1)
 
     def _edit(self, index: int, mark: Mark | None, id: str | None = None) -> list[Splice]:
@@ -378,7 +389,9 @@ class Plan:
         top = insert.last_at_top(reading)
         return top, end if top is None else chain(insert.beside(reading, top, words), end)
 
-    def _insert(self, places: Iterable[Insertion], words: Sequence[str], near: int | None) -> list[Splice]:
+    def _insert(
+        self, places: Iterable[Insertion], words: Sequence[str], near: int | None, ids: Sequence[str] = ()
+    ) -> list[Splice]:
         """Insert at the first place where the tasks come out as intended and nothing else is read differently."""
         reading = self._now()
         for new in places:
@@ -397,9 +410,18 @@ class Plan:
                 self._adopt(found)
             self._text = None
             around = (new.holder, *reading.tree.above(new.holder)) if words and new.holder >= 0 else ()
-            return [change, *self._reopen(around)]
+            return [change, *self._name(new, ids), *self._reopen(around)]
         raise UsageError(
             "there is no place in the plan for this item that leaves the text around it unchanged",
             why="a code block or a comment without its end, or lists that are nested too deeply",
             remedy="look at the end of the list, and close what is open",
         )
+
+    def _name(self, new: Insertion, ids: Sequence[str]) -> list[Splice]:
+        """Give the inserted tasks these ids."""
+        changes: list[Splice] = []
+        for place, id in zip(new.columns, ids, strict=False):
+            index = self._now().at_line(new.at + place)
+            assert index is not None
+            changes += self._edit(index, None, id)
+        return changes

@@ -60,6 +60,11 @@ class Task(Struct, frozen=True):
         return hash(astuple(self)[:-1])
 
     @property
+    def known_by(self) -> str:
+        """Its id; as long as it has none, its text."""
+        return self.text if self.id is None else self.id
+
+    @property
     def is_leaf(self) -> bool:
         """No tasks below it: work, not a heading for work."""
         return not self.children

@@ -13,7 +13,7 @@ from ...journal.records import Doubt, Edited, OfCall
 from ...secrets import Redactor
 from ...state import AgentMoment, History, Listed, Moment
 from ...store import Content, Store, Version
-from ...todo import Plan
+from ...todo import Changes, Plan
 from ...views import PATIENCE, Unsettled, until_settled
 
 CONFLICTS = "conflicts"
@@ -31,6 +31,18 @@ class Edit(Struct, frozen=True):
     record: Edited
     after: Plan | None = None  # the resulting plan
     doubts: tuple[Doubt, ...] = ()  # without ids: unknown effects, in items that won't be entered again
+    changes: Changes | None = None  # in the plan
+
+    @property
+    def about(self) -> set[str]:
+        """The scopes that it is about, and the remaining items that it drops or rewords before they have begun: none of
+        them may begin before it is taken, and those that run must end."""
+        record, changes = self.record, self.changes
+        about = {*record.redone, *record.dropped, *(() if record.step is None else (record.step.scope,))}
+        if changes is not None:
+            about |= {task.known_by for task in changes.dropped}
+            about |= {pair.before.known_by for pair in changes.reworded if pair.before.mark == "open"}
+        return about
 
 
 class Refusal(Struct, frozen=True):

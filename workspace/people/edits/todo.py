@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ...base import InvalidFile, Refused, Stamped, decode, stamp
 from ...journal.records import Doubt, Edited, OfCall, StepCompleted
-from ...state import AgentMoment, Scope
+from ...state import AgentMoment, Scope, is_of_item
 from ...todo import Plan, Task, between, plainly
 from ...views import projection
 from .findings import Edit, Looking, Question, Refusal
@@ -201,7 +201,7 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
     dropped = tuple(
         key
         for key in agent.scopes
-        if key not in redone and key[:1] not in ("", "_") and now.is_to_do(key) and not after.is_to_do(key)
+        if key not in redone and is_of_item(key) and now.is_to_do(key) and not after.is_to_do(key)
     )
     trace = looking.store.trace(saved.path)
     record = Edited(
@@ -217,7 +217,7 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
         dropped=dropped,
         says=(*_say(agent, done), *_warnings(saved.plan, saved.base, now)) or ("the text around the items",),
     )
-    return Edit(record, after, tuple(_doubts(agent, dropped)))
+    return Edit(record, after, tuple(_doubts(agent, dropped)), done)
 
 
 _STAMP_CUT_OFF = re.compile(rb"(?:\A|\n)<(?:!(?:-(?:-(?: (?:s[a-z]*(?: [0-9a-f.]*(?: -?-?)?)?)?)?)?)?)?\Z")

@@ -46,6 +46,8 @@ class Changes(Struct, frozen=True):
     removed: tuple[Task, ...]
     added: tuple[Task, ...]
     reworded: tuple[Pair, ...]
+    dropped: tuple[Task, ...]
+    """Were among the remaining leaves, and are not now: by their own marks, a parent's, or new items below them."""
     moved: bool
     """Whether items have another order, or one has another parent. Added or removed items don't count."""
     prose: bool
@@ -74,6 +76,7 @@ def changes(before: Plan, after: Plan) -> Changes:
         removed=tuple(task for task in old if task.index not in kept),
         added=tuple(task for task in new if task.index not in known),
         reworded=tuple(pair for pair in pairs if pair.before.text != pair.after.text),
+        dropped=_dropped(pairs, before, after),
         moved=_is_moved(pairs, old, new, known),
         prose=list(_prose(before)) != list(_prose(after)),
     )
@@ -99,6 +102,12 @@ def _reworded(known: Mapping[int, int], old: Sequence[Task], new: Sequence[Task]
         if other.index not in found and one.index not in found.values():
             found[other.index] = one.index
     return found
+
+
+def _dropped(pairs: list[Pair], before: Plan, after: Plan) -> tuple[Task, ...]:
+    left = {task.index for task in after.to_do()}
+    stay = {pair.before.index for pair in pairs if pair.after.index in left}
+    return tuple(task for task in before.to_do() if task.index not in stay)
 
 
 def _kind(pair: Pair) -> str:
