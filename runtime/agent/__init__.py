@@ -11,5 +11,5 @@ with on_first_use(__name__):
     from .declaration import Agent, agent, load
     from .dependencies import Code
     from .failure import brief, describe, of_storage, place, said
-    from .migrations import Migration, check_migrated, migrate, migration
+    from .migrations import Migration, check_known, check_migrated, dropped, is_dropped, migrate, migration
     from .resource import TIERS, Event, Held, Resource, Tier, runs_on_loop, takes_run, unhindered

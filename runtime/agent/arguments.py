@@ -81,6 +81,13 @@ class Parameters:
                 remedy="give it back to the agent, or start a new run",
             )
         typed = {name: self._codecs[name].decode(bytes(data)) for name, data in raw.items()}
+        for name, data in raw.items():
+            for unknown in self._codecs[name].unknown_keys(msgspec.json.decode(data)):
+                raise UsageError(
+                    f"the type of the argument {name!r} has no key `{dotted(unknown.path)}` any more",
+                    why="the run began with it, and the agent would not see it",
+                    remedy="give it back to the type, or start a new run",
+                )
         typed = self._filled(typed)
         bound = inspect.BoundArguments(self._signature, {name: typed[name] for name in self._parameters})
         return bound.args, bound.kwargs

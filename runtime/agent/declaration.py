@@ -34,6 +34,8 @@ Durability = Literal["strict", "pipelined"]
 
 Effects = Literal["report", "strict"]
 
+Unknown = Literal["refuse", "keep"]
+
 
 class Agent(Struct, Generic[P, R], frozen=True):
     """A user's `async def agent(run)` with the type of its state and its declarations. `P` are its parameters after the
@@ -46,6 +48,8 @@ class Agent(Struct, Generic[P, R], frozen=True):
     resources: tuple[Resource, ...] = ()
     migrations: tuple[Migration, ...] = ()  # by the version they lead to
     effects: Effects = "report"
+    drop: tuple[str, ...] = ()
+    unknown: Unknown = "refuse"
 
     @property
     def version(self) -> int:
@@ -84,6 +88,8 @@ def agent(
     resources: Sequence[Resource] = ...,
     migrations: Sequence[Migration] = ...,
     effects: Effects = ...,
+    drop: Sequence[str] = ...,
+    unknown: Unknown = ...,
 ) -> _AgentDecorator: ...
 def agent(
     function: AgentFunction | None = None,
@@ -95,6 +101,8 @@ def agent(
     resources: Sequence[Resource] = (),
     migrations: Sequence[Migration] = (),
     effects: Effects = "report",
+    drop: Sequence[str] = (),
+    unknown: Unknown = "refuse",
 ) -> Any:
     """Make `async def f(run)` an agent.
 
@@ -114,7 +122,16 @@ def agent(
 
     `effects`: a scope may commit without calling an effect that an earlier attempt has done, for example because its
     code has changed. With `report` the log, the status and the screen say so. With `strict` the run asks a person.
+
+    A recorded key that the state type does not have refuses the start, because the next commit would lose it. `drop`
+    names such keys that may go ("sent", or "settings.theme" for an inner one); the log says that they went. With
+    `unknown="keep"` the run carries what the type does not know, and writes it back: for a return to older code, and
+    for machines with different versions. Not guaranteed: that keys inside lists can be kept; they refuse the start.
     """
+    if isinstance(drop, str) or not all(isinstance(each, str) and each for each in drop):
+        raise UsageError(f"an agent can't drop {drop!r}", remedy='name the keys of the state, as in drop=("sent",)')
+    if unknown not in ("refuse", "keep"):
+        raise UsageError(f"unknown= of an agent can't be {unknown!r}", remedy="use 'refuse' or 'keep'")
     if effects not in ("report", "strict"):
         raise UsageError(f"an agent's effects can't be {effects!r}", remedy="use 'report' or 'strict'")
     if durability not in ("strict", "pipelined"):
@@ -131,7 +148,7 @@ def agent(
         if on_cancel is not None and not inspect.iscoroutinefunction(on_cancel):
             raise UsageError(f"on_cancel of {function.__name__} must be `async def`")
         kind = dict[str, Any] if state is dict else state
-        return Agent(function, kind, durability, on_cancel, needs, ordered, effects)
+        return Agent(function, kind, durability, on_cancel, needs, ordered, effects, (*drop,), unknown)
 
     needs, ordered = declared(resources), chain(migrations)
     return make if function is None else make(function)

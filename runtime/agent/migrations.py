@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from ...schemas import Where, dotted
 from ...workspace.base import NotSerializable, Refused, UsageError
 from ..steps import Codec, encode
 
@@ -104,6 +105,51 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
                 remedy="correct the migration; the data has not changed",
             ) from error
     return Migrated(steps, data)
+
+
+def dropped(data: Any, codec: Codec, drop: Sequence[str]) -> Patch:
+    """The removal of the keys that the type does not have and the agent drops."""
+    from ...workspace.state import json_patch as patch
+
+    found = [each.path for each in codec.unknown_keys(data) if is_dropped(each.path, drop)]
+    return [{"op": "remove", "path": "".join(f"/{patch.escape(str(part))}" for part in path)} for path in found[::-1]]
+
+
+def check_known(
+    data: Any,
+    codec: Codec,
+    drop: Sequence[str],
+    unknown: str,
+    folder: str = "",
+    written_by: Callable[[Where], str] | None = None,
+) -> None:
+    """Refused if the state type does not have a key of `data`, and the agent does not say what to do with it: the next
+    commit would lose it. `written_by`: who has written a key, in words."""
+    from ...workspace.views import STATE
+
+    for each in codec.unknown_keys(data):
+        if is_dropped(each.path, drop):
+            continue
+        in_list = any(isinstance(part, int) for part in each.path)
+        if unknown == "keep" and not in_list:
+            continue
+        name = dotted(each.path)
+        kept = (
+            'in a list even `@agent(unknown="keep")` can\'t keep it' if in_list else '`@agent(unknown="keep")` keeps it'
+        )
+        raise Refused(
+            f"the agent's state type has no key `{name}`, which is on record",
+            path=folder + STATE,
+            why=f"the next commit would lose it{written_by(each.path) if written_by else ''}",
+            remedy=f"write a migration (`@migration`), or let it go with `@agent(drop=({name!r},))`; "
+            f'`@agent(unknown="keep")` {kept}',
+        )
+
+
+def is_dropped(path: Where, drop: Sequence[str]) -> bool:
+    """Whether the agent lets a key go, or one above it."""
+    names = ".".join(part for part in path if isinstance(part, str))
+    return any(names == each or names.startswith(f"{each}.") for each in drop)
 
 
 def check_migrated(data: Any, version: int, migrations: tuple[Migration, ...], codec: Codec) -> None:

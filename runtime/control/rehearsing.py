@@ -99,7 +99,7 @@ def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
     start = Start(store, agent, None, Interruption(), True, True, None, False, True, True, rehearsal=rehearsal)
     try:
         if (moment := look(store).moment).is_finished or moment.status == "cancelled":
-            check_recorded(agent or load(store, define(store).agent), moment)
+            check_recorded(store, agent or load(store, define(store).agent), moment)
             return Rehearsed(store.url, run_id, "same")
         outcome, _ = running.with_signals(start)
     except SatchelError as error:

@@ -23,7 +23,7 @@ class Apart:
 
     def __init__(self, live: LiveState, base: Any, path: str):
         self._base = base
-        self.live = LiveState(live.codec, live.whole)
+        self.live = LiveState(live.codec, live.whole, keeps_unknown=live.keeps_unknown)
         self.live.restore(base, path)
         self._containers = Containers(self.live.value)
         self._own: OwnPlan | None = None  # once the scope has changed it

@@ -62,7 +62,7 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
 async def _begin(session: Session) -> None:
     """Take state and plan from the moment. For a new agent, record the first state; for data of an earlier version,
     migrate it."""
-    if session.recorded.has_data and bring_up(session, session.agent.migrations, session.live.codec):
+    if session.recorded.has_data and bring_up(session, session.agent, session.live.codec):
         session.publish_schemas()
     if not session.recorded.has_data:
         data = first_state(session.agent.initial_state(), session.live.codec)

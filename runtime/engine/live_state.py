@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
+from ...schemas import Where
 from ...workspace.base import AgentError, NotSerializable, Refused, UsageError
 from ...workspace.journal.records import Patch
 from ...workspace.state import Known
@@ -19,6 +20,8 @@ from ..steps import (
     encode,
     encode_of_any_depth,
     fingerprint,
+    put_aside,
+    put_back,
     round_trip,
     unchecked,
 )
@@ -54,14 +57,16 @@ class _Said(NamedTuple):
 
 
 class LiveState:
-    def __init__(self, codec: Codec, whole: Part | None = None):
-        self.codec = codec
+    def __init__(self, codec: Codec, whole: Part | None = None, *, keeps_unknown: bool = False):
+        """`keeps_unknown`: what the type does not know stays on record (`@agent(unknown="keep")`)."""
+        self.codec, self.keeps_unknown = codec, keeps_unknown
         self.whole = whole or Part.whole(codec)  # known by its parts, as far as they were looked at
         self.value: Any = None
         self._committed = _Said(b"", None)  # what the state was at the last commit
         self._mark, self._buffer = bytearray(), bytearray()  # that of `_committed`, if it has one; to compare with
         self._has_null = False  # there, if only in a text
         self._recorded = Known(b"")  # the data on record as JSON, which may lack what the type has a default for
+        self._aside: list[tuple[Where, Any]] = []  # there, and unknown to the type
         self._left: list[tuple[Any, _Said]] = []  # objects that were the state before
 
     def restore(self, data: Any, path: str) -> None:
@@ -79,6 +84,7 @@ class LiveState:
                 why=error.why,
                 remedy="give the agent a `@migration` for the data, or correct `data` in the file",
             ) from error
+        self._aside = put_aside(self.codec.unknown_keys(data), data) if self.keeps_unknown else []
         self._committed = _Said(encode_of_any_depth(self.value, "the state"), None)
         self._has_null = b"null" in self._committed.text
 
@@ -120,7 +126,7 @@ class LiveState:
         if state == self._committed.text:
             state, patch = self._committed.text, []
         else:
-            patch = self._recorded.change_to(state)
+            patch = self._recorded.change_to(put_back(state, self._aside) if self._aside else state)
             if self._recorded.was_unusual:
                 round_trip.check(self.whole, self.value, _STATE)
         has_null = self._has_null  # then a NaN in its place changes no byte

@@ -63,7 +63,8 @@ class Session(AgentContext):
         self.lanes: Lanes | None = None
         self.root: ScopeRun  # of the calls outside it
         self.root_key = root
-        self.live = LiveState(Codec(agent.state, f"the state of {path}" if path else "the state"))
+        codec = Codec(agent.state, f"the state of {path}" if path else "the state")
+        self.live = LiveState(codec, keeps_unknown=agent.unknown == "keep")
         self._plan = self.recorded.plan.copy()
 
     def publish_schemas(self) -> None:

@@ -48,7 +48,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
             start.watch.opened(report)
         try:
             root = start.agent or load(store, opened.definition.agent)
-            check_recorded(root, opened.moment)
+            check_recorded(store, root, opened.moment)
         except SatchelError as error:
             pausing.clear_lifted(opened)
             report.add("wanted", f"the agent was not called: {error}")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from ...schemas import Where, dotted
-from ...workspace.base import Refused, UsageError
+from ...workspace.base import Refused, SatchelError, UsageError
+from ...workspace.history import Node, data_origins, story
 from ...workspace.inspect import define
 from ...workspace.people.edits import CheckData
 from ...workspace.state import Moment
+from ...workspace.store import Store
 from ...workspace.views import STATE
-from ..agent import Agent, check_migrated, load
+from ..agent import Agent, check_known, check_migrated, is_dropped, load
 from ..steps import Codec
 from .start import Start
 
@@ -32,8 +35,8 @@ def check_state(start: Start, moment: Moment, running: Callable[[str], Agent | N
         version = recorded.data_version if recorded.has_data else agent.version
         codec = Codec(agent.state, "the state")
         check_migrated(data, version, agent.migrations, codec)
-        if version == agent.version:
-            _check_keys(codec, data, recorded.data)
+        if version == agent.version and agent.unknown == "refuse":
+            _check_keys(codec, data, agent.drop)
 
     return check
 
@@ -46,8 +49,8 @@ def _own(start: Start) -> Agent | None:
         return None
 
 
-def check_recorded(agent: Agent, moment: Moment) -> None:
-    """Before the agent is called. Refused if its code would drop or not read what earlier code has recorded."""
+def check_recorded(store: Store, agent: Agent, moment: Moment) -> None:
+    """Before the agent is called. Refused if its code can't read, or would lose, what earlier code has recorded."""
     recorded = moment.root
     if not recorded.has_data or recorded.data_version != agent.version:
         return  # the migrations check it
@@ -58,26 +61,26 @@ def check_recorded(agent: Agent, moment: Moment) -> None:
         raise Refused(
             "the recorded state does not fit the agent's state type", path=STATE, why=error.why, remedy=_WAYS_ON
         ) from error
-    if unknown := next(iter(codec.unknown_keys(recorded.data)), None):
-        raise Refused(
-            f"the agent's state type has no key `{dotted(unknown.path)}`, which is recorded",
-            path=STATE,
-            why="the next commit would drop it",
-            remedy=_WAYS_ON,
-        )
+    check_known(recorded.data, codec, agent.drop, agent.unknown, written_by=partial(_written_by, store))
 
 
-def _check_keys(codec: Codec, data: Any, recorded: Any) -> None:
-    """UsageError if the edit has added a key that would be dropped. One that is recorded is no mistake of the editor:
-    the state type had it before."""
-    before = {_names(each.path) for each in codec.unknown_keys(recorded)}
-    for unknown in codec.unknown_keys(data):
-        if _names(unknown.path) not in before:
-            raise UsageError(
-                "the state does not fit its type", why=f"{dotted(('data', *unknown.path[:-1]))}: {unknown}"
-            )
+def _written_by(store: Store, path: Where) -> str:
+    """The record that has set a value of the data."""
+    try:
+        told = story(store)
+        node: Node | None = data_origins(told.start, told.lines)[""]
+        for part in path:
+            node = node and node.below(str(part))
+    except (SatchelError, LookupError):
+        return ""
+    origins = [leaf.cell.origin for _, leaf in node.leaves("")] if node is not None else []
+    last = max(origins, key=lambda each: each.seq, default=None)
+    if last is None or not last.title:
+        return ""
+    return f"; {last.title!r} has written it, in record {last.seq}"
 
 
-def _names(path: Where) -> Where:
-    """The path without the positions in lists, which an edit may move."""
-    return tuple(each for each in path if isinstance(each, str))
+def _check_keys(codec: Codec, data: Any, drop: Sequence[str]) -> None:
+    """UsageError if the edit has a key that would be lost."""
+    for unknown in (each for each in codec.unknown_keys(data) if not is_dropped(each.path, drop)):
+        raise UsageError("the state does not fit its type", why=f"{dotted(('data', *unknown.path[:-1]))}: {unknown}")

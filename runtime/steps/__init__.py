@@ -42,3 +42,4 @@ with on_first_use(__name__):
     from .sealed import Sealed
     from .signatures import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond
     from .step_decorator import step
+    from .unknown_keys import put_aside, put_back

@@ -1,10 +1,13 @@
-"""Keys of a JSON value that its type does not have. Decoding drops them, and what a person wrote would be lost."""
+"""Keys of a JSON value that its type does not have. Decoding drops them, and what a person or earlier code wrote would
+be lost."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, get_args
+
+import msgspec
 
 from ...schemas import Where, dotted, nearest
 
@@ -18,6 +21,29 @@ class UnknownKey(NamedTuple):
     def __str__(self) -> str:
         meant = nearest(str(self.path[-1]), self.known)
         return f"found the unknown key `{dotted(self.path[-1:])}`" + (f". Did you mean `{meant}`?" if meant else "")
+
+
+def put_aside(unknown: Iterable[UnknownKey], given: Any) -> list[tuple[Where, Any]]:
+    """The values of these keys in `given`, to be put back."""
+    aside = []
+    for each in unknown:
+        value = given
+        for part in each.path:
+            value = value[part]
+        aside.append((each.path, value))
+    return aside
+
+
+def put_back(text: bytes, aside: Iterable[tuple[Where, Any]]) -> bytes:
+    """The JSON `text` with these keys again, where their objects are still there."""
+    whole = msgspec.json.decode(text)
+    for path, value in aside:
+        inner = whole
+        for part in path[:-1]:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner.setdefault(path[-1], value)
+    return msgspec.json.encode(whole)
 
 
 def unknown_keys(kind: Any, given: Any, path: Where = ()) -> Iterator[UnknownKey]:

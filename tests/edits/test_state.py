@@ -101,8 +101,8 @@ def test_a_misspelt_key_is_refused_without_a_word_of_the_right_one(stopped: Plac
         stopped.run()
 
 
-def test_a_key_that_the_state_type_had_before_stops_an_edit(tmp_path: Path) -> None:
-    """It is on record until the next commit, so it is no mistake of the editor."""
+def test_a_key_that_the_agent_keeps_or_drops_stops_an_edit(tmp_path: Path) -> None:
+    """It is no mistake of the editor."""
 
     @dataclass
     class Before:
@@ -119,7 +119,7 @@ def test_a_key_that_the_state_type_had_before_stops_an_edit(tmp_path: Path) -> N
         return int(run.state.count)
 
     before = agent(state=Before)(main)
-    after = agent(state=After)(main)
+    after = agent(state=After, unknown="keep")(main)
     (tmp_path / "workspace.yaml").write_text(DEFINITION.format("old-1"))
     assert run(tmp_path, before).status == "failed"
     file = tmp_path / "state.json"
