@@ -56,6 +56,8 @@ class Partial:
         self.ended = self.was_interrupted = False
         self._parts = [recovered] if recovered else []
         self._redacted = redacted
+        if redacted is not None:
+            redacted.follow(recovered or "")
         self._shown = self._parts if redacted is None else [*self._parts]  # what may be seen of it
         self._length = len(recovered or "")
         self.file = PartialFile(store, behind, path, head, lambda: self.shown)
@@ -82,6 +84,8 @@ class Partial:
             self._length = 0
             self._parts.clear()
             self._shown.clear()
+            if self._redacted is not None:
+                self._redacted.follow("")
         self._parts.append(text)
         if self._redacted is not None:
             text = self._redacted.add(text)

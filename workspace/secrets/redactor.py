@@ -41,9 +41,9 @@ class Redactor:
     """The secrets of one workspace, as this process knows them. False if there are none: then all methods return what
     they get.
 
-    A variable's value is found as it is, with the escapes of JSON or of Python's `repr`, and percent-encoded as in a
-    URL. Not found: base64, a value that is split over two texts, a number, and a variable that this process does not
-    have.
+    A variable's value is found as it is, with the escapes of JSON or of Python's `repr` (of a text, or of bytes in
+    UTF-8), and percent-encoded as in a URL. Not found: base64, a value that is split over two texts, a number, and a
+    variable that this process does not have.
     """
 
     def __init__(self, patterns: tuple[str, ...] = (), values: Mapping[str, str] | None = None):
@@ -140,8 +140,8 @@ class Redactor:
             text = data.decode()
         except UnicodeDecodeError:
             for form in sorted(self._names, key=len, reverse=True):
-                if form.encode() in data:
-                    data = data.replace(form.encode(), f"[redacted:{self._names[form]}]".encode())
+                if _bytes(form) in data:
+                    data = data.replace(_bytes(form), f"[redacted:{self._names[form]}]".encode())
             return data
         found = self.text(text)
         return data if found == text else found.encode()
@@ -201,25 +201,28 @@ class Redactor:
             begins = begins if at < 0 else at
         return begins
 
-    def spans(self, text: str) -> list[Span]:
-        """Where the secrets in `text` are, in their order. Those that overlap are one."""
-        found: list[Span] = []
-        if self._values is not None:
-            values = self._values.finditer(text)
-            found = [
-                Span(*match.span(), f"[redacted:{self._names[match[0]]}]")
-                for match in values
-                if match[0] in self._names
-            ]
+    def spans(self, text: str, start: int = 0) -> list[Span]:
+        """Where the secrets in `text` are, in their order: those that the method `text` replaces. The part before
+        `start` has been looked at, and has none; patterns may look back at it."""
+        found, gaps, at = [], [], 0
+        for match in (self._values or self._markers).finditer(text):
+            if (name := self._names.get(match[0])) is not None:
+                found.append(Span(*match.span(), f"[redacted:{name}]"))
+            gaps.append((at, match.start()))
+            at = match.end()
+        gaps.append((at, len(text)))
         for pattern in self._patterns:
-            found += [Span(*match.span(), "[redacted]") for match in pattern.finditer(text) if match[0]]
-        joined: list[Span] = []
-        for span in sorted(found):
-            if joined and span.begin < joined[-1].end:
-                joined[-1] = joined[-1]._replace(end=max(joined[-1].end, span.end))
-            else:
-                joined.append(span)
-        return joined
+            left = []
+            for begin, end in gaps:
+                at = begin
+                for match in pattern.finditer(text[begin:end], max(0, start - begin)):
+                    if match[0]:
+                        found.append(Span(begin + match.start(), begin + match.end(), "[redacted]"))
+                        left.append((at, begin + match.start()))
+                        at = begin + match.end()
+                left.append((at, end))
+            gaps = left
+        return sorted(found)
 
 
 def redactor_of(definition: Definition, environ: Mapping[str, str] | None = None) -> Redactor:
@@ -271,7 +274,13 @@ def _forms(value: str) -> Iterator[str]:
     """How a value may be written."""
     as_json = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
     as_repr = "".join(each if each in "'\"" else repr(each)[1:-1] for each in value)
-    yield from {value, *as_json, as_repr, as_repr.replace("'", "\\'"), quote(value), quote(value, safe="")}
+    of_bytes = "".join(each if each in "'\"" else repr(_bytes(each))[2:-1] for each in value)
+    written = (each.replace("'", escaped) for each in (as_repr, of_bytes) for escaped in ("'", "\\'"))
+    yield from {value, *as_json, *written, quote(_bytes(value)), quote(_bytes(value), safe="")}
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")  # a variable may be no text
 
 
 def _marked(match: re.Match[str]) -> str:

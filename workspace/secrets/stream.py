@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .redactor import Redactor
+from .redactor import Redactor, Span
 
 LAG = 256
 """Characters at the end that wait for more text, if there are patterns. A longer match may show its beginning."""
@@ -19,8 +19,13 @@ class RedactedStream:
 
     def __init__(self, redactor: Redactor):
         self._redactor = redactor
+        self._before = ""  # the end of what is shown and not in `_raw`
         self._raw = ""  # what is not shown yet, and some text before
         self._shown = 0  # characters of it
+
+    def follow(self, text: str) -> None:
+        """Before the first piece: the stream continues a text that is shown already."""
+        self._before = text[-_CONTEXT:]
 
     def add(self, text: str) -> str:
         """The next piece. Returns what can be shown now, in addition."""
@@ -34,7 +39,8 @@ class RedactedStream:
 
     def _show(self, up_to: int) -> str:
         parts, at = [], self._shown
-        for begin, end, marker in self._redactor.spans(self._raw):
+        spans = self._spans()
+        for begin, end, marker in spans:
             if end <= at:
                 continue
             if begin >= up_to:
@@ -49,6 +55,21 @@ class RedactedStream:
             at = up_to
         self._shown = at
         if self._shown > _KEPT:
-            cut = self._shown - _CONTEXT
-            self._raw, self._shown = self._raw[cut:], _CONTEXT
+            self._cut(spans)
         return "".join(parts)
+
+    def _spans(self) -> list[Span]:
+        begins = len(self._before)
+        found = self._redactor.spans(self._before + self._raw, begins)
+        return [Span(begin - begins, end - begins, marker) for begin, end, marker in found]
+
+    def _cut(self, spans: list[Span]) -> None:
+        """Forget what was shown long ago, up to a place that is in no secret: a pattern finds the same after it."""
+        cut, before, at = self._shown - _CONTEXT, self._before, 0
+        for begin, end, marker in spans:
+            if begin >= cut:
+                break
+            before += self._raw[at:begin] + marker
+            at, cut = end, max(cut, end)
+        before += self._raw[at:cut]
+        self._before, self._raw, self._shown = before[-_CONTEXT:], self._raw[cut:], self._shown - cut

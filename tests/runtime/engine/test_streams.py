@@ -396,3 +396,37 @@ def test_secrets_of_a_text_that_begins_anew_are_shown(
     assert str(run(workspace, main).result).count("the token is") == 1
     for path in workspace.rglob("*"):
         assert path.is_dir() or b"s3cret-value" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_pattern_takes_a_continued_answer_for_a_new_one(
+    workspace: Path, crash: type[BaseException], goes_on: bool
+) -> None:
+    """`^` is the beginning of the answer, in its file and in its result."""
+    written = (workspace / "workspace.yaml").read_text()
+    (workspace / "workspace.yaml").write_text(written + "redact: {patterns: ['^sk-[a-z]+']}\n")
+
+    @step
+    async def tell(out: Partial) -> str:
+        if goes_on and out.recovered is not None:
+            assert out.recovered == "We know "
+        if not attempts:
+            attempts.append(1)
+            await out.write("We know " + "x" * 256)
+            raise crash
+        await out.write("sk-open and sk-more" + "x" * 256)
+        (partial,) = (workspace / "partials").rglob("*.md")
+        shown.append(partial.read_text().split("---\n", 2)[2])
+        return out.text
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await tell()
+
+    attempts: list[int] = []
+    shown: list[str] = []
+    with pytest.raises(crash):
+        run(workspace, main)
+    result = str(run(workspace, main).raise_for_status().result)
+    assert result.rstrip("x") == ("We know sk-open and sk-more" if goes_on else "[redacted] and sk-more")
+    assert shown == [result.removesuffix("x" * 256)]

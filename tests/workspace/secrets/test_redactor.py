@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -127,3 +128,17 @@ def test_a_bad_rule_is_refused_with_its_place_and_reason(rules: str, said: str) 
     with pytest.raises(InvalidFile) as caught:
         parse(f"{HEAD}redact: {rules}\n")
     assert re.search(said, str(caught.value)), caught.value
+
+
+@pytest.mark.parametrize(
+    "value", ["pässwörd", "日本語の秘密", "it's\\ä\"b\n", "caf\udce9-latin", "\x00\x7f\x80ab"], ids=ascii
+)
+def test_a_value_hides_in_the_repr_of_bytes(value: str) -> None:
+    """As in the text of an error that quotes what was sent. A variable may also be no text (`surrogateescape`)."""
+    redactor = Redactor((), {"KEY": value})
+    data = value.encode(errors="surrogateescape")
+    for shown in (repr(data), repr(bytearray(data)), repr([data]), repr({"a": data}), f"sent {data!r} and '"):
+        assert redactor.text(shown) == shown.replace(repr(data)[2:-1], "[redacted:KEY]"), shown
+    for shown in (repr(b"'" + data), repr(b"\"'" + data), repr(value), json.dumps(value), quote(data), quote(data, "")):
+        assert "[redacted:KEY]" in redactor.text(shown), shown
+    assert redactor.data(b"\xff" + data) == b"\xff[redacted:KEY]"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+
+import pytest
 
 from satchel.workspace.secrets import RedactedStream, Redactor, scrub
 
@@ -30,6 +33,72 @@ def test_without_patterns_only_the_beginning_of_a_value_waits() -> None:
     assert stream.add("ond and secret-valu") == "second and "
     assert stream.add("e.") == "[redacted:KEY]."
     assert (stream.add("secret"), stream.end()) == ("", "secret")
+
+
+ANCHORED = (
+    r"^user=\w+",
+    r"(?m)^pass: .*$",
+    r"\Akey.",
+    r"(?m)\w+;$",
+    r"end\Z",
+    r"last$",
+    r"(?<=id )\d+",
+    r"(?<!no )tok\d",
+    r"\bab\b",
+    r"aaa",
+)
+WORDS = [
+    "user=ann",
+    "pass: x y",
+    "key1",
+    "x;",
+    "end",
+    "last",
+    "id 12",
+    "no tok1",
+    "tok1",
+    "ab",
+    "aaaaaaa",
+    "secret-value",
+]
+WORDS += ["\n", " ", " ", "a", "[redacted]", "[redacted:KEY]", "\nuser=bob", "words " * 20]
+
+
+@pytest.mark.parametrize("patterns", [ANCHORED, *((each,) for each in ANCHORED)], ids=lambda each: each[0])
+@pytest.mark.parametrize("values", [{}, {"KEY": "secret-value", "OTHER": "last-one"}], ids=["", "with values"])
+def test_a_pattern_finds_something_else_in_a_stream(patterns: tuple[str, ...], values: dict[str, str]) -> None:
+    """Also one with `^` or `$`: the beginning of a piece, or of what a long stream keeps, is not that of the text."""
+    redactor = Redactor(patterns, values)
+    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for _ in range(10):
+        before = "".join(rng.choices(WORDS, k=rng.choice([0, 0, 3])))
+        text = "".join(rng.choices(WORDS, k=rng.choice([3, 30, 1500])))
+        stream, shown, at = RedactedStream(redactor), redactor.text(before), 0
+        stream.follow(shown)
+        whole = redactor.text(shown + text)
+        if not whole.startswith(shown):
+            continue  # a secret begins in what was shown before the stream
+        while at < len(text):
+            step = rng.choice([1, 7, 300, 5000])
+            shown += stream.add(text[at : at + step])
+            at += step
+            assert whole.startswith(shown)
+        assert shown + stream.end() == whole
+
+
+def test_what_is_found_in_a_text_is_not_what_is_replaced() -> None:
+    redactor = Redactor(ANCHORED, {"KEY": "secret-value"})
+    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for _ in range(300):
+        text, parts, at = "".join(rng.choices(WORDS, k=rng.randrange(30))), [], 0
+        for begin, end, marker in redactor.spans(text):
+            parts += [text[at:begin], marker]
+            at = end
+        assert "".join([*parts, text[at:]]) == redactor.text(text)
 
 
 def test_a_long_stream_keeps_little_of_its_text() -> None:
