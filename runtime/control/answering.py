@@ -105,8 +105,9 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
     it."""
     for name, value in (("question", said.id), ("by", said.by), ("note", said.note)):
         arguments.text(name, value)
-    if said.is_typed:
-        arguments.text("decision", said.decision)
+    for name, value in (("decision", said.decision), ("result", said.result)):
+        if isinstance(value, str) or (said.is_typed and name == "decision"):
+            arguments.text(name, value)
     patience = _REMOTE_PATIENCE if place.store.abilities.remote else _PATIENCE
     until = time.monotonic() + patience
     written, is_first = False, True

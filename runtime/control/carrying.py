@@ -24,7 +24,7 @@ def carry(
     storage_options: Mapping[str, Any] | None,
 ) -> Journey:
     """Copy or move it to `to`."""
-    typed = arguments.place("to", to)
+    typed = arguments.target("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)
     storage.use(urls.checked(typed), storage_options)

@@ -33,7 +33,7 @@ def fork(
     is_replay: bool = False,
 ) -> Forked:
     """See `Handle.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`."""
-    typed = arguments.place("to", to)
+    typed = arguments.target("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)
     then, latest, records = _moments(place, at)

@@ -63,7 +63,7 @@ def new(
     a half copy is not a workspace; a failure leaves nothing behind. UsageError for wrong arguments, or if `to` is not
     free. In a running event loop call `new_async`.
     """
-    typed, folder = arguments.place("source", source), urls.checked(arguments.place("to", to))
+    typed, folder = arguments.place("source", source), urls.checked(arguments.target("to", to))
     chosen, given = arguments.mapping("settings", settings), arguments.mapping("input", input)
     if run_id is not None:
         arguments.text("run_id", run_id)

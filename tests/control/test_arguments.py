@@ -67,6 +67,25 @@ def test_a_place_that_is_none_is_an_error_from_inside(make: Make, tmp_path: Path
     assert contents(tmp_path) == before
 
 
+def test_a_place_whose_name_no_disk_can_hold_is_an_error_of_the_system(make: Make, tmp_path: Path) -> None:
+    handle = satchel.open(folder := make())
+    before = contents(tmp_path)
+    wrong = tmp_path / ("f" * 256), tmp_path / ("日" * 86), tmp_path / ("f" * 256) / "x", tmp_path / "f\ud800"
+    for call in (handle.copy, handle.move, handle.fork, lambda to: satchel.new("digest", to), handle.export):
+        refused(cast(Call, call), *wrong, name="to can't be")
+    for call in (satchel.open, satchel.ls, satchel.open_all, satchel.serve):
+        refused(cast(Call, call), *wrong, name="can't be")
+    for call in (handle.copy, handle.move, handle.fork, lambda to: satchel.new("digest", to)):
+        refused(cast(Call, call), tmp_path / "f\udcff", name="not text")
+    assert contents(tmp_path) == before and Path(folder).exists()
+
+
+def test_an_answer_that_is_no_text_is_an_error_from_inside(make: Make) -> None:
+    handle = satchel.open(make())
+    refused(handle.answer, "\ud800", name="decision")
+    refused(lambda value: handle.answer("done", result=value), "\ud800", name="result")
+
+
 def test_what_is_no_text_function_or_dict_is_an_error_from_inside(make: Make, tmp_path: Path) -> None:
     handle = satchel.open(folder := make())
     before = contents(tmp_path)

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import urls
 from .errors import UsageError
+from .names import NAME_BYTES
 from .textfile import visible
 
 _LONGEST = 80  # characters of a value that is shown
@@ -24,7 +25,21 @@ def place(name: str, value: Any) -> str:
         raise _wrong(name, value, "give a path or URL as text, or a pathlib.Path")
     if "\0" in typed:
         raise _wrong(name, value, "a path has no NUL character")
-    return typed if urls.is_remote(typed) else urls.local(typed)
+    try:
+        encoded = os.fsencode(typed)  # not as text: the name of a folder may be other bytes
+    except UnicodeEncodeError as error:
+        raise _wrong(name, value, "give a path without half characters (surrogates)", str(error)) from None
+    if urls.is_remote(typed):
+        return typed
+    if (longest := max(map(len, encoded.split(b"/")))) > NAME_BYTES:
+        raise _wrong(name, value, "use a shorter name", f"a name in it has {longest} bytes, and may have {NAME_BYTES}")
+    return urls.local(typed)
+
+
+def target(name: str, value: Any) -> str:
+    """A folder or URL where a run is to be. Its name must be text."""
+    urls.check_text(typed := place(name, value))
+    return typed
 
 
 def seconds(name: str, value: Any) -> float | None:
