@@ -30,6 +30,7 @@ class Code(Struct):
 
     modules: dict[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)  # distributions, with their versions
+    commit: str = ""  # of git, that the folder of the code is at; the files may have changed since
 
 
 def of(file: str) -> Code:
@@ -59,7 +60,35 @@ def of(file: str) -> Code:
                 names.add(name.partition(".")[0])
     code.modules = dict(sorted(code.modules.items()))
     code.packages = dict(sorted(_distributions(names)))
+    code.commit = _commit(folder)
     return code
+
+
+def _commit(folder: str) -> str:
+    """The commit that a checkout is at. Empty if the folder lies in none, or if its files can't be read."""
+    with suppress(OSError, ValueError):
+        while not os.path.exists(git := os.path.join(folder, ".git")):
+            folder, was = os.path.dirname(folder), folder
+            if folder == was:
+                return ""
+        if os.path.isfile(git):  # of a work tree or a submodule
+            git = os.path.join(folder, _line(git).removeprefix("gitdir: "))
+        head = _line(os.path.join(git, "HEAD"))
+        if not head.startswith("ref: "):
+            return head[:_SHORT]
+        common = os.path.join(git, "commondir")
+        shared = os.path.normpath(os.path.join(git, _line(common))) if os.path.isfile(common) else git
+        branch = os.path.join(shared, head.removeprefix("ref: "))
+        if os.path.isfile(branch):
+            return _line(branch)[:_SHORT]
+        with open(os.path.join(shared, "packed-refs"), encoding="utf-8") as packed:
+            return next((line[:_SHORT] for line in packed if line.rstrip().endswith(head[4:])), "")
+    return ""
+
+
+def _line(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.readline(1000).strip()
 
 
 def short(data: bytes) -> str:

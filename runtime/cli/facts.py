@@ -18,6 +18,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "url": standing.url,
         "run_id": definition.run_id if definition else standing.moved.run_id if standing.moved else None,
         "agent": definition.agent if definition else None,
+        "code": (moment.code or None) if moment else None,
         "state": standing.state,
         "needs_person": needs_person(standing),
         "moved": msgspec.to_builtins(standing.moved),

@@ -82,6 +82,9 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
     arguments = arguments or given.to_record(start, seen)
     if not start.from_checkpoint:
         _check_data(start, seen)
+    if found.drift and seen.definition.on_drift == "ask" and not (start.wake or start.accept_drift):
+        asked = f"changed since the last start, resume to continue: {'; '.join(found.drift)}"
+        return Stay(wanted or Wish(), PauseRequested(reason=asked, by="satchel"), arguments)
     point = _point(store, seen) if start.from_checkpoint else None
     return Go(wanted, is_unclean, is_called_back, found, point, arguments)
 

@@ -47,6 +47,7 @@ def config(
         "agent_sha256": _sha(code.modules),
         "code": code.modules,
         "packages": code.packages,
+        **({"commit": code.commit} if code.commit else {}),
         "settings_sha256": _sha(definition.settings),
         "prompts": {name: prompts.version_of(data) for name, data in prompt_files(store)},
         "models": _models(agent, definition.settings),

@@ -46,6 +46,7 @@ from .records import (
     StepStarted,
     TaskDone,
     TaskTaken,
+    code_version,
 )
 
 _RESULT = 60  # characters of a result
@@ -99,7 +100,7 @@ def _fenced(record: Fenced) -> Told:
 
 def _configured(record: Configured) -> Told:
     versions = f"satchel {record.config.get('satchel')}, Python {record.config.get('python')}"
-    return Told(f"configured  {versions}, agent {str(record.config.get('agent_sha256'))[:8]}", "cyan")
+    return Told(f"configured  {versions}, agent {code_version(record.config)}", "cyan")
 
 
 def _saved(record: Saved) -> Told:

@@ -59,6 +59,7 @@ from ..journal.records import (
     StepStarted,
     TaskDone,
     TaskTaken,
+    code_version,
 )
 from . import crashes, going_back, json_patch
 from .agent_state import ROOT, AgentMoment
@@ -123,6 +124,12 @@ class Moment(Questions, kw_only=True):
     def is_finished(self) -> bool:
         """It has completed, and no later change leaves something to do."""
         return self.status == "completed" and all(agent.is_finished for agent in self.agents.values())
+
+    @property
+    def code(self) -> str:
+        """The version of the agent's code that the run has worked with last: a commit of git, if its folder is at one,
+        and the start of the hash of its files. Empty before the first start."""
+        return code_version(self.config)
 
     @property
     def outputs(self) -> dict[str, Output]:

@@ -23,15 +23,17 @@ Examples:
   satchel ls                       under the current folder
   satchel ls ~/runs
   satchel ls s3://bucket/runs
+  satchel ls --code ~/runs         which code each run has seen
   satchel ls --json ~/runs | jq '.[] | select(.state == "waiting")'
 """
 
 
 @click.command("ls", epilog=_EXAMPLES)
 @click.argument("root", default=".", shell_complete=complete_folders)
+@click.option("--code", "with_code", is_flag=True, help="Show the version of the code that each run has worked with.")
 @json_option
 @storage_option
-def command(root: str, as_json: bool) -> None:
+def command(root: str, with_code: bool, as_json: bool) -> None:
     """List the workspaces under ROOT, a folder or URL, at any depth: the state of each run, and what it needs.
 
     Skips hidden folders and does not follow links. Lists a damaged workspace as damaged.
@@ -48,8 +50,10 @@ def command(root: str, as_json: bool) -> None:
         click.echo(f"{counted(len(found), 'workspace')} under {visible(root)}", err=True)
     titles = ("folder", "run", "state", "items", "inbox", "last activity (UTC)", "wanted")
     shown = _ESSENTIAL if 0 < columns(sys.stdout) < _NARROW else range(len(titles))
-    rows = ([row[at] for at in shown] for row in map(_row, found))
-    print_table([titles[at] for at in shown], rows, flexible=0)
+    heads, rows = [titles[at] for at in shown], [[row[at] for at in shown] for row in map(_row, found)]
+    if with_code:
+        heads, rows = [*heads, "code"], [[*row, _code(each)] for row, each in zip(rows, found, strict=True)]
+    print_table(heads, rows, flexible=0)
     for run_id, its in _same(found).items():
         click.echo(f"{click.style('note', fg='cyan')}  {one_line(duplicates.said(run_id, its))}", err=True)
 
@@ -70,6 +74,10 @@ def _row(standing: Standing) -> tuple[str, ...]:
         standing.at[:19].replace("T", " ") or "-",
         wanted(standing),
     )
+
+
+def _code(standing: Standing) -> str:
+    return (standing.moment.code if standing.moment else "") or "-"
 
 
 def _run_id(standing: Standing) -> str:

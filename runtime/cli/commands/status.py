@@ -64,7 +64,8 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
     if standing.definition:
         run_id = click.style(standing.definition.run_id, bold=True)
         yield f"{'run':<{_TITLE}}{run_id}  in {visible(standing.url)}"
-        yield _row("agent", standing.definition.agent)
+        code = standing.moment.code if standing.moment else ""
+        yield _row("agent", f"{standing.definition.agent}{f', code {code}' if code else ''}")
     state = click.style(standing.state, fg=_COLOURS.get(standing.state, "yellow"), bold=True)
     first, *more = fold(f"{standing.state}{detail(standing)}", width, _TITLE)
     yield f"{'state':<{_TITLE}}" + visible(first).replace(standing.state, state, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -298,3 +299,37 @@ def test_of_the_distributions_only_those_that_contain_a_module_are_read(
     assert dependencies._providers("single4") == ["dist4"]
     assert len(dependencies._providers("common")) == 20
     assert dependencies._providers("pack") == []
+
+
+def test_a_drift_that_asks_is_taken_for_accepted(begun: Path) -> None:
+    define(begun, more="on_drift: ask\n")
+    assert satchel(begun, "run")[0] == 1
+    (begun / "helper.py").write_text("def once(): return 1\n")
+    code, said = satchel(begun, "run")[:2]
+    assert code == 3 and "helper.py has changed" in said, said
+    assert "helper.py has changed" in (begun / "pause.yaml").read_text()
+    assert satchel(begun, "run")[0] == 3, "it stays paused"
+    assert satchel(begun, "resume")[0] == 1, "the person has said yes"
+    assert satchel(begun, "run")[0] == 1, "and is not asked again"
+
+
+def test_the_code_of_a_run_is_unknown(tmp_path: Path) -> None:
+    """In a checkout, a work tree and one with packed references."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.com"]
+    define(tmp_path)
+    (tmp_path / "agent.py").write_text("from satchel import agent\n@agent\nasync def main(run): ...\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"], ["worktree", "add", "-q", "tree"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    for folder in (tmp_path, tmp_path / "tree"):
+        assert dependencies.of(str(folder / "agent.py")).commit == commit[:12]
+    subprocess.run([*git, "pack-refs", "--all"], check=True)
+    assert dependencies.of(str(tmp_path / "agent.py")).commit == commit[:12]
+    subprocess.run([*git, "checkout", "-q", "--detach"], check=True)
+    assert dependencies.of(str(tmp_path / "agent.py")).commit == commit[:12]
+    satchel(tmp_path, "run")
+    told = {words: CliRunner().invoke(group, [*words, str(tmp_path)]).output for words in (("status",), ("log",))}
+    assert f"code {commit[:12]} (" in told["status",] and f"agent {commit[:12]} (" in told["log",]
+    assert commit[:12] in CliRunner().invoke(group, ["ls", "--code", str(tmp_path)]).output
+    (tmp_path / ".git" / "HEAD").write_bytes(b"\xff\xfe nonsense")
+    assert dependencies.of(str(tmp_path / "agent.py")).commit == ""

@@ -56,6 +56,7 @@ from .process import (
     Resource,
     Saved,
     Spent,
+    code_version,
 )
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Raw, Struct, field
@@ -106,6 +107,13 @@ class Configured(Record, frozen=True, kw_only=True, tag="configured"):
     """What the run works with from here on: code, settings, prompts, packages, models, by hash or version."""
 
     config: dict[str, object]
+
+
+def code_version(config: Mapping[str, object]) -> str:
+    """The version of the agent's code in a configuration: the commit of git, if its folder is at one, and the start of
+    the hash of its files. Empty in an empty one."""
+    commit, files = str(config.get("commit", "")), str(config.get("agent_sha256", ""))[:8]
+    return f"{commit} ({files})" if commit else files
 
 
 class Input(Record, frozen=True, kw_only=True, tag="input"):
