@@ -192,6 +192,30 @@ def store(stores: Stores) -> Store:
     return stores.open()
 
 
+# Names
+
+
+@pytest.mark.parametrize("path", ["n" * 1100, "日" * 400 + ".md", f"{'n' * 1100}/a.md"])
+def test_a_name_that_is_too_long_is_a_failure_of_the_storage(store: Store, path: str) -> None:
+    """It is a mistake of who gives it. A supervisor starts a run again whose storage fails."""
+    if store.url.startswith("memory:"):
+        pytest.skip("takes any name")
+    assert store.version(path) is None and not [*store.list(path)]
+    with pytest.raises((FileNotFoundError, UsageError)):
+        store.read(path)
+    store.remove("a.md")
+    store.create("a.md", b"one")
+    for write in (
+        lambda: store.create(path, b"two"),
+        lambda: store.replace(path, b"two"),
+        lambda: store.append(path, b"two"),
+        lambda: store.rename("a.md", path),
+    ):
+        with pytest.raises(UsageError):
+            write()
+    assert store.read("a.md").data == b"one"
+
+
 # Reading
 
 

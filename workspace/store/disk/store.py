@@ -121,9 +121,9 @@ class DiskStore:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
         try:
             found = sorted(self._os.scan(full))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
         except OSError as error:
+            if error.errno in NOT_THERE:
+                return []
             raise failed("can't be listed", folder or ".", error) from error
         return [entry for entry in found if is_name(entry[0])]  # a name that can't be ours is ignored
 

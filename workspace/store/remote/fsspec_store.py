@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from ...base import SatchelError, StorageFailed, check_path
+from ...base import NAME_BYTES, SatchelError, StorageFailed, UsageError, check_path
 from ..contract import Abilities, Content, Exchanged, FileChanged, Sync, Version
 from ..disk.store import DISPLACED, displaced_name
 from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
@@ -198,7 +198,7 @@ class OtherStore(RemoteStore):
 
     def rename(self, path: str, to: str) -> None:
         source, target = self._full(path), self._full(to)
-        with self._asking("can't be moved", path):
+        with self._asking("can't be moved", path, to):
             if self._look(path) is None:
                 raise missing(path)
             if self._fs.renames:
@@ -243,7 +243,7 @@ class OtherStore(RemoteStore):
         return f"{self._root}/{check_path(path)}"
 
     @contextmanager
-    def _asking(self, what: str, path: str) -> Iterator[None]:
+    def _asking(self, what: str, path: str, to: str = "") -> Iterator[None]:
         """The driver's own texts may contain secrets, so errors only name their kind."""
         with self._one:
             try:
@@ -254,6 +254,9 @@ class OtherStore(RemoteStore):
                 raise missing(path) from None
             except OSError as error:
                 self._view.forget(path)
+                if max(len(name.encode()) for name in f"{path}/{to}".split("/")) > NAME_BYTES:
+                    why = f"a name in it has more than {NAME_BYTES} bytes"
+                    raise UsageError(what, path=path, why=why, remedy="use a shorter one") from None
                 raise StorageFailed(what, path=path, why=kind(error), remedy=REMEDY) from None
 
 
