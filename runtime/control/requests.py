@@ -149,7 +149,7 @@ def stopped(place: Place) -> Steps[Stopping]:
         if holder is None and (
             (moment := look(store, described=definition).moment).clean or now > free_since + _MARGIN
         ):
-            status = moment.status if moment.clean else "interrupted"
+            status = "interrupted" if moment.is_interrupted else moment.status
             return Stopping(status, status)
         if holder is not None and now > began + limit:
             said = f"{holder.process} has not stopped in {limit:.0f} s; `{place.command('stop')}` kills it"

@@ -391,7 +391,7 @@ def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
         return "draining" if is_stopped or is_asked else "running"
     if is_stopped:
         return "paused"
-    if not moment.clean or moment.status == "running":
+    if moment.is_interrupted:
         return "interrupted"  # recovered or not, the agent did not finish
     return "paused" if moment.status == "draining" else moment.status
 

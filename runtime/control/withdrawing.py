@@ -68,7 +68,7 @@ def withdraw(place: Place) -> Steps[Withdrawn]:
             now_is = f"{holder.process} continues" if holder else f"the run is {moment.status} by now"
             return Withdrawn("withdrawn", f"the pause is withdrawn; {now_is}")
         if holder is None and is_written and (moment.status in _ENDED or now > gone_since + _GONE):
-            status = moment.status if moment.clean else "interrupted"
+            status = "interrupted" if moment.is_interrupted else moment.status
             return Withdrawn(status, f"the run had stopped before: it is {status}")
         limit = definition.drain_timeout + FORCE_AFTER + _MARGIN if definition.drain_then == "force" else None
         if holder is not None and is_written and not is_told and now > began + _SOON:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
+import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from cli.conftest import Cli, Make
 from properties import ROUNDS
 
@@ -321,6 +325,62 @@ def test_a_fork_has_no_history_because_of_where_it_begins(make: Make, at: int) -
     assert not fork.diff(at, at).calls and {change.path for change in fork.diff(at, "latest").data} == {""}
     assert {each.origin.kind for each in fork.blame("state.json").values} == {"commit"}
     assert {work.title for work in fork.steps().work} == {"a", "b", "c", "added", "x"} and data(fork) == before
+
+
+KILLED = """
+import os, signal, sys
+import satchel
+from satchel.workspace.store import DiskStore, Syscalls
+from satchel.workspace.transfer import ends
+
+class Killed(Syscalls):
+    written = 0
+
+    def _count(self):
+        Killed.written += 1
+        if Killed.written == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+for name in ("write", "sync_folder", "link", "rename", "unlink"):
+    def call(self, *arguments, name=name):
+        getattr(Syscalls, name)(self, *arguments)
+        if os.path.exists(f"{sys.argv[2]}/workspace.yaml"):
+            self._count()
+    setattr(Killed, name, call)
+
+ends.open_store = lambda url: DiskStore(url, Killed())
+print(satchel.open(sys.argv[1]).fork(sys.argv[2], at="^2", run_id="second").run_id)
+"""
+
+
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_fork_that_is_killed_when_it_is_complete_is_refused_or_interrupted(make: Make, cli: Cli, every: int) -> None:
+    """A real kill after each call from workspace.yaml on. The same command says that it is complete."""
+    handle = satchel.open(make(WRITING))
+    assert handle.run().status == "completed"
+    base = Path(handle.url).parent
+    for at in count(1, every):
+        to = base / f"fork{at}"
+        ended = warm.run([sys.executable, "-c", KILLED, handle.url, str(to), str(at)], capture_output=True, text=True)
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        fork = satchel.open(to)
+        standing = fork.status()
+        assert (standing.state, standing.moment and standing.moment.reason) == ("paused", "forked"), at
+        assert satchel.ls(to)[0].state == "paused" and fork.check().ok and not fork.steps().problem
+        assert fork.diff("latest", "latest").is_empty and not fork.blame().problem
+        note = to / ".satchel/moving.json"
+        if at % 2:
+            assert not fork.recover().questions and not note.exists(), "an opening removes it"
+        if note.exists():
+            said = cli("fork", handle.url, str(to), "--at", "^2", "--run-id", "second")
+            assert said.exit_code == 0 and "already; it is complete" in said.output and not note.exists()
+        else:
+            with pytest.raises(UsageError, match="a complete fork of this one from record"):
+                handle.fork(to, at="^2", run_id="second")
+        assert fork.resume().status == "completed" and is_sound(fork) and data(fork) == data(handle)
+    assert at > 11
 
 
 def test_a_fork_goes_where_something_is(make: Make, cli: Cli) -> None:

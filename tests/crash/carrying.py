@@ -126,8 +126,8 @@ def _is_done(name: Name, left: Nodes) -> bool:
 
 def _holds(name: Name, wanted: Mapping[str, bytes], left: Nodes, crash: Crash) -> None:
     found = _carried(left)
-    needed = [path for path in wanted if name != "fork" or not path.startswith("journal/00")]
-    if missing := [path for path in needed if path not in found and _is_durable(path)]:
+    needed = [path for path in wanted if _is_durable(path) and (name != "fork" or not _is_of_an_opening(path))]
+    if missing := [path for path in needed if path not in found]:
         raise _violation(name, crash, f"it was told, and the destination lacks {', '.join(missing)}")
     moment = look(DiskStore(TO, Memory(left))).moment
     if not moment.root.has_plan or "1" not in moment.root.results:
@@ -137,6 +137,11 @@ def _holds(name: Name, wanted: Mapping[str, bytes], left: Nodes, crash: Crash) -
 def _is_durable(path: str) -> bool:
     """Not the files that an opening makes again from the journal."""
     return path.startswith(("workspace.yaml", "journal/", ".satchel/blobs/")) or bool(_POINT.fullmatch(path))
+
+
+def _is_of_an_opening(path: str) -> bool:
+    """Each opening of the fork has its own."""
+    return path.startswith("journal/0") or (path.startswith("checkpoints/") and not path.endswith("-fork.json"))
 
 
 def _violation(name: str, crash: Crash, what: str) -> Violation:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...schemas import nearest
+from .. import journal
 from ..base import Damaged, UsageError
 from ..journal.records import Edited, Line, Rewound, ScopeBegun, ScopeCommitted
 from ..state import ROOT, checkpoint
 from ..store import Store
 from ..views import folder_of
-from .reading import Records, records_of
+from .reading import Records, is_unopened_fork, records_of
 
 LATEST = "latest"
 
@@ -41,6 +42,8 @@ def seq_of(store: Store, named: str | int, records: Records | None = None) -> in
     if _CHECKPOINT.match(name) or text.endswith(".json"):
         return _of_checkpoint(store, name)
     records = records or records_of(store)
+    if text == LATEST and not records.last and is_unopened_fork(store):
+        return journal.first_kept(store) - 1
     if not records.last and records.problem is None and (kept := checkpoint.paths(store)):
         newest = checkpoint.position_of(kept[-1])
         raise Damaged(

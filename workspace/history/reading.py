@@ -72,13 +72,21 @@ def steadily(store: Store, make: Callable[[], T]) -> T:
 
 def read(store: Store, after: int | None = None, before: Before | None = None) -> Records:
     """The records after record `after`, which has the content `before`; None: all that the journal still has."""
-    due = (journal.segments(store) or [1])[0] if after is None else after + 1
+    due = _first(store) if after is None else after + 1
+    if is_unopened_fork(store):
+        return Records(())
     store.fetch([DEFINITION, *journal.expected(store, after=due - 1)])
     try:
         known = before or Before()
         return Records(journal.read(store, after=due - 1, before=known).lines)
     except Damaged as error:
         return Records(_readable(store, due, before.crc if before else NO_CRC if due == 1 else ""), error)
+
+
+def is_unopened_fork(store: Store) -> bool:
+    """Whether this is a fork without a record of its own: its first opening begins its journal."""
+    newest = [*map(checkpoint.position_of, checkpoint.paths(store))][-1:]
+    return not journal.segments(store) and newest == [journal.first_kept(store) - 1]
 
 
 def _readable(store: Store, due: int, crc: str) -> list[Line]:

@@ -18,13 +18,13 @@ from typing import Literal, NamedTuple
 from .. import journal
 from ..base import Damaged, SatchelError, myself, version
 from ..formats import pause_file
-from ..inspect import Look, Report, look, pause_wish, rebuild
+from ..inspect import Look, Report, look, pause_wish, rebuild, transfer_file
 from ..journal.records import FORMAT, Line, Message, Opened, now
 from ..people import saving
 from ..people.edits import CheckData, Noticed, Side, displaced, notice, rejected
 from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
-from ..state import MessagesAt, checkpoint
+from ..state import MessagesAt, Moment, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import PARTIALS, RECOVERED, STEPS, message_file, running_file, schema_copies, stable_read
 from . import crash, salvage
@@ -77,6 +77,7 @@ def opened(
         report.found(seen)
         if adopted.says:
             report.add("found", adopted.says)
+        _clear_leftovers(store, seen.moment, why)
         noticed = _notice(store, mine, choices, check_data)
         journal.mend(store, seen.tail)
         _turn_away(store, seen, noticed, report, settling=why == "merge")
@@ -101,7 +102,6 @@ def opened(
 def _notice(store: Store, mine: Owned, choices: Mapping[str, Side] | None, check_data: CheckData | None) -> Noticed:
     """Find people's edits, without taking them yet."""
     seen = mine.seen
-    _clear_leftovers(store)
     if not seen.is_rebuilt:
         displaced.put_back(store, seen.moment)
     noticed = notice(
@@ -311,10 +311,14 @@ def _conversation(store: Store) -> list[Line]:
     return [*(line for line in kept if isinstance(line.record, Message)), *journal.conversation(later)]
 
 
-def _clear_leftovers(store: Store) -> None:
-    """Remove the temporary files of a crash, and what said which calls ran: it may be torn."""
+def _clear_leftovers(store: Store, moment: Moment, why: Why) -> None:
+    """Remove what a crash has left: temporary files; what said which calls ran, and may be torn; and what said that a
+    fork was on its way here, which the fork itself removes when it is done."""
     paths = [entry.path for entry in store.list(TEMPORARY)]
     paths += [running_file.PATH] if store.version(running_file.PATH) is not None else []
+    if moment.forked is not None and why != "fork":
+        note = transfer_file.read(store)
+        paths += [transfer_file.PATH] if note is not None and note.kind == "fork" else []
     for path in paths:
         with suppress(SatchelError):
             store.remove(path)

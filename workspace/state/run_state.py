@@ -132,6 +132,13 @@ class Moment(Questions, kw_only=True):
         return code_version(self.config)
 
     @property
+    def is_interrupted(self) -> bool:
+        """Whether the last process has ended without bringing the agent to a stop. If the run is paused or has failed,
+        that process did not run the agent, unless it is a replay, which is paused from its start."""
+        is_at_rest = self.status in ("paused", "failed") and not self.is_replay
+        return self.status == "running" or not (self.clean or is_at_rest)
+
+    @property
     def outputs(self) -> dict[str, Output]:
         """The agents' outputs, by path in the workspace."""
         return {

@@ -2,7 +2,8 @@
 
 It has a run_id and a nonce of its own, so its effects have other keys. Its journal begins after the record of that
 moment, with a checkpoint as its base. The order is that of `copy`: `.satchel/moving.json` first, workspace.yaml last.
-So a half-made fork is no workspace. The source is only read, also while a process runs it.
+So a half-made fork is no workspace, and one with a workspace.yaml is complete: what is missing of its readable files,
+its first opening writes. The source is only read, also while a process runs it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shlex
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
@@ -18,10 +20,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import DEFINITION, OF_A_RUN, Damaged, UsageError
+from ..base import DEFINITION, OF_A_RUN, Damaged, SatchelError, UsageError
 from ..formats import definition, yamltext
 from ..history import check_kept
-from ..inspect import Manifest, Report, moved_file, transfer_file
+from ..inspect import Manifest, Report, look, moved_file, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
@@ -40,6 +42,7 @@ class Forked(Struct, frozen=True):
 
     `effects`: those that the source has done, or begun, since that record. The fork knows them, or with `forgotten` it
     does them again. `left_out`: outputs of that moment that no longer exist as they were. `files` were copied.
+    `was_done`: by an earlier call, which was killed before it could tell the rest.
     """
 
     run_id: str
@@ -50,6 +53,7 @@ class Forked(Struct, frozen=True):
     forgotten: bool
     files: int
     left_out: tuple[str, ...]
+    was_done: bool = False
 
 
 def fork(
@@ -95,36 +99,56 @@ def fork(
             options=options,
             replays=is_replay,
         )
-        mine = _continued(mine, to, names_itself=not run_id)
-        text = yamltext.set_value(text, ("run_id",), mine.run_id)
-        claim(to, mine, tell)
-        for entry in inventory.walk(to):  # of an earlier attempt
-            if inventory.goes_along(entry.path):
-                to.remove(entry.path)
-        moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
-        moment.is_replay = is_replay
-        moment.config = prompts.released(moment.config, texts or {})
-        try:
+        mine, is_continued = _continued(mine, to, names_itself=not run_id)
+        # To a replay that is typed again, other settings may have been given.
+        was_done = is_continued and not is_replay and to.version(DEFINITION) is not None
+        files, left_out = 0, tuple[str, ...]()
+        if not was_done:
+            _refuse_whole(source, to, then.run_id)
+            claim(to, mine, tell)
+            for entry in inventory.walk(to):  # of an earlier attempt
+                if inventory.goes_along(entry.path):
+                    to.remove(entry.path)
+            moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
+            moment.is_replay = is_replay
+            moment.config = prompts.released(moment.config, texts or {})
             files = _fill(source, to, then, moment, tell)
-        except Damaged:
-            check_kept(source, then.seq)  # says why: a process has pruned it meanwhile
-            raise
-        for name, data in (texts or {}).items():
-            to.replace(prompts.path_of(name), data)
-        check_kept(source, then.seq)  # else blobs may have been removed before they could be copied
-        to.create(DEFINITION, text.encode())
-    to.remove(transfer_file.PATH)
+            for name, data in (texts or {}).items():
+                to.replace(prompts.path_of(name), data)
+            check_kept(source, then.seq)  # else blobs may have been removed before they could be copied
+            to.create(DEFINITION, yamltext.set_value(text, ("run_id",), mine.run_id).encode())
     with opened(to, "fork", Report(), take_over=True, by=by) as workspace:
         workspace.close()
-    effects = (*going_back.effects_since(latest.agents, then.agents),)
-    return Forked(mine.run_id, source.url, to.url, then.seq, effects, forgets, files, left_out)
+    to.remove(transfer_file.PATH)  # until then, the same call finds the fork complete
+    began = workspace.moment.forked
+    assert began is not None
+    effects = () if was_done else (*going_back.effects_since(latest.agents, then.agents),)
+    return Forked(mine.run_id, source.url, to.url, began.seq, effects, forgets, files, left_out, was_done)
 
 
-def _continued(mine: Manifest, to: Store, *, names_itself: bool) -> Manifest:
-    """An interrupted fork keeps its run_id."""
+def _continued(mine: Manifest, to: Store, *, names_itself: bool) -> tuple[Manifest, bool]:
+    """Whether an earlier call has begun this fork. Then it keeps its run_id."""
+    to.refresh()
     there = transfer_file.read(to)
     renamed = replace(mine, run_id=there.run_id) if there is not None and names_itself else mine
-    return renamed if there is not None and there.is_same_journey(renamed) else mine
+    is_continued = there is not None and there.is_same_journey(renamed)
+    return renamed if is_continued else mine, is_continued
+
+
+def _refuse_whole(source: Store, to: Store, run_id: str) -> None:
+    """UsageError for a fork of this run that was opened since it was made. `claim` refuses all else."""
+    if to.version(DEFINITION) is None:
+        return
+    try:
+        moment = look(to).moment
+    except SatchelError:
+        return
+    if moment.forked is not None and (moment.forked.url, moment.forked.run_id) == (source.url, run_id):
+        raise UsageError(
+            f"holds the run {moment.run_id}, a complete fork of this one from record {moment.forked.seq:,}",
+            path=to.url,
+            remedy=f"`{shlex.join(['satchel', 'status', to.url])}` shows it; for another fork, name another place",
+        )
 
 
 def _moment(
@@ -203,9 +227,13 @@ def _fill(source: Store, to: Store, then: Moment, moment: Moment, tell: Tell) ->
     needed |= {entry.path for entry in source.list(prompts.KEPT)}  # the fork may be held to them
     entries = [entry for entry in inventory.walk(source) if entry.path in needed or not _is_of_the_run(entry.path)]
     total, done = sum(entry.size for entry in entries), 0
-    for entry, _ in each_of(lambda entry: _bring(source, to, entry.path), entries, source, to):
-        done += entry.size
-        tell("copying", done, total)
+    try:
+        for entry, _ in each_of(lambda entry: _bring(source, to, entry.path), entries, source, to):
+            done += entry.size
+            tell("copying", done, total)
+    except Damaged:
+        check_kept(source, then.seq)  # says why: a process has pruned it meanwhile
+        raise
     settle(to, [entry.path for entry in entries])
     checkpoint.write(to, moment, at, "fork")
     to.replace(journal.kept_path(moment.seq), journal.encode_kept(()))  # the records up to there are not here

@@ -79,6 +79,11 @@ def command(
         print_json(result)
         return
     width = columns(sys.stdout)
+    if found.was_done:
+        said = f"{found.run_id} was forked from record {found.seq:,} of {found.source} already; it is complete"
+        click.echo("\n".join(fold(visible(said), width)))
+        click.echo(visible(f"next: {shlex.join(['satchel', 'resume', to])}"), err=True)
+        return
     click.echo(visible(f"forked {found.run_id} from record {found.seq:,} of {found.source}"))
     click.echo(f"  {counted(found.files, 'file')} copied")
     for line in told(found.effects, forgotten=found.forgotten):
