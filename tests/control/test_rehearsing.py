@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import satchel
-from satchel import Run, UsageError, agent, step
+from satchel import Run, SatchelError, UsageError, agent, step
 from satchel.runtime.cli.group import group
 from satchel.testing import rehearse
 
@@ -19,14 +19,18 @@ CODE = """
 import os, pathlib
 from satchel import Item, Run, agent, effect, step
 
+def note(word: str) -> None:
+    with pathlib.Path(os.environ["SATCHEL_TEST_OUTSIDE"], "calls").open("a") as file:
+        file.write(word + "\\n")
+
 @step
 async def read(name: str, page: int = 1) -> str:
+    note("read " + name)
     return name.upper()
 
 @effect
 async def send(to: str, text: str) -> str:
-    with pathlib.Path(os.environ["SATCHEL_TEST_OUTSIDE"], "sent").open("a") as file:
-        file.write(to + "\\n")
+    note("send " + to)
     return "sent"
 
 async def work(run: Run, item: Item) -> None:
@@ -125,8 +129,29 @@ def test_a_change_of_the_code_gets_a_wrong_verdict(waiting: Path, tmp_path: Path
     words = [*(each.words for each in found.findings), found.problem]
     assert any(said in each for each in words), words
     assert content(waiting) == before
-    assert (tmp_path / "sent").read_text() == "ada\n", "no effect was done"
+    assert calls(tmp_path) == ["read ada", "send ada"], "nothing was done"
     assert str(tmp_path) not in json.dumps(words).replace(str(waiting), "")
+    assert really(waiting, text) == ("same" if verdict == "gone" else verdict)
+    assert calls(tmp_path).count("send ada") == 1
+
+
+def really(folder: Path, text: str) -> str:
+    """What a start with the code does, in the words of a rehearsal."""
+    (folder / "agent.py").write_text(text)
+    before = len(calls(folder.parents[1]))
+    try:
+        outcome = satchel.run(folder, wake=True)
+    except SatchelError:
+        return "refused"
+    if outcome.error is not None:
+        return "fails"
+    if outcome.doubts:
+        return "asks"
+    return "again" if "read ada" in calls(folder.parents[1])[before:] and "await read(item.text, 2)" in text else "same"
+
+
+def calls(folder: Path) -> list[str]:
+    return (folder / "calls").read_text().splitlines()
 
 
 def test_a_secret_of_the_environment_reaches_the_code(
