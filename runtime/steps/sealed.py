@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...workspace.base import UsageError
+
 
 class Sealed:
     """A text that is in the state, in arguments or in results, and that files and records show encrypted:
@@ -23,6 +25,11 @@ class Sealed:
     def __init__(self, value: str):
         if not isinstance(value, str):
             raise TypeError(f"a sealed value is text, not {type(value).__qualname__}")
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # which has the text
+            remedy = "give a text without half characters (surrogates)"
+            raise UsageError("a sealed value is not text", remedy=remedy) from None
         from ...workspace.secrets import seal  # needs modules that few agents need
 
         self._set(value, seal(value))

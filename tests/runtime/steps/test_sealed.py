@@ -19,7 +19,7 @@ import pytest
 from waits import NOBODY_SAVES
 
 import satchel
-from satchel import InvalidFile, Refused, Run, Sealed, agent, run, step
+from satchel import InvalidFile, Refused, Run, Sealed, UsageError, agent, run, step
 from satchel.runtime.steps import Codec, encode
 from satchel.workspace.views import stable_read
 
@@ -225,3 +225,9 @@ def test_a_missing_library_is_not_named() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
     assert "pip install 'satchel[sealed]'" in done.stdout.lower(), done
+
+
+def test_half_a_character_in_a_sealed_value_is_an_error_that_shows_it() -> None:
+    with pytest.raises(UsageError, match="a sealed value is not text") as raised:
+        Sealed("hunter2\ud800")
+    assert "hunter2" not in f"{raised.value!r} {raised.value.__cause__!r}" and raised.value.__suppress_context__
