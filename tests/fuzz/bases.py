@@ -153,7 +153,7 @@ BEGINNING: list[AnyRecord] = [
     StepRetry(**call("1", 1, "dig", "helper"), error=ERROR, attempt=1, wait=2.5),
     StepProgress(**call("1", 1, "dig", "helper"), value=Raw(b'{"done":3}')),
     ScopeBegun(scope="2", title="mail", plan=plan((5, 1, "- [/] mail ^2\n"))),
-    StepStarted(**call("2", 1, "send"), idempotency_key="k1", arguments=Raw(b'["a"]')),
+    StepStarted(**call("2", 1, "send"), idempotency_key="k1", arguments=Raw(b'{"to":"a"}')),
     StepCompleted(**call("2", 1, "send"), effect=True, result=Raw(b'"sent"')),
     StepStarted(**call("2", 2, "post"), idempotency_key="k2"),
     StepFailed(**call("2", 3, "fetch"), error=ERROR, attempt=2),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
 from msgspec.structs import asdict
 
 from ....workspace.base import urls
+from ....workspace.transfer import Forked
 from ...control import effects_since
 from ..carrying import bar
 from ..options import storage
@@ -78,16 +80,17 @@ def command(
         result: dict[str, Any] = {**asdict(found), "effects": as_rows(found.effects), "exit_code": 0}
         print_json(result)
         return
-    width = columns(sys.stdout)
-    if found.was_done:
-        said = f"{found.run_id} was forked from record {found.seq:,} of {found.source} already; it is complete"
-        click.echo("\n".join(fold(visible(said), width)))
-        click.echo(visible(f"next: {shlex.join(['satchel', 'resume', to])}"), err=True)
-        return
-    click.echo(visible(f"forked {found.run_id} from record {found.seq:,} of {found.source}"))
-    click.echo(f"  {counted(found.files, 'file')} copied")
-    for line in told(found.effects, forgotten=found.forgotten):
-        click.echo("\n".join(fold(line, width, 4)))
-    for path in found.left_out:
-        click.echo("\n".join(fold(visible(f"  not copied, because it has changed since: {path}"), width, 4)))
+    for line in _lines(found):
+        click.echo("\n".join(fold(line, columns(sys.stdout), 4)))
     click.echo(visible(f"next: {shlex.join(['satchel', 'resume', to])}"), err=True)
+
+
+def _lines(found: Forked) -> Iterator[str]:
+    if found.was_done:
+        yield visible(f"{found.run_id} was forked from record {found.seq:,} of {found.source} already; it is complete")
+        return
+    yield visible(f"forked {found.run_id} from record {found.seq:,} of {found.source}")
+    yield f"  {counted(found.files, 'file')} copied"
+    yield from told(found.effects, forgotten=found.forgotten)
+    for path in found.left_out:
+        yield visible(f"  not copied, because it has changed since: {path}")
