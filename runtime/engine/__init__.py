@@ -10,6 +10,7 @@ with on_first_use(__name__):
     from .doubts import Doubts, put_question
     from .effect_decorator import Effect, effect
     from .lanes import Lanes
+    from .observing import observed_by
     from .only import Only
     from .open_scope import PREVIEW, Call, OpenScope, check_outside_steps, current_call
     from .own_step import OwnStep

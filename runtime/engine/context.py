@@ -16,7 +16,7 @@ from ...workspace.people.inbox import Arrivals
 from ...workspace.secrets import Redactor
 from ...workspace.views import Files
 from ..limits import Announcer, Limits
-from . import log
+from . import log, observing
 from .doubts import Doubts
 from .forgotten import Looks
 from .listening import Listening
@@ -92,6 +92,7 @@ class Context:
         self.watch: Watch | None = self._told
         self.tap, self.only = tap, only
         self.rehearsal = rehearsal  # a `Rehearsal` (rehearsal.py, which needs the scopes and so this module)
+        self.observer = observing.observer_here()
         workspace.journal.on_durable = self._durable
         log.started(workspace.moment, workspace.store.url)
         self.announcer = announcer

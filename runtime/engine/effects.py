@@ -195,6 +195,8 @@ async def _once(call: Call, attempt: int) -> Any:
             return await _may_have_happened(call, error, attempt)
         recording.failed(call, error, attempt, not_done=not call.in_doubt)
         raise
+    if scope.context.observer:
+        scope.context.observer.returned(call)
     try:
         return await recording.completed(call, result, began)
     except BaseException as error:  # it has happened, whatever `not_done` says of errors like this one

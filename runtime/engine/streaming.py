@@ -14,7 +14,6 @@ from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
 from ..agent import said
 from ..steps import Partial, recover
-from .context import Context
 from .invoking import invoke
 from .open_scope import Call, OpenScope
 from .stopping import Suspended
@@ -52,7 +51,7 @@ async def once(call: Call) -> Any:
     )
     if context.tap and recovered:
         context.tap.streamed(head, recovered, 0)
-    watch = bind(_tell, context, head) if context.watch or context.tap else None
+    watch = bind(_tell, call, head) if context.watch or context.tap or context.observer else None
     out = Partial(
         context.store,
         context.workspace.behind,
@@ -98,11 +97,14 @@ def _restarted(call: Call) -> str:
     )
 
 
-def _tell(context: Context, head: PartialHead, text: str, length: int) -> None:
+def _tell(call: Call, head: PartialHead, text: str, length: int) -> None:
+    context = call.scope.context
     if context.watch:
         context.watch.streamed(head.agent, head.step, length)
     if context.tap:
         context.tap.streamed(head, text, length - len(text))
+    if context.observer:
+        context.observer.wrote(call, call.out)
 
 
 def _hears_nothing() -> bool:

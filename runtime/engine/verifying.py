@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from ..agent import Apart
 from ..steps import declared, key_parameter, run_parameter
+from .observing import verification
 from .open_scope import Call
 
 Verify = Callable[..., Any]
@@ -50,7 +51,7 @@ def _own_key(call: Call) -> str:
 async def verify(function: Verify, call: Call) -> Any:
     """The result of an effect. NotDone if it has not happened."""
     args, kwargs = _arguments(function, call)
-    with call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
+    with verification(call), call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
         if declared.is_async(function):
             return await cast(Awaitable[Any], function(*args, **kwargs))
         return await call.scope.work.in_thread(bind(function, *args, **kwargs))
@@ -61,7 +62,7 @@ async def verify_within(function: Verify, call: Call, seconds: float) -> None:
     args, kwargs = _arguments(function, call)
     apart = Apart("satchel-verify")
     try:
-        with call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
+        with verification(call), call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
             async with asyncio.timeout(seconds) as limit:
                 if declared.is_async(function):
                     await cast(Awaitable[Any], function(*args, **kwargs))

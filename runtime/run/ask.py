@@ -122,9 +122,12 @@ class _Ask(OwnStep[..., Any]):
         scope, context = call.scope, call.scope.context
         id = _known(call) or await self._put(call)
         scope.asked.add(id)
+        if context.observer:
+            context.observer.waits(call)
         for _ in range(_TURNS):  # concurrent tasks may be about to ask too: people see all questions after one stop
             await asyncio.sleep(0)
-        until, quiet_looks = time.monotonic() + self._wait_for, 0
+        wait_for = 0.0 if context.observer else self._wait_for  # in a test no person answers meanwhile
+        until, quiet_looks = time.monotonic() + wait_for, 0
         while True:
             _look_for_answers(context.workspace, context.tally.noticed)
             done = scope.agent.recorded.scopes[scope.key].done.get(call.key)

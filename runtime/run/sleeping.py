@@ -81,6 +81,8 @@ class _Sleep(OwnStep[..., Any]):
         else:
             context.journal.add(StepProgress(**call.identity(), value=Raw(msgspec.json.encode(self._kept))))
             context.journal.flush()
+        if context.observer:
+            context.observer.waits(call)
         until = self._kept.until
         left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
         if left > _IN_PROCESS:

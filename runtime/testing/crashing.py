@@ -25,11 +25,12 @@ class Unsynced(Syscalls):
 
 
 class Crashing(Unsynced):
-    """The calls of a disk that takes so many records of the journal, and then no change any more. The next process
-    finds what it would find if this one had been killed at that moment."""
+    """The calls of a disk that takes so many records of the journal, or all until `has_crashed` is set, and then no
+    change any more. The next process finds what it would find if this one had been killed at that moment."""
 
-    def __init__(self, records: int):
-        self._left = records
+    def __init__(self, most: int | None = None):
+        self._most = most
+        self.records = 0  # that it has taken
         self._segments: set[int] = set()  # open files of the journal
         self.has_crashed = False
 
@@ -52,9 +53,11 @@ class Crashing(Unsynced):
         self._check()
         if fd in self._segments:
             lines = data.splitlines(keepends=True)
-            data = b"".join(lines[: self._left])
-            self.has_crashed = len(lines) > self._left
-            self._left -= len(lines)
+            taken = lines if self._most is None else lines[: self._most - self.records]
+            data = b"".join(taken)
+            self.records += len(taken)
+            if len(taken) < len(lines):
+                self.has_crashed = True
         super().write(fd, data)
         self._check()
 
@@ -98,20 +101,22 @@ def crash_after(records: int, folder: str | os.PathLike[str], agent: Agent | Non
     arguments.no_loop("crash_after", "call `await asyncio.to_thread(crash_after, records, folder, agent)` there")
     if records < 1:
         raise UsageError(f"a run can't crash after {records} records", remedy="give 1 or more")
-    if not has_crashed(records, folder, agent, **options):
+    if ended_before(Crashing(records), folder, agent, **options) is not None:
         raise UsageError(f"the run stopped before its record {records}", path=os.fspath(folder))
     return resumed(folder, agent, **options)
 
 
-def has_crashed(records: int, folder: str | os.PathLike[str], agent: Agent | None, **options: Any) -> bool:
-    """Run it up to its crash. Whether it came so far."""
-    calls = Crashing(records)
+def ended_before(
+    calls: Crashing, folder: str | os.PathLike[str], agent: Agent | None, **options: Any
+) -> Outcome | None:
+    """Run it up to its crash. The outcome, if the crash did not come."""
     try:
-        run(DiskStore(folder, calls), agent, **options)
+        outcome = run(DiskStore(folder, calls), agent, **options)
     except StorageFailed:
         if not calls.has_crashed:
             raise
-    return calls.has_crashed
+        return None
+    return None if calls.has_crashed else outcome
 
 
 def resumed(folder: str | os.PathLike[str], agent: Agent | None, **options: Any) -> Outcome:

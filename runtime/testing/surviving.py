@@ -1,71 +1,141 @@
-"""Crash a run at every record, resume it, and compare how it ends with a run that nothing stopped."""
+"""Crash a run at every point, resume it, and compare how it ends with a run that nothing stopped."""
 
 from __future__ import annotations
 
-import itertools
+import difflib
 import os
+import random
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ...workspace.base import arguments, read_markdown
-from ...workspace.journal.records import Key, StepCompleted
+from ...workspace.base import SatchelError, UsageError, arguments, read_markdown
+from ...workspace.journal.records import StepCompleted
 from ..agent import Agent
 from ..control import open as open_run
+from ..engine import observed_by
 from ..execution import Outcome
-from .crashing import has_crashed, resumed
+from .crashing import ended_before, resumed
+from .probing import Place, Probe
 from .scratch import DEFINITION
-
-Results = dict[tuple[str, str, Key], Any]
-"""The results of effects, by agent, scope and call."""
 
 
 class Survived(NamedTuple):
-    """How many crashes a run has survived, and how many effects were in doubt and answered `done` for a person."""
+    """What a run has survived."""
 
     crashes: int
     answered: int
+    """Effects in doubt that were answered `done` for a person."""
+    asked: int = 0
+    """Ends at which changed code had Satchel ask a person about an effect."""
+    left_out: int = 0
+    """Points that the sample has left out."""
+    missed: tuple[str, ...] = ()
+    """Points to which the run did not come again."""
 
 
 def assert_survives(
-    agent: Agent | None = None, folder: str | os.PathLike[str] | None = None, **options: Any
+    agent: Agent | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    changes: Sequence[Agent] = (),
+    crash: str | None = None,
+    at_most: int = 200,
+    seed: int = 0,
+    **options: Any,
 ) -> Survived:
-    """Run an agent without a crash. Then crash it after its first record, its second, and so on, each time in a new
-    copy of the folder; resume it and compare. AssertionError, naming the record, if one of these ends in another way:
-    status, result, the data in state.json, the plan, the questions to people, or a file in outputs/. An error that the
-    agent raises without a crash is raised.
+    """Run an agent without a crash. Then crash it at each point, each time in a new copy of the folder; resume it and
+    compare. The points are: behind each record, behind each write to a `Partial`, between the return of an effect and
+    its record, in a sleep, and at a question.
+
+    AssertionError, naming the point, if one of these ends in another way: status, result, the data in state.json, the
+    plan, the questions to people, a file in outputs/, a streamed answer, or how often each effect has happened. Also if
+    a `verify` raises NotDone for an effect that had returned. An error that the agent raises without a crash is raised.
 
     `folder` is a workspace that has not begun; it is not changed. Without one, a workspace without settings is made.
-    Without `agent`, it is the one that workspace.yaml names. `options` are those of `satchel.run`.
+    Without `agent`, it is the one that workspace.yaml names. With `changes`, each of these agents in turn continues the
+    crashed run instead of `agent`. It must end with the status and the result that it has alone, and no effect may
+    happen more often than with either code alone, unless a person is asked. `crash` is the name of a point, from an
+    AssertionError: only that one is tried. Of each kind of points `at_most` are tried, drawn with `seed` if there are
+    more. `options` are those of `satchel.run`.
 
     An effect whose record was lost has happened, and is in doubt. If its `verify` can't say so, this answers `done`,
     with the result that it had without a crash. Not guaranteed: that your effects can be repeated in your test's world.
-    Let them act on something that the test can look at, and check there that nothing happened twice under one key. In a
-    running event loop call it in a thread (`asyncio.to_thread`).
+    In a running event loop call it in a thread (`asyncio.to_thread`).
     """
     arguments.no_loop("assert_survives", "call `await asyncio.to_thread(assert_survives, agent)` there")
-    with tempfile.TemporaryDirectory(prefix="satchel-test-") as place:
-        template = _template(Path(place), folder)
-        whole = _copy(template, Path(place) / "whole")
-        outcome = resumed(whole, agent, **options)
-        if outcome.error is not None:
-            raise outcome.error
-        expected = _seen(whole, outcome)
-        results = _results(whole)
-        answered = 0
-        for records in itertools.count(1):
-            copy = _copy(template, Path(place) / "crashed")
-            if not has_crashed(records, copy, agent, **options):
-                return Survived(records - 1, answered)
-            outcome, count = _resumed(copy, agent, results, options)
-            answered += count
-            differences = _differences(expected, _seen(copy, outcome))
-            if differences:
-                raise AssertionError("\n".join([f"after a crash behind record {records}:", *differences]))
-    raise AssertionError
+    if at_most < 1:
+        raise UsageError(f"assert_survives() can't try {at_most} points", remedy="give 1 or more")
+    with tempfile.TemporaryDirectory(prefix="satchel-test-") as made:
+        place = Path(made)
+        template = _template(place, folder)
+        before = _whole(agent, template, place / "whole", options)
+        afters = [_whole(each, template, place / "whole", options) for each in changes] or [before]
+        points = _chosen(before.points, crash, at_most, seed)
+        answered = asked = crashes = 0
+        missed: list[str] = []
+        for point in points:
+            for number, after in enumerate(afters):
+                copy, probe = _copy(template, place / "crashed"), Probe(point)
+                with observed_by(probe):
+                    if ended_before(probe.disk, copy, agent, **options) is not None:
+                        missed.append(point)
+                        break
+                    crashes += 1
+                    end = _Trial(copy, probe, before, after, options).resumed()
+                answered += end.answered
+                asked += end.asked
+                if end.differences:
+                    by = f", resumed by changes[{number}]" if changes else ""
+                    repeat = f"to repeat this one alone: assert_survives(..., crash={point!r})"
+                    raise AssertionError("\n".join([f"after a crash at {point}{by}:", *end.differences, repeat]))
+        return Survived(
+            crashes, answered, asked, len(before.points) - len(points) if crash is None else 0, tuple(missed)
+        )
+
+
+class _Whole(NamedTuple):
+    """A run that nothing stopped."""
+
+    agent: Agent | None
+    points: list[tuple[str, str]]
+    seen: dict[str, Any]
+    answers: dict[Place, Any]
+    effects: Counter[Place]
+    results: dict[Place, Any]
+
+
+def _whole(agent: Agent | None, template: Path, place: Path, options: dict[str, Any]) -> _Whole:
+    folder, probe = _copy(template, place), Probe()
+    with observed_by(probe):
+        outcome = ended_before(probe.disk, folder, agent, **options)
+    assert outcome is not None
+    if outcome.error is not None:
+        raise outcome.error
+    completed = _completed(folder)
+    effects = _effects(completed, probe)
+    return _Whole(agent, probe.points, _seen(folder, outcome), _answers(completed, probe), effects, _results(completed))
+
+
+def _chosen(points: list[tuple[str, str]], crash: str | None, at_most: int, seed: int) -> list[str]:
+    """The names of the points to try, in their order."""
+    names = [name for _, name in points]
+    if crash is not None:
+        if crash not in names:
+            near = difflib.get_close_matches(crash, names, n=1, cutoff=0) or ["none"]
+            raise UsageError(f"the run does not come to {crash!r}", why=f"the nearest of its points is {near[0]!r}")
+        return [crash]
+    drawn = random.Random(seed)
+    chosen: set[str] = set()
+    for kind in dict.fromkeys(kind for kind, _ in points):
+        of_kind = [name for each, name in points if each == kind]
+        chosen.update(of_kind if len(of_kind) <= at_most else drawn.sample(of_kind, at_most))
+    return [name for name in names if name in chosen]
 
 
 def _template(place: Path, folder: str | os.PathLike[str] | None) -> Path:
@@ -82,27 +152,138 @@ def _copy(template: Path, to: Path) -> Path:
     return Path(shutil.copytree(template, to))
 
 
-def _results(folder: Path) -> Results:
+class _End(NamedTuple):
+    answered: int
+    asked: int
+    differences: list[str]
+
+
+class _Trial:
+    """A crashed run, from its resumption to its end."""
+
+    def __init__(self, folder: Path, probe: Probe, before: _Whole, after: _Whole, options: dict[str, Any]):
+        self._folder, self._probe, self._options = folder, probe, options
+        self._before, self._after, self._is_changed = before, after, after is not before
+
+    def resumed(self) -> _End:
+        if self._is_changed and open_run(self._folder).status().state == "completed":
+            return _End(0, 0, [])  # the changed code has nothing to do
+        try:
+            outcome, answered = self._outcome()
+        except SatchelError as error:
+            return _End(0, 0, [f"it can't be resumed: {error}"])
+        completed = _completed(self._folder)
+        effects = _effects(completed, self._probe)
+        differences = [
+            f"{words}: it had returned, but its verify raises NotDone" for words in self._probe.contradicted.values()
+        ]
+        if not self._is_changed:
+            differences += _differences(self._after.seen, _seen(self._folder, outcome))
+            answers = _answers(completed, self._probe)
+            both = [place for place in self._after.answers if place in answers]
+            differences += _differences(
+                {f"the answer of {place.key[0]}": self._after.answers[place] for place in both},
+                {f"the answer of {place.key[0]}": answers[place] for place in both},
+            )
+            differences += _differences(_counts(self._after.effects), _counts(effects))
+            return _End(answered, 0, differences)
+        if any(each.why != "unknown_outcome" for each in outcome.doubts):
+            return _End(answered, 1, differences)
+        ends = ("the status", "the error", "the result")
+        seen = _seen(self._folder, outcome)
+        differences += _differences({end: self._after.seen[end] for end in ends}, {end: seen[end] for end in ends})
+        return _End(answered, 0, differences + self._doubled(effects))
+
+    def _outcome(self) -> tuple[Outcome, int]:
+        """The outcome, and how many effects were in doubt on the way."""
+        results = {**self._after.results, **self._before.results}
+        answered: set[str] = set()
+        while True:
+            outcome = resumed(self._folder, self._after.agent, **self._options)
+            known = {
+                each.id: Place(each.agent, each.scope, (each.step, each.args, each.n))
+                for each in outcome.doubts
+                if each.why == "unknown_outcome"
+            }
+            new = {id: results[place] for id, place in known.items() if id not in answered and place in results}
+            if not new:
+                return outcome, len(answered)
+            for id, result in new.items():
+                open_run(self._folder).answer("done", id, result=result, by="the test")
+            answered |= new.keys()
+
+    def _doubled(self, effects: Counter[Place]) -> list[str]:
+        """Calls that have happened more often, and scopes that have done more, than with either code alone."""
+        differences = []
+        for kind in (_call, _scope):
+            found, before, after = (
+                _of_kind(kind, each) for each in (effects, self._before.effects, self._after.effects)
+            )
+            differences += [
+                f"{what[0]} {count} times{what[1]}, and no person was asked; {before[what]} with the earlier code "
+                f"alone, {after[what]} with the new code alone"
+                for what, count in found.items()
+                if count > max(before[what], after[what])
+            ]
+        return differences
+
+
+# What counts of a run
+
+
+def _completed(folder: Path) -> list[StepCompleted]:
     records = (row.line.record for row in open_run(folder).log(type="step.completed"))
+    return [record for record in records if isinstance(record, StepCompleted)]
+
+
+def _place(record: StepCompleted) -> Place:
+    return Place(record.agent, record.scope, (record.step, record.args, record.n))
+
+
+def _results(completed: list[StepCompleted]) -> dict[Place, Any]:
+    """The results of effects."""
+    return {_place(each): msgspec.json.decode(each.result) for each in completed if each.effect and len(each.result)}
+
+
+def _answers(completed: list[StepCompleted], probe: Probe) -> dict[Place, Any]:
+    """The results of streamed steps. A text that was accepted without its end is another by intent."""
     return {
-        (record.agent, record.scope, (record.step, record.args, record.n)): msgspec.json.decode(record.result)
-        for record in records
-        if isinstance(record, StepCompleted) and record.effect and len(record.result)
+        _place(each): msgspec.json.decode(each.result)
+        for each in completed
+        if _place(each) in probe.streamed and each.how != "accepted" and len(each.result)
     }
 
 
-def _resumed(folder: Path, agent: Agent | None, results: Results, options: dict[str, Any]) -> tuple[Outcome, int]:
-    """The outcome, and how many effects were in doubt on the way."""
-    answered: set[str] = set()
-    while True:
-        outcome = resumed(folder, agent, **options)
-        known = {each.id: (each.agent, each.scope, (each.step, each.args, each.n)) for each in outcome.doubts}
-        new = {id: results[key] for id, key in known.items() if id not in answered and key in results}
-        if not new:
-            return outcome, len(answered)
-        for id, result in new.items():
-            open_run(folder).answer("done", id, result=result, by="the test")
-        answered |= new.keys()
+def _effects(completed: list[StepCompleted], probe: Probe) -> Counter[Place]:
+    """How often each effect has happened. One that is repeated under its key has happened once."""
+    happened = Counter({_place(each): 1 for each in completed if each.effect})
+    for place, returns in probe.returns.items():
+        happened[place] = 1 if place in probe.idempotent else returns
+    return happened
+
+
+def _counts(effects: Counter[Place]) -> dict[str, Any]:
+    counts: Counter[str] = Counter()
+    for place, count in effects.items():
+        counts[f"the effect {place.key[0]}"] += count
+    return {name: f"{count} times" for name, count in counts.items()}
+
+
+def _call(place: Place) -> tuple[str, ...]:
+    """The same effect with the same arguments, wherever it was called; first the words for it."""
+    return f"the effect {place.key[0]} has happened", " with equal arguments", place.key[1]
+
+
+def _scope(place: Place) -> tuple[str, ...]:
+    """Any effect of one scope, so that a renamed one is found."""
+    return "effects have happened", f" in the scope {place.scope or 'main'}", place.agent
+
+
+def _of_kind(kind: Callable[[Place], tuple[str, ...]], effects: Counter[Place]) -> Counter[tuple[str, ...]]:
+    counts: Counter[tuple[str, ...]] = Counter()
+    for place, count in effects.items():
+        counts[kind(place)] += count
+    return counts
 
 
 def _seen(folder: Path, outcome: Outcome) -> dict[str, Any]:

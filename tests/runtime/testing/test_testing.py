@@ -224,7 +224,7 @@ def test_an_agent_that_keeps_something_outside_of_the_run() -> None:
             await run.plan(None, ["a", "b"])
         await run.todo.each(work)
 
-    with pytest.raises(AssertionError, match=r"after a crash behind record \d+:\nthe data in state.json: .*'b': 1"):
+    with pytest.raises(AssertionError, match=r"after a crash at record \d+:\nthe data in state.json: .*'b': 1"):
         assert_survives(main)
 
 
