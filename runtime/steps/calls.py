@@ -11,13 +11,13 @@ from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property, wraps
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NewType, Protocol, cast, overload
 
 import msgspec
 
 from ...workspace.base import UsageError
-from . import declared
+from . import declared, likeness
 from .codec import Codec
 from .partial import OnPartial, Partial
 from .retry import Retry
@@ -108,8 +108,6 @@ class Step(Generic[P, R]):
     """
 
     is_effect = False
-    verify: Callable[..., Any] | None = None
-    not_done: tuple[type[BaseException], ...] = ()
     idempotent = False
 
     @property
@@ -128,12 +126,15 @@ class Step(Generic[P, R]):
         formerly: Formerly = (),
     ):
         _check(function, "an effect" if self.is_effect else "a step", has_name=name is not None)
+        self.verify: Callable[..., Any] | None = None
+        self.not_done: tuple[type[BaseException], ...] = ()
         self._of_class = isinstance(function, classmethod)
         self._binds = self._of_class or inspect.isfunction(function)
         self._is_method = self._of_class or declared.is_method(function)
         if isinstance(function, classmethod | staticmethod):
             function = function.__func__
         self._method_shape: _Shape | None = None
+        self._is_bound = False
         self.function = function
         self.name = str(name or getattr(function, "__name__", "step"))
         if not self.name.isascii():
@@ -149,6 +150,7 @@ class Step(Generic[P, R]):
         self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
         self.__module__ = function.__module__
+        self.__qualname__: str = getattr(function, "__qualname__", self.name)
         with suppress(NameError):
             self.shape = _Shape(self)
 
@@ -190,6 +192,7 @@ class Step(Generic[P, R]):
         bound.__dict__.update(self.__dict__)
         bound.function = bound.__wrapped__ = MethodType(self.function, instance)
         bound._binds = bound._is_method = bound._of_class = False
+        bound._is_bound = True
         if declared.is_method(self.verify):
             bound.verify = MethodType(self.verify, instance)
         if self._method_shape is None:
@@ -210,6 +213,30 @@ class Step(Generic[P, R]):
         """A call outside a run."""
         return self.function(*args, **kwargs)
 
+    def __getattr__(self, name: str) -> Any:
+        if name in likeness.OF_A_FUNCTION:
+            return likeness.attribute(self.function, name, self.injected)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    @property
+    def __class__(self) -> type:
+        """Libraries that take functions only, such as `pydantic.validate_call`, take a step."""
+        return FunctionType
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        raise TypeError(f"the class of {self!r} can't be changed")
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickled by name, as a function is."""
+        method = cast(MethodType, self.function)
+        return (getattr, (method.__self__, method.__name__)) if self._is_bound else self.__qualname__
+
+    def injected(self, hints: dict[str, Any], parameters: Container[str]) -> tuple[str | None, str | None, str | None]:
+        """The parameters that receive the `Partial`, the run and the idempotency key."""
+        partial = next((name for name, hint in hints.items() if hint is Partial and name != "return"), None)
+        return partial, run_parameter(hints), key_parameter(hints, parameters) if self.is_effect else None
+
     async def recheck(self, call: Any, done: Any) -> None:
         """Verify a recorded result again. Only effects can."""
 
@@ -228,9 +255,7 @@ class _Shape:
         function, name = step.function, step.name
         self._hints = hints = declared.hints_of(function)
         signature = inspect.signature(function)
-        self.partial = next((p for p, hint in hints.items() if hint is Partial and p != "return"), None)
-        self.run = run_parameter(hints)
-        self.key = key_parameter(hints, signature.parameters) if step.is_effect else None
+        self.partial, self.run, self.key = step.injected(hints, signature.parameters)
         if not step.is_effect and Key in hints.values():
             raise UsageError(f"{name} has no idempotency key", why="it is a step", remedy="make it an @effect")
         injected = {p for p in (self.partial, self.run, self.key) if p}

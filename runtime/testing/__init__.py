@@ -9,3 +9,4 @@ with on_first_use(__name__):
     from .crashing import crash_after
     from .scratch import fake_run, rehearse
     from .surviving import Survived, assert_survives
+    from .swallowing import assert_errors_reach
