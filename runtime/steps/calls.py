@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NewType, Protocol, 
 import msgspec
 
 from ...workspace.base import UsageError
-from . import declared, likeness
+from . import declared
 from .codec import Codec
 from .partial import OnPartial, Partial
 from .retry import Retry
@@ -95,6 +95,18 @@ Key = NewType("Key", str)
 KEY = "key"
 """The name of a parameter that receives the key without that type."""
 
+
+_OF_A_FUNCTION = {
+    "__signature__",
+    "__annotations__",
+    "__annotate__",
+    "__code__",
+    "__defaults__",
+    "__kwdefaults__",
+    "__globals__",
+    "__type_params__",
+}
+"""Attributes of functions that are worked out when they are read: types in annotations may be defined after a step."""
 
 Formerly = str | Mapping[str, str] | Sequence[str | Mapping[str, str]]
 """What a step was called in earlier versions of its code: names, and mappings from a parameter's former name to its
@@ -214,7 +226,9 @@ class Step(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name in likeness.OF_A_FUNCTION:
+        if name in _OF_A_FUNCTION:
+            from . import likeness  # only other libraries ask
+
             return likeness.attribute(self.function, name, self.injected)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 

@@ -16,18 +16,13 @@ from typing import Any
 
 from . import declared
 
-_AS_DECLARED = {"__code__", "__defaults__", "__kwdefaults__", "__globals__", "__type_params__"}
-
-OF_A_FUNCTION = {"__signature__", "__annotations__", "__annotate__", *_AS_DECLARED}
-"""Attributes of functions that are worked out when they are read: types in annotations may be defined after a step."""
-
 Injected = Callable[[dict[str, Any], Container[str]], Container[str | None]]
 """Which parameters Satchel fills in, by the types and the names of all."""
 
 
 def attribute(function: Callable[..., Any], name: str, injected: Injected) -> Any:
-    """One of `OF_A_FUNCTION`, for a step of `function`."""
-    if name in _AS_DECLARED:
+    """An attribute of functions, for a step of `function`."""
+    if name not in ("__signature__", "__annotations__", "__annotate__"):
         found = getattr(declared.function_of(function), name)
         return _awaited(found) if isinstance(found, CodeType) and not declared.is_generator(function) else found
     signature, hints = inspect.signature(function), _hints(function)
