@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..control import Standing, needs_person
+from ..control import Standing
 from .render import asked
 
 
@@ -20,7 +20,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "agent": definition.agent if definition else None,
         "code": (moment.code or None) if moment else None,
         "state": standing.state,
-        "needs_person": needs_person(standing),
+        "needs_person": standing.needs_person,
         "moved": msgspec.to_builtins(standing.moved),
         "reason": moment.reason if moment else "",
         "items": progress._asdict() if progress else None,

@@ -51,7 +51,6 @@ with on_first_use(__name__):
     from .log_filter import RECORD_TYPES
     from .making import Made, new, new_async
     from .merging import Merging
-    from .needs import STATES, by_need, needs_person, wanted
     from .opening import PATIENCE, open, open_all
     from .overview import Overview, Seen, SeenRun
     from .place import Place
@@ -68,7 +67,7 @@ with on_first_use(__name__):
     from .sending import UNNAMED, Sent
     from .serving import serve
     from .showing import Shown
-    from .standing import Scheduled, Standing, State
+    from .standing import STATES, Scheduled, Standing, State, by_need, wanted
     from .starting import Supervised
     from .streaming import stream
     from .template import Template, samples, typed_settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...workspace.base import SatchelError, in_force, read_markdown, urls
+from ...workspace.base import SatchelError, in_force, one_line, read_markdown, urls
 from ...workspace.formats import Definition
 from ...workspace.inspect import (
     Lease,
@@ -136,6 +136,16 @@ class Standing(Struct):
     def wants_merge(self) -> bool:
         """A person must first resolve a conflict between a file and the run."""
         return self.has_conflict and self.state not in ("running", "draining", "cancelled", "damaged", "moved")
+
+    @property
+    def needs_person(self) -> bool:
+        """The run asks for something, or rests until a person does something. Not if it has never begun, has moved, or
+        is paused until a time."""
+        if self.state in ("new", "moved", "cancelled"):
+            return False
+        if self.state == "paused" and not (self.wants_merge or _asked(self) or self.pause_problem):
+            return not _ends_by_itself(self)
+        return bool(wanted(self)) or self.problem is not None
 
     @property
     def scopes(self) -> dict[str, Scope]:
@@ -407,3 +417,58 @@ def _read_plan(store: Store, standing: Standing) -> None:
         pass
     except SatchelError as error:
         standing.problem = error
+
+
+STATES = (
+    "waiting",
+    "failed",
+    "damaged",
+    "interrupted",
+    "running",
+    "draining",
+    "paused",
+    "sleeping",
+    "new",
+    "completed",
+    "cancelled",
+    "moved",
+)
+"""The states of runs, those that need a person first."""
+
+_COMMANDS = {"new": "run", "interrupted": "resume", "failed": "resume", "damaged": "check", "waiting": "resume"}
+
+
+def wanted(standing: Standing) -> str:
+    """What a person can do so that the run goes on: `an answer: a1, a2`, or the name of a command. Empty: nothing.
+    Safe to print."""
+    if standing.moved:
+        return f"see {one_line(standing.moved.to)}"
+    if standing.wants_merge:
+        return "merge"  # first: until then neither a start nor an answer is taken
+    if asked := _asked(standing):
+        return "an answer: " + ", ".join(asked)
+    if standing.mistake:
+        return "fix workspace.yaml"
+    if standing.state == "paused":
+        return "run" if standing.moment and standing.moment.is_new else "resume"
+    if standing.has_tasks:
+        return "resume"
+    return _COMMANDS.get(standing.state, "")
+
+
+def by_need(standing: Standing) -> tuple[bool, int]:
+    """Sorts runs: those that need a person first, of these those that ask something."""
+    is_asking = standing.wants_merge or bool(_asked(standing))
+    needs = standing.needs_person
+    return not needs, 0 if needs and is_asking else STATES.index(standing.state)
+
+
+def _asked(standing: Standing) -> list[str]:
+    """The ids of its open questions, those about effects in doubt first."""
+    moment = standing.moment
+    return [*moment.doubts, *moment.approvals] if moment is not None and standing.state != "cancelled" else []
+
+
+def _ends_by_itself(standing: Standing) -> bool:
+    pause = standing.wish or (standing.moment.pause if standing.moment else None)
+    return pause is not None and bool(pause.until)

@@ -13,7 +13,7 @@ import msgspec
 from ...workspace.base import visible
 from ...workspace.inspect import lease
 from ...workspace.state import Moment
-from ..control import OpenQuestion, Row, Standing, answered, is_readable, needs_person
+from ..control import OpenQuestion, Row, Standing, answered, is_readable
 from . import shapes
 
 SCHEME = "satchel://"
@@ -71,7 +71,7 @@ def line(run: str, standing: Standing) -> shapes.RunLine:
     return shapes.RunLine(
         run,
         standing.state,
-        needs_person=needs_person(standing),
+        needs_person=standing.needs_person,
         run_id=known.run_id if known else "",
         task_id=task_id(run, standing.moment),
         items=items(standing),

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ...workspace.base import SatchelError
-from ..control import STATES, Latest, Seen, SeenRun, by_need, needs_person
+from ..control import STATES, Latest, Seen, SeenRun, by_need
 from . import facts
 from .site import Site, run_url
 
@@ -72,7 +72,7 @@ def listed(site: Site, seen: Seen, wish: Wish) -> Listed:
     """The runs that match, those first that need a person; of each state the latest first."""
     found = [run for run in seen.runs if matches(site, run, wish.text)]
     matching, counts = len(found), Counter[str](run.standing.state for run in found)
-    needing = [run for run in found if needs_person(run.standing)]
+    needing = [run for run in found if run.standing.needs_person]
     if wish.state == "wanted":
         found = needing
     elif wish.state:

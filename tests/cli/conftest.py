@@ -67,7 +67,7 @@ async def quick(text: str) -> str:
 
 @step
 async def think(text: str, out: Partial) -> str:
-    for number in range(60):
+    for number in range(len((out.recovered or "").split()), 60):
         await out.write(f"word{number} ")
         if number == 30 and "SLOW" in text:
             await asyncio.sleep(60)

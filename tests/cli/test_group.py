@@ -302,7 +302,7 @@ def test_completion_knows_no_commands_or_folders() -> None:
         assert "_SATCHEL_COMPLETE" in satchel("completion", shell).stdout
     words = {**os.environ, "_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": "satchel re", "COMP_CWORD": "1"}
     found = satchel(env=words).stdout.split()
-    assert found == ["plain,resume", "plain,recover", "plain,rewind", "plain,redo", "plain,replay"]
+    assert found == ["plain,resume", "plain,recover", "plain,rewind", "plain,redo", "plain,replay", "plain,rehearse"]
     words |= {"COMP_WORDS": "satchel status ", "COMP_CWORD": "2"}
     assert satchel(env=words).stdout.startswith("dir,")
 

@@ -10,7 +10,7 @@ from cli.conftest import PLAIN, Cli, cli, data_of
 from cli.test_merge import COUNTING
 
 import satchel
-from satchel.runtime.control import STATES, Overview, State, by_need, needs_person
+from satchel.runtime.control import STATES, Overview, State, by_need
 
 from .test_answering import GRANTING
 from .test_withdrawing import Gated
@@ -67,7 +67,7 @@ def test_a_run_that_needs_nobody_comes_before_one_that_does(root: Path, cli: Cli
     with gated.going(made(root / "running")):
         runs = sorted(Overview(root).look().runs, key=lambda run: (by_need(run.standing), run.name))
         assert {run.name: run.standing.state for run in runs}["conflict"] == "completed"
-        assert [run.name for run in runs if needs_person(run.standing)] == NEEDING
+        assert [run.name for run in runs if run.standing.needs_person] == NEEDING
         assert [run.name for run in runs] == NEEDING + OTHERS
         told = data_of(cli("ls", "--json", root))
         assert sorted(Path(each["folder"]).name for each in told if each["needs_person"]) == sorted(NEEDING)

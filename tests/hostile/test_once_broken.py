@@ -59,7 +59,9 @@ def test_an_answer_to_one_effect_does_not_silently_skip_another_that_runs_at_onc
             workspace.journal.add(answer)
             workspace.close("waiting", "a person is asked")
         outcome = run(folder, main)
-    assert outcome.result in (["by hand", "sent y"], ["sent x", "by hand"]), "the answer counts for the call asked about"
+    assert outcome.result in (["by hand", "sent y"], ["sent x", "by hand"]), (
+        "the answer counts for the call asked about"
+    )
     assert sent == ["z", "y" if outcome.result[0] == "by hand" else "x"]
 
 

@@ -161,8 +161,8 @@ def test_a_run_continues_without_its_key(
     state = (workspace / "state.json").read_text()
     satchel.open(workspace).answer("yes", by="ada")
     monkeypatch.setenv("SATCHEL_SEAL_KEY", keys)
-    outcome = run(workspace, main)
-    assert outcome.status == "failed" and isinstance(outcome.error, Refused) and said in str(outcome.error)
+    with pytest.raises(Refused, match=said):
+        run(workspace, main)
     assert len(entered) == 1
     assert json.loads((workspace / "state.json").read_text())["data"] == json.loads(state)["data"]
     monkeypatch.setenv("SATCHEL_SEAL_KEY", KEYS[0])
