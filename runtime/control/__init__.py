@@ -6,7 +6,8 @@ standing    the status of a run; `listing`, of all runs below a folder; `overvie
             and `latest` one run; `wording` puts a status in words
 blaming     which record set a value
 checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
-making      a new workspace from a `template`; `serving` keeps all below a folder running
+making      a new workspace from a `template`; `serving` keeps all below a folder running, each in a process, and
+            `pool` on the loop of a program
 running     runs the agent in this process, `starting` in another one
 history     the log, and the recorded result; `showing`, the run at any record;
             `comparing`, what differs, and steps
@@ -54,6 +55,7 @@ with on_first_use(__name__):
     from .opening import PATIENCE, open, open_all
     from .overview import Overview, Seen, SeenRun
     from .place import Place
+    from .pool import Pool
     from .pruning import Pruned
     from .questions import OpenQuestion
     from .recovering import Recovered, forgotten

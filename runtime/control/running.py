@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -70,19 +71,22 @@ def run(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
 
 
 async def run_async(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
-    """The same in a loop that is running."""
-    call = _Call(place, wish, args)
+    """The same in a loop that is running, which no look blocks."""
+    call = await asyncio.to_thread(_Call, place, wish, args, shares_loop=True)
     with no_exit(place):
-        return call.ended(await running.until_stop(call.start, call.admit))
+        after = await running.until_stop(call.start, call.admit)
+    return await asyncio.to_thread(call.ended, after)
 
 
 class _Call:
     """One call of `run`, from its arguments to its result."""
 
-    def __init__(self, place: Place, wish: Wish, args: tuple[Any, ...]):
+    def __init__(self, place: Place, wish: Wish, args: tuple[Any, ...], *, shares_loop: bool = False):
         self._place, self._wish = place, wish
         store = place.store_of_a_run()
-        self.start = Start(store=store, interruption=Interruption(), args=args, **wish._asdict())
+        self.start = Start(
+            store=store, interruption=Interruption(), args=args, shares_loop=shares_loop, **wish._asdict()
+        )
         self._began, self._steps = time.monotonic(), 0
 
     def admit(self, seen: Look) -> None:

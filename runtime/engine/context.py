@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from threading import get_ident
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -94,6 +95,7 @@ class Context:
         self.rehearsal = rehearsal  # a `Rehearsal` (rehearsal.py, which needs the scopes and so this module)
         self.observer = observing.observer_here()
         workspace.journal.on_durable = self._durable
+        self._loop, self._thread = asyncio.get_running_loop(), get_ident()
         log.started(workspace.moment, workspace.store.url)
         self.announcer = announcer
         self.limits = Limits(workspace, stopping.pause, announcer)
@@ -120,6 +122,10 @@ class Context:
             self.watch.noticed(kind, text)
 
     def _durable(self, lines: Sequence[Line]) -> None:
+        """On the loop, whichever thread has made them durable: who is told need not know of threads."""
+        if get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self._durable, lines)
+            return
         log.recorded(self.moment.run_id, lines)
         if self._told:
             self._told.durable(lines)

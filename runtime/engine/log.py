@@ -1,6 +1,6 @@
 """The logger `satchel`: what is durable, for programs that log. INFO has what a person wants to know, DEBUG each call.
 
-Satchel adds no handler, and logs nothing above INFO: without a program that wants these lines, nothing is printed.
+Satchel adds no handler, and logs nothing here above INFO: without a program that wants these lines, nothing is printed.
 """
 
 from __future__ import annotations

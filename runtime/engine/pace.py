@@ -28,6 +28,7 @@ class Pace:
         self._is_timed = False
         self._flush_due = 0.0
         self._flush_is_planned = False
+        self._is_over = False
 
     def begin(self) -> None:
         """Give the projector the loop's timer for later writes, and let it write when the records that it shows are
@@ -37,13 +38,15 @@ class Pace:
         def wake(delay: float) -> None:
             loop.call_later(delay, self._catch_up)
 
+        self._is_over = False
         self._projector.wake = wake
         self._journal.on_taken = self._taken
         loop.call_soon(self._catch_up)
 
     def end(self) -> None:
-        """The loop is about to end."""
+        """The run is about to stop, and another thread may write that. Timers that are set do nothing any more."""
         self._projector.wake = self._journal.on_taken = None
+        self._is_over = True
 
     def flush_later(self) -> None:
         """Write the new records with the next group, or alone in a moment.
@@ -80,6 +83,8 @@ class Pace:
         self._quietly(self._projector.catch_up)
 
     def _quietly(self, act: Callable[[], None]) -> None:
+        if self._is_over:
+            return
         try:
             act()
         except SatchelError as error:

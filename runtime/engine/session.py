@@ -190,7 +190,7 @@ class Session(AgentContext):
             self.journal.add(changed)
         finally:
             self._plan = self.recorded.plan.copy() if outline else self._plan
-        self.journal.flush()
+        await self.root.durable()
         self.projector.mark(self.files.todo)
         self.end_dropped()
 

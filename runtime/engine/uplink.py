@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import NamedTuple
 
 _LIMIT = 4096  # how much a pipe takes at once
@@ -19,6 +20,8 @@ _BEAT = b"."
 
 _fd, _pid = -1, 0
 _shares_slots = False
+_takes_turns: ContextVar[bool] = ContextVar("satchel-takes-turns", default=False)
+"""Whether the run of the current task shares its process with others."""
 
 
 class Word(NamedTuple):
@@ -48,8 +51,13 @@ def hold(fd: int, *, shares_slots: bool) -> None:
 
 
 def shares_slots() -> bool:
-    """Whether this process is one of several that take turns, so that it must not wait long."""
-    return _shares_slots
+    """Whether this run is one of several that take turns, so that it must not wait long."""
+    return _shares_slots or _takes_turns.get()
+
+
+def take_turns() -> None:
+    """The run of the current task shares its process with others that wait for its end."""
+    _takes_turns.set(True)
 
 
 @contextmanager

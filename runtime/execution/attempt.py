@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Literal
@@ -10,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...workspace.base import DEFINITION, SIGNAL, SatchelError, StorageFailed
+from ...workspace.base import DEFINITION, SIGNAL, AgentError, SatchelError, StorageFailed
 from ...workspace.formats import pause_file as pausefile
 from ...workspace.inspect import pause_wish
 from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
@@ -24,6 +25,7 @@ from ..engine import Context, Returned, Session, Suspension, entry, returned, st
 from ..run import Offer, Pool, Run
 from ..steps import result_codec, runs_going
 from . import given, preflight
+from .aside import aside, to_its_end
 from .live_edits import started
 from .patience import Patience
 from .start import Start
@@ -69,14 +71,15 @@ class Entering:
     async def _run(self) -> Ended:
         context = self._context
         skipped = context.moment.root.plan.progress.settled
-        self._edits, watching = started(context, check_state(self._start, context.moment, self._running))
+        checks = check_state(self._start, context.moment, self._running)
+        self._edits, watching = started(context, checks, self._start)
         context.at_boundary = self._edits.at_boundary
         context.stopping.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
         try:
             ended = await self._come_to_a_stop()
             context.pace.end()
             context.running.stop()
-            self._settle(ended)
+            await self._settle(ended)
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):
@@ -88,7 +91,7 @@ class Entering:
             context.threads.shutdown(wait=False, cancel_futures=True)
             await self._pool.release()
         ended.skipped = skipped
-        self._close(ended)
+        await self._close(ended)
         if self._was_cancelled:
             raise asyncio.CancelledError  # the code that cancelled this task waits for that
         if ended.status == "completed":
@@ -141,7 +144,7 @@ class Entering:
         """Call the agent, and wait until none of its code runs. `root` is the scope of its own calls."""
         context = self._context
         session = Session(context, agent, root=root)
-        session.publish_schemas()
+        await aside(self._start, session.publish_schemas)
         self._offer = Offer(inbox.offered(context.store, context.moment))
         begun = asyncio.Event()
         called = self._call(session, begun, has_input=root == ROOT)
@@ -178,7 +181,16 @@ class Entering:
         function = session.agent.function
         codec = result_codec(function, "the agent")
         args, kwargs = given.of_call(context.store, context.moment, function) if has_input else ((), {})
-        result = await entry.call(session, args, kwargs)
+        try:
+            result = await entry.call(session, args, kwargs)
+        except SystemExit as error:
+            if not self._start.shares_loop:
+                raise
+            raise AgentError(  # else asyncio would end the loop, and all that others do there
+                f"the agent ended the process (sys.exit({error.code!r}))",
+                why="it shares the process with others",
+                remedy="let it raise an exception or return",
+            ) from error
         return returned(context.workspace, result, "the result of the agent", codec)
 
     async def _rest(self, main: asyncio.Task[Returned]) -> None:
@@ -256,15 +268,32 @@ class Entering:
             return context.stopping.suspension.error
         return describe(ended.error, context.store.url) if ended.error else None
 
-    def _settle(self, ended: Ended) -> None:
+    async def _settle(self, ended: Ended) -> None:
         """For a pause: write everything that a resume needs and read it back, before anything is released."""
         context = self._context
         context.journal.check()  # an agent may have caught it; files that depend on lost records are not moved
         pause = context.moment.pause
         if ended.status in ("paused", "failed") and pause is not None and not pause.paused_at:
-            pausing.settle(context.workspace, forced=context.stopping.drain.forced, error=self._failure(ended))
+            forced, failure = context.stopping.drain.forced, self._failure(ended)
+            await self._aside(lambda: pausing.settle(context.workspace, forced=forced, error=failure))
+            context.journal.give_back()  # for what comes of the resources
 
-    def _close(self, ended: Ended) -> None:
+    async def _aside(self, work: Callable[[], None]) -> None:
+        """Write what belongs to a stop. The agent's function has ended; only code that it has not awaited may still
+        run."""
+        journal = self._context.journal
+        if not self._start.shares_loop:
+            work()
+            return
+
+        def taken() -> None:
+            journal.take()
+            work()
+
+        await to_its_end(self._loop.create_task(journal.lend()))
+        await aside(self._start, taken)
+
+    async def _close(self, ended: Ended) -> None:
         context = self._context
         report = context.workspace.report
         for text in (*context.doubts.rechecks.told(), *self._pool.unreleased):
@@ -280,7 +309,8 @@ class Entering:
         if ended.status == "completed":
             self._tell_of_a_late_stop()
         result = ended.returned.kept if ended.returned and ended.status == "completed" else None
-        context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until, offered, result)
+        said = (ended.status, ended.reason, self._failure(ended), ended.until, offered, result)
+        await self._aside(lambda: context.workspace.close(*said))
         if ended.status in ("completed", "cancelled"):
             stable_read.remove(context.store, pausefile.PATH, pause_file)  # what was saved since is for the next start
         context.announcer.ended(ended.status)

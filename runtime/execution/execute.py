@@ -10,6 +10,7 @@ from ..agent import Agent, describe, load
 from ..engine import Context, Doubts, Stopping
 from ..limits import Announcer
 from . import drift, given, leaving, preflight
+from .aside import aside, held_aside
 from .attempt import Ended, Entering
 from .decision import Go
 from .outcome import After, Outcome
@@ -26,7 +27,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         if go.wanted is not None and not opened.was_finished and not go.found.is_refused:
             pausing.add_end(opened, go.wanted, myself() if start.wake else "", go.found.says)
 
-    with opening.opened(
+    entering = opening.opened(
         store,
         "replay" if start.only else "run",
         report,
@@ -36,18 +37,20 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         adopt=start.adopt,
         add_more=begin,
         reaches_out=True,
-    ) as opened:
+        in_thread=start.shares_loop,
+    )
+    async with held_aside(start, entering) as opened:
         if opened.was_finished:
             return _nothing_to_do(start, opened, go)
         if go.found.is_refused:
             opened.close("paused", "`on_drift: refuse` is set, and the code or settings have changed")
             drift.refuse(go.found.drift)
         announcer = Announcer(opened, start.watch, is_silent=start.only is not None or start.rehearsal is not None)
-        _prepare(opened, go)
+        await aside(start, lambda: _prepare(opened, go))
         if start.watch:
             start.watch.opened(report)
         try:
-            root = start.agent or load(store, opened.definition.agent)
+            root = await aside(start, lambda: start.agent or load(store, opened.definition.agent))
             check_recorded(store, root, opened.moment)
         except SatchelError as error:
             pausing.clear_lifted(opened)

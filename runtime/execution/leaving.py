@@ -7,12 +7,14 @@ from typing import Any
 
 from ...workspace.base import LeaseHeld, UsageError
 from ...workspace.inspect import Look, Report, look
+from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace, completeness, opening, pausing
 from ...workspace.state import Moment, blobs
 from ..agent import load
 from ..limits import Announcer
 from ..steps import ANY, result_codec
 from . import given, preflight
+from .aside import aside, held_aside
 from .decision import Leave, Stay
 from .outcome import After, Outcome
 from .start import Start
@@ -22,15 +24,20 @@ from .waiting import is_free
 async def leave(start: Start, seen: Look, leaves: Leave) -> After:
     """First does what a kill has left undone when the run last stopped."""
     report = leaves.refused or Report()
-    if not completeness.is_whole(start.store, seen, leaves.noticed) and await is_free(start):
-        once = opening.opened(start.store, "recover", report, seen=seen, adopt=start.adopt, reaches_out=True)
-        with suppress(LeaseHeld), once as opened:
-            pause = opened.moment.pause
-            if pause is not None and pause.paused_at:
-                pausing.restore(start.store, opened.moment)
-            opened.close()
-        seen = look(start.store)
+    is_whole = await aside(start, lambda: completeness.is_whole(start.store, seen, leaves.noticed))
+    if not is_whole and await is_free(start):
+        seen = await aside(start, lambda: _repaired(start, seen, report))
     return left(seen.moment, report, is_waiting=leaves.refused is not None)
+
+
+def _repaired(start: Start, seen: Look, report: Report) -> Look:
+    once = opening.opened(start.store, "recover", report, seen=seen, adopt=start.adopt, reaches_out=True)
+    with suppress(LeaseHeld), once as opened:
+        pause = opened.moment.pause
+        if pause is not None and pause.paused_at:
+            pausing.restore(start.store, opened.moment)
+        opened.close()
+    return look(start.store)
 
 
 async def stay(start: Start, seen: Look, stays: Stay) -> After:
@@ -41,16 +48,17 @@ async def stay(start: Start, seen: Look, stays: Stay) -> After:
     if wanted.in_force and not wanted.is_missing and request is None:
         return await leave(start, seen, Leave())
     report = Report()
-    with opening.opened(start.store, "pause", report, seen=seen, reaches_out=True) as opened:
+    async with held_aside(start, opening.opened(start.store, "pause", report, seen=seen, reaches_out=True)) as opened:
         if opened.was_finished and request is None:  # nothing is left that could be paused
             if wanted.mode == "drain":
                 pausing.lift(opened, wanted, "the end of the run")
-            opened.close()
+            await aside(start, opened.close)
             return completed(start, opened, report)
         pausing.stop(opened, wanted, request)
         if start.watch:
             start.watch.opened(report)
-        opened.close(None if wanted.in_force and request is None else "paused", opened.moment.reason)
+        status: EndStatus | None = None if wanted.in_force and request is None else "paused"
+        await aside(start, lambda: opened.close(status, opened.moment.reason))
         announcer = Announcer(opened, start.watch)
         announcer.ended("paused")
     await announcer.finish()
@@ -72,10 +80,14 @@ async def _keep(start: Start, seen: Look, arguments: bytes) -> Look:
     """Record the arguments of a run that is paused before it has begun: its next start may bring none."""
     if not await is_free(start):
         return seen
-    with opening.opened(start.store, "pause", Report(), seen=seen, reaches_out=True) as opened:
-        given.record(opened, arguments)
-        opened.close()
-    return look(start.store)
+
+    def recorded() -> Look:
+        with opening.opened(start.store, "pause", Report(), seen=seen, reaches_out=True) as opened:
+            given.record(opened, arguments)
+            opened.close()
+        return look(start.store)
+
+    return await aside(start, recorded)
 
 
 def completed(start: Start, of: Workspace | Look, report: Report) -> After:

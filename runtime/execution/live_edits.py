@@ -23,7 +23,9 @@ from ...workspace.store import Content, Version
 from ...workspace.views import STATE, TODO, Settling, Stage
 from ..engine import AgentContext, Context, Lanes, Session, Suspension
 from ..limits import windows
+from .aside import held_aside
 from .live_pause import SETTLE, PauseWatch
+from .start import Start
 
 _RESCAN = 0.5
 """Seconds between two looks, if the system reports no change before."""
@@ -42,8 +44,8 @@ _LAST_OPEN_LOOKS = 60.0
 class EditWatch:
     """Watches the files of one run, on its loop."""
 
-    def __init__(self, context: Context, check_data: CheckData | None):
-        self._context, self._check_data = context, check_data
+    def __init__(self, context: Context, check_data: CheckData | None, start: Start):
+        self._context, self._check_data, self._start = context, check_data, start
         self._store, self._guard = context.store, context.workspace.guard
         self._is_remote, self._refresh_due = self._store.abilities.remote, 0.0
         self._hint = asyncio.Event()
@@ -66,7 +68,7 @@ class EditWatch:
                 loop.call_soon_threadsafe(self._hint.set)
 
         try:
-            with self._store.watch(("", "approvals", "inbox"), hint):
+            async with held_aside(self._start, self._store.watch(("", "approvals", "inbox"), hint)):
                 while True:
                     await self.pause.look()
                     began = time.monotonic()
@@ -363,7 +365,7 @@ def _lanes(agent: AgentContext | None) -> Lanes | None:
     return agent.lanes if isinstance(agent, Session) else None
 
 
-def started(context: Context, check_data: CheckData) -> tuple[EditWatch, asyncio.Task[Any]]:
+def started(context: Context, check_data: CheckData, start: Start) -> tuple[EditWatch, asyncio.Task[Any]]:
     """A started watch. `check_data` checks against the agent's own state type."""
-    edits = EditWatch(context, check_data)
+    edits = EditWatch(context, check_data, start)
     return edits, asyncio.create_task(edits.watch(), name="satchel-edits")

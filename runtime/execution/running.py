@@ -17,6 +17,7 @@ from ..agent import Agent
 from ..engine import Interruption, Tap, Watch, uplink
 from ..steps import R
 from . import leaving
+from .aside import aside
 from .decision import Done, Go, Leave, Stay, decide
 from .execute import execute
 from .idling import resumes
@@ -148,6 +149,7 @@ async def tapped(
         args,
         input,
         tap,
+        shares_loop=True,
     )
     return (await until_stop(start, admit)).outcome
 
@@ -195,15 +197,20 @@ async def _take_late(start: Start, completed: Outcome) -> After | None:
 async def _run_once(start: Start, admit: Admit | None = None) -> After:
     """Run until it stops, for any reason."""
     await until_saved(start)
-    seen = look(start.store)
-    if admit is not None:
-        admit(seen)
-    match decide(start, seen):
+
+    def decided() -> tuple[Look, Leave | Stay | Done | Go]:
+        seen = look(start.store)
+        if admit is not None:
+            admit(seen)
+        return seen, decide(start, seen)
+
+    seen, decision = await aside(start, decided)
+    match decision:
         case Leave() as leaves:
             return await leaving.leave(start, seen, leaves)
         case Stay() as stays:
             return await leaving.stay(start, seen, stays)
         case Done():
-            return leaving.done(start, seen)
+            return await aside(start, lambda: leaving.done(start, seen))
         case Go() as go:
             return await execute(start, seen, go) if await is_free(start) else leaving.left(seen.moment)

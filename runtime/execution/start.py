@@ -31,6 +31,7 @@ class Start(Struct, frozen=True):
     tap: Tap | None = None
     only: Only | None = None  # a replay
     rehearsal: Rehearsal | None = None
+    shares_loop: bool = False  # the loop is its caller's, and must not stand still
 
     def __post_init__(self) -> None:
         if self.agent is not None and not isinstance(self.agent, Agent):

@@ -7,13 +7,16 @@ import asyncio
 
 from ...workspace.lifecycle import heartbeat
 from ...workspace.people import saving
+from .aside import aside
 from .start import Start
 
 
 async def until_saved(start: Start) -> None:
     """Wait until people have finished saving files, or for a signal."""
     told: set[str] = set()
-    for pause, path in saving.until_saved(start.store):
+    looks = saving.until_saved(start.store)
+    while (found := await aside(start, lambda: next(looks, None))) is not None:
+        pause, path = found
         if start.watch and path not in told:
             start.watch.noticed("waiting", saving.said(path))
         told.add(path)

@@ -66,7 +66,7 @@ def place(tmp_path: Path) -> Path:
     """A folder with the page's files."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text.replace("BEAT = 15 ", "BEAT = 0.2 "))
     return tmp_path
 
 
@@ -146,7 +146,7 @@ class Browser:
         self.events: list[dict[str, Any]] = []
 
     async def follows(self, web: Web) -> AsyncIterator[str]:
-        """The types of the events, until the stream ends or is cut."""
+        """The types of the events, and "beat", until the stream ends or is cut."""
         headers = {"Last-Event-ID": str(self.last)}
         with suppress(httpx.RemoteProtocolError):
             async with web.client.stream("GET", f"/runs/{self.name}/events", headers=headers) as response:
@@ -157,6 +157,8 @@ class Browser:
                     elif line.startswith("data: "):
                         self.events.append(json.loads(line[6:]))
                         yield self.events[-1]["type"]
+                    elif line.startswith(":"):
+                        yield "beat"
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["type"] == kind]
@@ -181,6 +183,22 @@ def test_a_sigterm_loses_something_of_two_runs(place: Path) -> None:
         asyncio.run(asyncio.wait_for(play(place, model), 4 * _PATIENCE))
 
 
+@pytest.mark.slow
+def test_a_kill_loses_a_request_that_was_answered(place: Path) -> None:
+    with serving_model(place) as model:
+        model.go.set()
+        asyncio.run(asyncio.wait_for(kill(place, model), 4 * _PATIENCE))
+
+
+async def kill(place: Path, model: Model) -> None:
+    async with serving(place, model) as web:
+        names = [(await web.client.post("/runs")).raise_for_status().json() for _ in range(3)]
+        web.process.kill()
+    async with serving(place, model) as web:
+        for name in names:
+            await until(Browser(name).follows(web), "Asked")
+
+
 async def play(place: Path, model: Model) -> None:
     async with serving(place, model) as web:
         browsers = [Browser((await web.client.post("/runs")).json()) for _ in range(2)]
@@ -189,6 +207,7 @@ async def play(place: Path, model: Model) -> None:
         streams = [each.follows(web) for each in browsers]
         for stream in streams:
             await until(stream, "StepFailed")
+            await until(stream, "beat")
         web.process.send_signal(signal.SIGTERM)
         for stream in streams:
             assert [kind async for kind in stream if kind == "RunStopped"] == [], "it is cut while the run works"

@@ -16,14 +16,17 @@ from satchel import (
     NotDone,
     Outcome,
     Partial,
+    Pool,
     Resource,
     Retry,
     Run,
     Sealed,
+    ServeEvent,
     Step,
     Watch,
     agent,
     effect,
+    new_async,
     run,
     run_async,
     step,
@@ -179,6 +182,18 @@ def program(folder: str, watch: Watch) -> int | None:
 
 async def program_async(folder: str) -> Outcome[list[str]]:
     return await run_async(folder, reader)
+
+
+async def server(root: str) -> list[str]:
+    failed: list[ServeEvent] = []
+    async with Pool(root, at_most=20, tell=failed.append) as pool:
+        made = await new_async("digest", f"{root}/one", input={"topic": "tides"}, run_id="request-7")
+        going = assert_type(await pool.start(made.folder), asyncio.Future[Outcome[Any]])
+        await pool.wait()
+        assert (await going).status == "completed"
+    async with Pool(root, reader) as again:
+        await again.run(made.folder)
+    return [event.text for event in failed]
 
 
 def declarations(one: Step, two: Effect, three: Agent, four: Outcome) -> Callable[[int], Coroutine[Any, Any, int]]:

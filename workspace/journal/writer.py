@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -32,6 +33,9 @@ TENTHS = len("2026-11-01T00:00:00.0")
 """Records that are added in the same tenth of a second have the time of the first of them."""
 
 _RECENT = 4
+
+_NOBODY = 0
+"""No thread has this number."""
 
 _EXACT = (PauseRequested, Paused, Resumed)
 """Their times are compared with others, so they have their own, and so has the record after each."""
@@ -68,13 +72,13 @@ class _Sleeper(NamedTuple):
 
 
 class Journal:
-    """One per opening of a workspace, used from one thread, and from one event loop if there is one.
+    """One per opening of a workspace, used from one thread at a time, and from one event loop if there is one.
 
     There are two positions. `add` applies a record, or refuses it, and collects it. `flush` and `durable` make all
     collected records durable, in one group, and then call `on_durable` with it. Everything that others can see waits
     for that. After a failed write or sync nothing more is applied or written, and every call raises the error. If
-    writing is a request over a network, the loop does not wait for it: one group at a time is written in a thread, and
-    new records form the next one.
+    writing is a request over a network, or the loop has other work, the loop does not wait for it: one group at a time
+    is written in a thread, and new records form the next one.
     """
 
     def __init__(
@@ -87,10 +91,12 @@ class Journal:
         prev: str = NO_CRC,
         opening: str = "",
         segments: Segments | None = None,
+        in_thread: bool = False,
     ):
         """`apply` is called with each line before it is collected. `add` raises its exception, and then the line does
         not exist. `prev`: the crc of the record before `next_seq`. `opening`: the nonce of this one. `segments`: where
-        the groups go, if not to files that grow."""
+        the groups go, if not to files that grow. `in_thread`: the loop never waits for a group, as where writing is a
+        request."""
         self.epoch, self.opening = epoch, opening
         self.redactor: Redactor | None = None
         """Takes the secrets out of each record, if there are any."""
@@ -103,7 +109,8 @@ class Journal:
         """Called when all that was added is durable, or on its way."""
         self._store = store
         self._segments: Segments = segments or AppendedSegments(store)
-        self._writer = ThreadPoolExecutor(1, "satchel-journal") if store.abilities.remote else None
+        self._writer = ThreadPoolExecutor(1, "satchel-journal") if in_thread or store.abilities.remote else None
+        self._only_in: int | None = None  # the one thread that may add and flush
         self._next_seq, self._prev, self._apply = next_seq, prev, apply
         self.generation = self.collectable = next_seq
         """The mark in the names of blobs (state/blobs.py), and the mark below which an unused blob may be removed."""
@@ -137,6 +144,24 @@ class Journal:
         """Raise the error of a failed write, if there is one: the state in memory may be in no storage."""
         if self._failed:
             raise self._failed
+        if self._only_in not in (None, get_ident()):
+            raise _ended()
+
+    async def lend(self) -> None:
+        """No code may add or flush from now on, until a thread `take`s it: the loop goes on, and code that the agent
+        has not awaited may still run there. Errors of what was added before come at the next call."""
+        with suppress(SatchelError):
+            while self._flight is not None or self._waiting:
+                await self.durable(alone=True)
+        self._only_in = _NOBODY
+
+    def take(self) -> None:
+        """Only this thread adds and flushes from now on."""
+        self._only_in = get_ident()
+
+    def give_back(self) -> None:
+        """The loop may use it again."""
+        self._only_in = None
 
     def add(self, record: AnyRecord) -> int:
         """Apply `record`, put it into the next group, and return its seq. DoesNotFit, with nothing changed, if it
@@ -178,6 +203,7 @@ class Journal:
 
     def flush(self) -> None:
         """Make all records so far durable, and wait for it."""
+        self.check()
         while True:
             while self._flight is not None:  # when one has ended, the next may have begun
                 wait([self._flight.done])
@@ -199,10 +225,9 @@ class Journal:
 
     def flush_soon(self) -> None:
         """Like `flush`, but only begin if it takes a request over a network."""
+        self.check()
         if self._writer is None:
             self.flush()
-        elif self._failed:
-            raise self._failed
         elif self._flight is not None:
             self._wanted = True
             if self._flight.done.done():  # and the blocked loop has not handled it
@@ -216,7 +241,8 @@ class Journal:
         `alone` says that no other code is about to add: then it is flushed at once. Otherwise other tasks that are
         ready in this turn of the loop share the group.
         """
-        if self._failed or (alone and self._writer is None):
+        self.check()
+        if alone and self._writer is None:
             self.flush()
             if self._sleepers:
                 self._wake(self._next_seq, None)
@@ -252,7 +278,7 @@ class Journal:
         if self._flight is not None:
             wait([self._flight.done])
         self._close()
-        self._failed = self._failed or AgentError("the run has ended", remedy="await every task before the run ends")
+        self._failed = self._failed or _ended()
 
     def _close(self) -> None:
         self._segments.close()
@@ -306,8 +332,8 @@ class Journal:
             self._take_off()
 
     def _flush_for_all(self) -> None:
-        if not self._sleepers:
-            return  # a caller that was alone has flushed for all
+        if not self._sleepers or self._only_in is not None:
+            return  # a caller that was alone has flushed for all, or the run is about to end
         if self._writer is not None:
             if self._waiting and self._flight is None:
                 self._take_off()
@@ -337,6 +363,10 @@ class Journal:
         if self._failed is not error:
             self._failed.__cause__ = error
         self._close()
+
+
+def _ended() -> AgentError:
+    return AgentError("the run has ended", remedy="await every task before the run ends")
 
 
 def _tell(loop: asyncio.AbstractEventLoop, land: Callable[[_Flight], None], flight: _Flight) -> None:

@@ -41,7 +41,7 @@ class Owned(Struct):
             moment.apply([self.fence])
         return max(self.seen.tail.next_seq, moment.seq + 1)
 
-    def journal(self, store: Store) -> Journal:
+    def journal(self, store: Store, *, in_thread: bool = False) -> Journal:
         """The place for this owner's records; see `begin`."""
         next_seq, moment = self.begin(), self.seen.moment
         return Journal(
@@ -52,6 +52,7 @@ class Owned(Struct):
             prev=moment.crc,
             opening=self.opening,
             segments=self.segments,
+            in_thread=in_thread,
         )
 
     def check_nobody_came(self, store: Store) -> None:

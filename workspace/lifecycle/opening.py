@@ -56,6 +56,7 @@ def opened(
     reaches_out: bool = False,
     cut_off: str = "",
     by: str = "",
+    in_thread: bool = False,
 ) -> Iterator[Workspace]:
     """Open for the body. The body calls `close`; without it the end is like a crash, and is repaired like one.
 
@@ -63,7 +64,8 @@ def opened(
     records to those of the opening. `reaches_out`: a run will continue, so its tasks may be handed on to the place in
     workspace.yaml. Without it nothing is written outside the workspace and no other storage is contacted, whatever a
     stranger's files say. `cut_off`: the folder with the end of the journal that was cut off just before. `by`: who
-    opens it, if that is not the user of this process.
+    opens it, if that is not the user of this process. `in_thread`: the loop of the body has other work, so threads
+    write the journal and the readable files.
 
     People's edits are merged, recorded and reported. Refused or InvalidFile for one that can't be accepted, Conflicting
     for one that a person has to decide about, by `choices`; see edits/detect.py for these and `check_data`. To `merge`,
@@ -82,7 +84,7 @@ def opened(
         journal.mend(store, seen.tail)
         _turn_away(store, seen, noticed, report, settling=why == "merge")
         leftovers = list(salvage.leftovers(store, seen.moment))
-        workspace = _taken(store, mine, report, noticed)
+        workspace = _taken(store, mine, report, noticed, in_thread=in_thread)
         workspace.reaches_out, workspace.home = reaches_out, adopted.home or store.url
         try:
             if workspace.was_finished and why in ("run", "replay", "pause", "forced"):
@@ -126,18 +128,18 @@ def _turn_away(store: Store, seen: Look, noticed: Noticed, report: Report, *, se
         report.add("done", said)
 
 
-def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed) -> Workspace:
+def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed, *, in_thread: bool) -> Workspace:
     """The workspace of this owner, before anything is recorded."""
     seen = mine.seen
     if seen.is_rebuilt:  # after a crash the next opening must find the record before the new journal
         seen.checkpoint = checkpoint.write(store, seen.moment, seen.messages_at).path
     archive.put_away(store, seen.moment)
-    workspace = Workspace(store, seen.definition, seen.moment, report)
+    workspace = Workspace(store, seen.definition, seen.moment, report, in_thread=in_thread)
     workspace.owned = mine
     workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
     workspace.definition_version = seen.definition_version
     _restore_messages(workspace, seen)
-    workspace.write_to(mine.journal(store))
+    workspace.write_to(mine.journal(store, in_thread=in_thread))
     workspace.was_finished = seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)
     return workspace
 

@@ -25,10 +25,12 @@ from .checkpoint_due import Due
 class Workspace:
     """One process has it, and uses it from one thread."""
 
-    def __init__(self, store: Store, definition: Definition, moment: Moment, report: Report):
+    def __init__(
+        self, store: Store, definition: Definition, moment: Moment, report: Report, *, in_thread: bool = False
+    ):
         self.store, self.moment, self.report = store, moment, report
         self.definition, self.redactor = definition, redactor_of(definition)
-        self.behind = behind(store)
+        self.behind = behind(store, in_thread=in_thread)
         self.pruner = Pruner(store, self.behind)
         self.projector = Projector(behind=self.behind)
         self.guard = Guard(store, behind=self.behind)

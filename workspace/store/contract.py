@@ -1,7 +1,7 @@
 """The contract of every storage: whole files replaced atomically, logs appended durably, no way out of the root.
 
-Paths are relative to the workspace, with '/' on every system. Calls block. If `abilities.remote` is set, an event loop
-calls them in threads, so such a store may be used from several threads at once.
+Paths are relative to the workspace, with '/' on every system. Calls block. An event loop that has other work calls them
+in threads, so a store may be used from several threads at once.
 """
 
 from __future__ import annotations

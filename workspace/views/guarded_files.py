@@ -39,7 +39,7 @@ class Guard:
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None):
         self._store, self._clock, self._behind = store, clock, behind or AtOnce()
         self._writing: Counter[str] = Counter()  # files that are about to be written in another thread, and how often
-        self._counting = threading.Lock()  # of these
+        self._counting = threading.Lock()  # of these, and of the displaced files
         self.steps_shown = steps_shown(store)
         self.versions: dict[str, Version | None] = {}
         """What was last written to each path, or merged from it. None: it is not there, and is looked for."""
@@ -88,10 +88,11 @@ class Guard:
             self._leave(path)
             return None
         if exchanged.displaced is not None:
-            self._displaced.append(_Displaced(path, exchanged.displaced, there, self._clock(), len(data)))
-            self._kept_bytes += len(data)
-        while len(self._displaced) > _KEPT_FILES or self._kept_bytes > _KEPT_BYTES:
-            self._forget_oldest()
+            with self._counting:
+                self._displaced.append(_Displaced(path, exchanged.displaced, there, self._clock(), len(data)))
+                self._kept_bytes += len(data)
+        while self._forget_oldest(lambda oldest: len(self._displaced) > _KEPT_FILES or self._kept_bytes > _KEPT_BYTES):
+            pass
         return exchanged.version
 
     def remove(self, path: str) -> None:
@@ -117,7 +118,7 @@ class Guard:
         """The version that a person has saved is merged: from here on the run may write the file again."""
         self.versions[path] = version
         self._theirs.pop(path, None)
-        for displaced in self._displaced:
+        for displaced in list(self._displaced):
             if displaced.path == path and displaced.back and displaced.back[1] == version:
                 displaced.version, displaced.back = displaced.back[0], None
 
@@ -145,8 +146,8 @@ class Guard:
 
     def clear(self) -> None:
         """The last call: remove displaced files without later saves. The next opening finds the others."""
-        while self._displaced:
-            self._forget_oldest()
+        while self._forget_oldest(lambda oldest: True):
+            pass
 
     def _leave(self, path: str) -> None:
         self._theirs[path] = None
@@ -162,13 +163,13 @@ class Guard:
                 continue  # else another save has replaced it before it was taken
             if self._settling.stage(displaced.file, there) == "settled":
                 self._put_back(displaced)
-        while self._displaced and now - self._displaced[0].at > _KEPT_SECONDS:
-            self._forget_oldest()
+        while self._forget_oldest(lambda oldest: now - oldest.at > _KEPT_SECONDS):
+            pass
 
     def _put_back(self, displaced: _Displaced) -> None:
         """If possible. If the file was saved once more, that save is merged first."""
         path, known = displaced.path, self.versions.get(displaced.path)
-        if self._store.version(path) != known:
+        if self._writing[path] or self._store.version(path) != known:
             return
         try:
             data, version = self._store.read(displaced.file)
@@ -178,11 +179,15 @@ class Guard:
             displaced.back = version, put
             self._theirs[path] = None
 
-    def _forget_oldest(self) -> None:
-        """One that has changed, or may change, stays for the next opening."""
-        oldest = self._displaced.popleft()
-        self._kept_bytes -= oldest.size
+    def _forget_oldest(self, is_due: Callable[[_Displaced], bool]) -> bool:
+        """False if it is not due yet. One that has changed, or may change, stays for the next opening."""
+        with self._counting:
+            if not self._displaced or not is_due(self._displaced[0]):
+                return False
+            oldest = self._displaced.popleft()
+            self._kept_bytes -= oldest.size
         if self._store.version(oldest.file) != oldest.version:
             self.has_left = True
         elif not self._store.has_writer(oldest.file):
             self._store.remove(oldest.file)
+        return True

@@ -1,4 +1,5 @@
-"""Write-behind queue: synchronous on a disk, threaded on remote stores, ordered per path.
+"""Write-behind queue: synchronous on a disk, threaded on remote stores and where the loop has other work, ordered per
+path.
 
 Jobs for one path run in the order they were added; jobs for different paths run several at a time. A job waits until
 the group of records that was being written when it was added is durable, because it may show these records.
@@ -60,12 +61,12 @@ class AtOnce:
 
 
 class InThreads:
-    def __init__(self) -> None:
-        from concurrent.futures import ThreadPoolExecutor  # for remote stores only
+    def __init__(self, threads: int) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # most runs on a disk need none
 
         self.on_idle: Callable[[], None] | None = None
         self.group: Callable[[], Future[None] | None] = lambda: None
-        self._threads = ThreadPoolExecutor(_THREADS, "satchel-behind")
+        self._threads = ThreadPoolExecutor(threads, "satchel-behind")
         self._last: dict[str, Future[None]] = {}  # by path
         self._lock = threading.Lock()  # of what follows
         self._under_way = 0
@@ -123,5 +124,7 @@ class InThreads:
             tell()
 
 
-def behind(store: Store) -> Behind:
-    return InThreads() if store.abilities.remote else AtOnce()
+def behind(store: Store, *, in_thread: bool = False) -> Behind:
+    """`in_thread`: the loop of the caller has other work, so it does not write to a disk either. One thread does, since
+    folders come and go with their files."""
+    return InThreads(_THREADS) if store.abilities.remote else InThreads(1) if in_thread else AtOnce()

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from datetime import datetime
+from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -15,10 +16,30 @@ from ....workspace.base import SatchelError
 from ....workspace.inspect import glance, lease
 from ....workspace.people.edits import not_settled
 from ....workspace.store import Store
-from ..child.supervisor import STORAGE, Supervisor
+from ..child.supervisor import STORAGE
 from .judging import NEVER, Verdict, is_of_serve, questions
 from .roots import RootSignature
 from .schedule import Schedule
+
+
+class Going(Protocol):
+    """A start of a workspace: a process with its supervisor, or a task of a loop. Once `code`, an exit code, is not
+    None it is over; `why`, or else `error`, says what the files can't say."""
+
+    code: int | None
+    why: str
+    error: str
+
+    @property
+    def wake_at(self) -> float:
+        """When to poll it, by time.monotonic."""
+
+    def start(self) -> None: ...
+
+    def poll(self) -> None: ...
+
+    def ask(self, number: signal.Signals) -> None:
+        """Stop at a safe point; at once if it is asked again."""
 
 
 class Known(Struct, eq=False):
@@ -40,7 +61,9 @@ class Known(Struct, eq=False):
     taken: int = 0  # tasks that it had ever taken when its last child had ended
     settled: RootSignature | None = None  # not started again while it is as its last child has left it
     may_be_held: bool = False  # it would be due, but it is not known yet whether its lease is left over
-    supervisor: Supervisor | None = None
+    supervisor: Going | None = None
+    wanted_since: float = 0.0  # a program has asked for a start, whatever the files say; by time.time; 0: it has not
+    is_apart: bool = False  # no look has found it yet, so `store` has listings of its own
     is_starting: bool = False  # `thread` makes its supervisor
     thread: threading.Thread | None = None  # starts or polls it, where that may wait for a network
     asked: deque[signal.Signals] = field(default_factory=deque)  # what its supervisor has not been told yet

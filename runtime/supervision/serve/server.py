@@ -1,6 +1,6 @@
 """Keep the runnable workspaces below a folder running, a few at a time.
 
-Looks at files, imports no agent and takes no lock; only the children do.
+Looks at files, imports no agent and takes no lock; only what it starts does: children, or the tasks of a program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..child.background import open_log
 from ..child.signals import listening
 from ..child.supervisor import STORAGE, Order, Policy, Supervisor, heard
 from .judging import NEVER, judge
-from .known import Known, due_since, has_not_gone_on, has_taken, told, wants_merge
+from .known import Going, Known, due_since, has_not_gone_on, has_taken, told, wants_merge
 from .roots import FolderRoot, Root, UrlRoot
 from .schedule import Schedule
 
@@ -87,11 +87,14 @@ class Server:
         policy: Policy | None = None,
         clock: Callable[[], datetime] = utc_now,
         store: Store | None = None,
+        make: Callable[[Known], Going] | None = None,
     ):
+        """`make` makes what has the workspace; without it a child does."""
         self._root: Root = FolderRoot(root) if store is None else UrlRoot(store)
         self._thread: threading.Thread | None = None
         self._typed, self._at_most, self._tell, self._clock = root, at_most, tell, clock
         self._drain_timeout, self._policy = drain_timeout, policy
+        self._make = make or self._child
         self._known: dict[str, Known] = {}
         self._looked_at = float("-inf")
         self._has_looked = False
@@ -101,7 +104,8 @@ class Server:
 
     @property
     def running(self) -> list[Supervisor]:
-        return [known.supervisor for known in self._taken if known.supervisor]
+        """The children."""
+        return [known.supervisor for known in self._taken if isinstance(known.supervisor, Supervisor)]
 
     @property
     def _taken(self) -> list[Known]:
@@ -117,7 +121,10 @@ class Server:
         if self._is_looking or not self._has_looked:
             return False
         now = time.monotonic()
-        due = (known.may_be_held or (known.due_since and known.not_before <= now) for known in everything)
+        due = (
+            known.may_be_held or known.wanted_since or (known.due_since and known.not_before <= now)
+            for known in everything
+        )
         return not any(known.is_taken or known.is_busy for known in everything) and not any(due)
 
     @property
@@ -149,13 +156,23 @@ class Server:
                 self._thread = threading.Thread(target=look, name="satchel-serve-look", daemon=True)
                 self._thread.start()
                 return
-        waiting = [known for known in self._known.values() if known.due_since and not known.is_taken]
-        for known in sorted(waiting, key=lambda known: (known.due_since, known.folder)):
+        waiting = [known for known in self._known.values() if _waits_since(known) and not known.is_taken]
+        for known in sorted(waiting, key=lambda known: (_waits_since(known), known.folder)):
             if len(self._taken) >= self._at_most:
                 break
-            if known.not_before <= time.monotonic() and not known.is_busy:
+            if (known.wanted_since or known.not_before <= time.monotonic()) and not known.is_busy:
                 known.is_starting = True
                 self._aside(known, self._start)
+
+    def want(self, place: str, folder: str) -> None:
+        """Start this workspace, once there is a free place, whatever its files say: a program has asked for it. `place`
+        is the one that the root has for it."""
+        known = self._known.get(place)
+        if known is None:
+            store = open_store(folder)
+            known = Known(folder, store, False, Schedule(store, self._clock()), is_apart=self._root.aside)
+            self._known[place] = known
+        known.wanted_since = known.wanted_since or time.time()
 
     def ask(self, number: signal.Signals) -> None:
         """Start nothing any more, and pass the signal on."""
@@ -215,7 +232,8 @@ class Server:
         self._tell_of_root("")
         found = set(folders)
         for place, folder in folders.items():
-            if place not in self._known:
+            before = self._known.get(place)
+            if before is None or (before.is_apart and not before.is_taken and not before.wanted_since):
                 with suppress(SatchelError):  # it has just been removed
                     store = self._root.store(folder)
                     self._known[place] = Known(folder, store, not self._has_looked, Schedule(store, self._clock()))
@@ -225,7 +243,7 @@ class Server:
                 self._fire(known)
             if known.is_taken:
                 continue
-            if place not in found:
+            if place not in found and not known.wanted_since:
                 del self._known[place]
             else:
                 self._judge(known)
@@ -311,16 +329,12 @@ class Server:
             # looks again, before it does anything.
             known.signature = None
             self._judge(known)
-        if not known.due_since or not known.verdict.starts:
+        is_due = bool(known.due_since) and known.verdict.starts
+        if not is_due and not known.wanted_since:
             return
-        patience = [] if self._drain_timeout is None else ["--drain-timeout", str(self._drain_timeout)]
-        words = ["run", "--quiet", *patience, "--", known.folder]
-        order = Order(words, words, self._drain_timeout, is_only=False, output=lambda: open_log(known.store))
-        say = lambda text: self._tell(ServeEvent("crashed", known.folder, text))  # noqa: E731
-        late = lambda text: self._tell(ServeEvent("late", known.folder, text))  # noqa: E731
+        known.wanted_since = 0.0
         try:
-            store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
-            supervisor = Supervisor(store, order, say, self._policy, late)
+            supervisor = self._make(known)
             if self.stops:  # since it was decided to start it
                 return
             supervisor.start()
@@ -332,7 +346,16 @@ class Server:
                 self._tell(ServeEvent("damaged", known.folder, str(error)))
             return
         known.due_since, known.supervisor = 0.0, supervisor
-        self._tell(ServeEvent("started", known.folder, known.verdict.why))
+        self._tell(ServeEvent("started", known.folder, known.verdict.why if is_due else "its program has asked for it"))
+
+    def _child(self, known: Known) -> Supervisor:
+        patience = [] if self._drain_timeout is None else ["--drain-timeout", str(self._drain_timeout)]
+        words = ["run", "--quiet", *patience, "--", known.folder]
+        order = Order(words, words, self._drain_timeout, is_only=False, output=lambda: open_log(known.store))
+        say = lambda text: self._tell(ServeEvent("crashed", known.folder, text))  # noqa: E731
+        late = lambda text: self._tell(ServeEvent("late", known.folder, text))  # noqa: E731
+        store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
+        return Supervisor(store, order, say, self._policy, late)
 
     def _poll(self, known: Known) -> None:
         supervisor = known.supervisor
@@ -376,6 +399,11 @@ class Server:
         known.in_vain += 1
         known.not_before = time.monotonic() + delay
         return f"it starts again in {delay:.0f} s"
+
+
+def _waits_since(known: Known) -> float:
+    """For the order of the starts; 0: it does not wait."""
+    return known.wanted_since or known.due_since
 
 
 def serve(server: Server, *, once: bool) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import wait
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -19,7 +20,15 @@ from linked import last_crc, linked
 from properties import examples
 
 from satchel.workspace import journal
-from satchel.workspace.base.errors import Damaged, DoesNotFit, InvalidFile, NewerFormat, SatchelError, StorageFailed
+from satchel.workspace.base.errors import (
+    AgentError,
+    Damaged,
+    DoesNotFit,
+    InvalidFile,
+    NewerFormat,
+    SatchelError,
+    StorageFailed,
+)
 from satchel.workspace.journal import Journal, Tail, append_log, merging, records
 from satchel.workspace.journal import writer as writing_end
 from satchel.workspace.journal.records import Closed, Fenced, Line
@@ -489,6 +498,51 @@ def test_a_blocked_loop_lets_no_second_group_go(writing: Writing, monkeypatch: p
 
     asyncio.run(main())
     writer.end()
+
+
+def test_a_loop_that_has_other_work_waits_for_a_sync(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced_in: list[int] = []
+    sync = writing.syscalls.sync_data
+    monkeypatch.setattr(writing.syscalls, "sync_data", lambda fd: (synced_in.append(get_ident()), sync(fd)))
+    writer = Journal(writing.store, epoch=1, next_seq=1, apply=lambda line: None, in_thread=True)
+
+    async def main() -> None:
+        for alone in (True, False):
+            writer.add(Closed())
+            await writer.durable(alone=alone)
+
+    asyncio.run(main())
+    writer.end()
+    assert writing.seqs() == [1, 2] and len(synced_in) == 2 and get_ident() not in synced_in
+
+
+def test_code_that_nobody_awaits_writes_into_the_end_of_a_run(writing: Writing) -> None:
+    writer = Journal(writing.store, epoch=1, next_seq=1, apply=lambda line: None, in_thread=True)
+
+    def close() -> None:
+        writer.take()
+        writer.add(Closed())
+        writer.flush()
+
+    async def main() -> None:
+        writer.add(Closed())
+        await writer.lend()
+        assert writer.durable_seq == 1, "what was added before is on record"
+        for call in (lambda: writer.add(Closed()), writer.flush, writer.flush_soon, writer.check):
+            with pytest.raises(AgentError, match="the run has ended"):
+                call()
+        with pytest.raises(AgentError, match="the run has ended"):
+            await writer.durable(alone=True)
+        await asyncio.to_thread(close)
+        with pytest.raises(AgentError, match="the run has ended"):
+            writer.add(Closed())
+        writer.give_back()
+        writer.add(Closed())
+        writer.flush()
+
+    asyncio.run(main())
+    writer.end()
+    assert writing.seqs() == [1, 2, 3]
 
 
 def test_one_who_is_alone_is_flushed_without_a_turn_of_the_loop(writing: Writing) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.workspace.store import Store, open_store
+from satchel.workspace.store import DiskStore, Store, Syscalls, open_store
 
 _WRITES: dict[str, Callable[[Store, str], object]] = {
     "replace": lambda store, path: store.replace(path, b"new"),
@@ -20,6 +20,38 @@ _WRITES: dict[str, Callable[[Store, str], object]] = {
     "rename": lambda store, path: (store.replace("from", b"new"), store.rename("from", path)),
     "create_log": lambda store, path: store.create_log(path, b"new").close(),
 }
+
+
+@pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)
+def test_another_thread_removes_the_folder_that_is_being_written_into(
+    write: Callable[[Store, str], object], tmp_path: Path
+) -> None:
+    """The last other file of the folder goes while the new one is on its way."""
+
+    class Meanwhile(Syscalls):
+        def open_new(self, path: str) -> int:
+            return self._removed(super().open_new(path))
+
+        def rename(self, source: str, target: str) -> None:
+            self._removed(0)
+            super().rename(source, target)
+
+        def link(self, source: str, target: str) -> None:
+            self._removed(0)
+            super().link(source, target)
+
+        def _removed(self, result: int) -> int:
+            store.remove("outer/inner/first")
+            return result
+
+    DiskStore(tmp_path).replace("outer/inner/first", b"old")
+    store = DiskStore(tmp_path, Meanwhile())
+
+    write(store, "outer/inner/second")
+
+    assert (tmp_path / "outer/inner/second").read_bytes() == b"new"
+    store.remove("outer/inner/second")
+    assert not (tmp_path / "outer").exists()
 
 
 @pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)

@@ -11,7 +11,7 @@ from satchel.workspace.views.write_behind import AtOnce, InThreads
 
 @pytest.fixture
 def behind() -> object:
-    made = InThreads()
+    made = InThreads(8)
     yield made
     made.close()
 
@@ -78,7 +78,7 @@ def test_whoever_wants_to_know_is_told_when_nothing_is_under_way(behind: InThrea
 
 
 def test_what_comes_after_the_end_is_refused_and_nobody_waits_for_it() -> None:
-    behind = InThreads()
+    behind = InThreads(8)
     behind.close()
     with pytest.raises(RuntimeError):
         behind.do("a", lambda: None)

@@ -9,6 +9,8 @@ import errno
 import itertools
 import os
 import stat
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
@@ -40,6 +42,8 @@ class DiskStore:
         self._root = self._os.resolve(os.fspath(root))
         self._access: Access | None = None
         self._folders: dict[str, bool] = {}  # folders that exist and don't lead out; whether their name is durable
+        self._filled: Counter[str] = Counter()  # folders that a file is being written into
+        self._filling = threading.Lock()  # of these
 
     @property
     def url(self) -> str:
@@ -132,8 +136,7 @@ class DiskStore:
     def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:
         """Temporary file in the same file system, fsync, rename, fsync of the folder: each as far as `sync` asks."""
         target = self._inside(path)
-        with failing("can't be written", path):
-            self._make_folder(os.path.dirname(path), durable=sync == "all")
+        with failing("can't be written", path), self._folder_of(path, durable=sync == "all"):
             with self._temporary(data, sync, target) as temporary:
                 if if_version is not None and self.version(path) != if_version:
                     raise FileChanged(path)
@@ -146,8 +149,7 @@ class DiskStore:
     def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
         target = self._inside(path)
         kept = f"{DISPLACED}/{os.getpid()}-{next(_numbers)}-{if_version}-{displaced_name(path)}"
-        with failing("can't be written", path):
-            self._make_folder(os.path.dirname(path), durable=False)
+        with failing("can't be written", path), self._folder_of(path, durable=False):
             self._make_folder(DISPLACED, durable=False)
             with self._temporary(data, "data", target) as temporary:
                 if self.version(path) != if_version:
@@ -188,8 +190,7 @@ class DiskStore:
     def create(self, path: str, data: bytes) -> None:
         """The same with `link` instead of the rename, because a link never replaces."""
         target = self._inside(path)
-        with failing("can't be written", path):
-            self._make_folder(os.path.dirname(path), durable=True)
+        with failing("can't be written", path), self._folder_of(path, durable=True):
             with self._temporary(data, "all") as temporary:
                 self._os.link(temporary, target)
                 self._os.unlink(temporary)
@@ -197,8 +198,7 @@ class DiskStore:
 
     def create_log(self, path: str, data: bytes) -> Log:
         target = self._inside(path)
-        with failing("can't be written", path):
-            self._make_folder(os.path.dirname(path), durable=True)
+        with failing("can't be written", path), self._folder_of(path, durable=True):
             fd = self._open_new(target)
             log = DiskLog(self._os, fd, path, os.path.dirname(target))
             try:
@@ -211,8 +211,7 @@ class DiskStore:
 
     def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
         target = self._inside(path)
-        with failing("can't be appended to", path):
-            self._make_folder(os.path.dirname(path), durable=durable)
+        with failing("can't be appended to", path), self._folder_of(path, durable=durable):
             fd = self._open_append(target)
             try:
                 if data:
@@ -229,8 +228,7 @@ class DiskStore:
         source, target = self._inside(path), self._inside(to)
         if self.version(path) is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        with failing("can't be moved", path):
-            self._make_folder(os.path.dirname(to), durable=True)
+        with failing("can't be moved", path), self._folder_of(to, durable=True):
             self._os.rename(source, target)
             self._os.sync_folder(os.path.dirname(target))
             if os.path.dirname(path) != os.path.dirname(to):
@@ -260,11 +258,14 @@ class DiskStore:
     def _remove_empty(self, folder: str) -> None:
         """Remove a folder and those above it, up to the first that is not empty."""
         while folder:
-            try:
-                self._os.rmdir(self._inside(folder))
-            except OSError:
-                break  # not empty, or not there
-            self._folders.pop(folder, None)
+            with self._filling:
+                if any(f"{each}/".startswith(f"{folder}/") for each in self._filled):
+                    break
+                try:
+                    self._os.rmdir(self._inside(folder))
+                except OSError:
+                    break  # not empty, or not there
+                self._folders.pop(folder, None)
             folder = os.path.dirname(folder)
 
     @contextmanager
@@ -366,6 +367,21 @@ class DiskStore:
                     remedy="replace the link by a folder",
                 )
             return
+
+    @contextmanager
+    def _folder_of(self, path: str, *, durable: bool) -> Iterator[None]:
+        """The folder of a file that the body writes. Until then no other thread removes it as empty."""
+        folder = os.path.dirname(path)
+        with self._filling:
+            self._filled[folder] += 1
+        try:
+            self._make_folder(folder, durable=durable)
+            yield
+        finally:
+            with self._filling:
+                self._filled[folder] -= 1
+                if not self._filled[folder]:
+                    del self._filled[folder]
 
     def _make_folder(self, folder: str, *, durable: bool) -> None:
         """Make a folder and its parents. Another process may have made a folder and died before its name was durable,

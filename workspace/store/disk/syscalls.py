@@ -158,7 +158,8 @@ class Syscalls:
         """Held until the body ends or the process dies. filelock.Timeout if another process holds it."""
         from filelock import FileLock  # takes 9 ms to import, and looking at a workspace needs no lock
 
-        return FileLock(path, timeout=0, fallback_to_soft=False)  # a file that only exists keeps no process out
+        # A file that only exists keeps no process out. The thread that takes it may not be the one that releases it.
+        return FileLock(path, timeout=0, fallback_to_soft=False, thread_local=False)
 
     def try_lock(self, path: str) -> None:
         """OSError if a file can't be locked. Tries a shared lock, which is released at once."""
