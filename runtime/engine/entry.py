@@ -72,5 +72,5 @@ async def _begin(session: Session) -> None:
         session.journal.add(ScopeCommitted(agent=session.path, scope=ROOT, patch=whole))
         await session.root.durable()
         if not session.path:  # a checkpoint to return to, before the first stop
-            session.context.workspace.checkpoint("start")
+            await session.context.workspace.checkpoint_start()
     session.rollback()

@@ -17,7 +17,7 @@ from .start import Start
 T = TypeVar("T")
 
 _AT_ONCE = 1
-"""On a disk. They compute as well as wait, and each takes the interpreter from the loop for milliseconds."""
+"""On a disk: an opening computes as well as waits, and takes the interpreter from the loop for milliseconds."""
 
 _of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = weakref.WeakKeyDictionary()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ..formats import Definition
 from ..inspect import Report, ReportDocument, unchanged
@@ -21,6 +22,9 @@ from ..views import CheckpointFolders, Files, Guard, MessageFile, Point, Project
 from .acquire import Owned
 from .checkpoint_due import Due
 
+if TYPE_CHECKING:
+    import asyncio
+
 
 class Workspace:
     """One process has it, and uses it from one thread."""
@@ -28,7 +32,7 @@ class Workspace:
     def __init__(
         self, store: Store, definition: Definition, moment: Moment, report: Report, *, in_thread: bool = False
     ):
-        self.store, self.moment, self.report = store, moment, report
+        self.store, self.moment, self.report, self.in_thread = store, moment, report, in_thread
         self.definition, self.redactor = definition, redactor_of(definition)
         self.behind = behind(store, in_thread=in_thread)
         self.pruner = Pruner(store, self.behind)
@@ -89,6 +93,33 @@ class Workspace:
         if why == "milestone":
             self.projector.mark(self._folders)
         return written.path
+
+    async def checkpoint_start(self) -> None:
+        """The first one, to which a run can return before its first stop. If threads write the files, the loop goes on
+        meanwhile."""
+        if not self.in_thread:
+            self.checkpoint("start")
+            return
+        import asyncio  # only a run has a loop
+
+        loop, began = asyncio.get_running_loop(), self.due.clock()
+        written: asyncio.Future[Written] = loop.create_future()
+        at = {path: messages.at for path, messages in self.messages.items()}
+        made = checkpoint.draft(self.store, self.moment, at, "start")
+
+        def put() -> None:
+            try:
+                found = checkpoint.put(self.store, made, self.definition.keep)
+            except BaseException as error:
+                loop.call_soon_threadsafe(_settle, written, None, error)
+            else:
+                loop.call_soon_threadsafe(_settle, written, found, None)
+
+        self.behind.do(made.path, put)  # a stop waits for what is behind
+        found = await written
+        self.due.saved(found.size, self.journal.bytes_added, began)
+        self.checkpointed = found.path
+        self.journal.add(Saved(file=found.path, why="start", bytes=found.size, sha256=found.sha256))
 
     def _checkpoint(self, why: Occasion, name: str = "") -> Written:
         began = self.due.clock()
@@ -189,3 +220,13 @@ class Workspace:
         self.journal.roll_up()
         self.behind.wait()
         self.owned.end(self.store)
+
+
+def _settle(written: asyncio.Future[Written], found: Written | None, error: BaseException | None) -> None:
+    """Wake who waits, if that was not cancelled meanwhile."""
+    if written.done():
+        return
+    if error is not None:
+        written.set_exception(error)
+    elif found is not None:
+        written.set_result(found)

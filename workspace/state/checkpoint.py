@@ -337,9 +337,26 @@ def write(
     listed: Listed = MappingProxyType({}),
 ) -> Written:
     """Write a checkpoint of `moment`, durably, and remove those that nothing keeps. `name`: see `path_of`."""
-    data = encode(moment, messages, listed, is_apart=_is_apart(store))
-    path = path_of(moment, name)
-    store.replace(path, data)
+    return put(store, draft(store, moment, messages, name, listed), keep)
+
+
+class Draft(NamedTuple):
+    """A checkpoint that is not written yet."""
+
+    path: str
+    data: bytes
+
+
+def draft(
+    store: Store, moment: Moment, messages: dict[str, MessagesAt], name: str = "", listed: Listed = MappingProxyType({})
+) -> Draft:
+    """The first half of `write`: from here on the moment may change."""
+    return Draft(path_of(moment, name), encode(moment, messages, listed, is_apart=_is_apart(store)))
+
+
+def put(store: Store, made: Draft, keep: Keep | None = None) -> Written:
+    """The second half, which waits for the storage."""
+    store.replace(made.path, made.data)
     for each in superfluous(store, keep or Keep()):
         store.remove(each)
-    return Written(path, len(data), hashlib.sha256(data).hexdigest())
+    return Written(made.path, len(made.data), hashlib.sha256(made.data).hexdigest())
