@@ -71,7 +71,7 @@ def test_redo_does_not_do_it(asking: Path, cli: Cli) -> None:
         (["d1", ""], "expected one of: done, redo"),
         ([], "give an answer: open: d1"),
         (["d1", "redo", "d1", "done"], "name the workspace, the question and the answer"),
-        (["d1", "done", "--result", "\udcff"], "can't be kept"),
+        (["d1", "done", "--result", "\udcff"], "half characters"),
     ],
 )
 def test_a_wrong_answer_changes_something(asking: Path, cli: Cli, words: list[str], said: str) -> None:
