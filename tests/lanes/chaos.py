@@ -56,7 +56,7 @@ class Program:
         self.plan = "" if self.is_child else rng.choice(("", "", "add", "twice", "cancel", "note", "under", "itself"))
 
     def change(self, data: State) -> None:
-        """Each value that it writes depends only on the same value as it was."""
+        """Each value that it writes depends only on the same value as it was, and is another one."""
         for what in self.changes:
             if what == "n":
                 data["n"] = data.get("n", 0) + 1
@@ -65,7 +65,7 @@ class Program:
             elif what == "by":
                 data["by"][self.name] = {"times": data["by"].get(self.name, {}).get("times", 0) + 1}
             elif what == "last":  # a new container in place of the old one
-                data["last"] = {"number": data["last"].get("number", 0) + 1, self.name: True}
+                data["last"] = {} if data["last"] else {self.name: True}
             elif what == "deep":
                 data["deep"]["by"][self.name] = True
             else:
