@@ -103,4 +103,4 @@ def _judged(call: Call) -> tuple[Kind, str]:
     ]
     if known:
         return "again", f"the step {words} runs, in place of the recorded {known[0].step}{known[0].call}"
-    return "next", f"{words} runs"
+    return "next", f"{words} comes next"
