@@ -63,7 +63,7 @@ async def perform(call: Call) -> Any:
         return settled.result if settled else await _begin(call)
     if (answer := scope.recorded.answers.get(call.key)) is not None:
         return await _as_answered(call, answer)
-    if unclaimed := await _unclaimed(call):
+    if call.key not in scope.recorded.settled and (unclaimed := await _unclaimed(call)):
         ask(call, "unclaimed", await _known_of(call, unclaimed), unclaimed)
     return await _begin(call)
 

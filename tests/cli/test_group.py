@@ -128,6 +128,7 @@ def test_a_command_needs_what_another_has_imported(make: Make, tmp_path: Path) -
         (["prune", moved, "--dry-run"], 0),
         (["export", moved, tmp_path / "z"], 0),
         (["fork", moved, tmp_path / "fork"], 0),
+        (["rehearse", moved], 0),
         (["redo", moved, "^1"], 0),
         (["rewind", moved, "--to", "2"], 0),
         (["new", moved, new], 0),

@@ -43,16 +43,18 @@ async def large() -> str:
 
 @step(retry=Retry(attempts=2, first=0.0))
 async def tell(out: Partial) -> str:
+    recovered = out.recovered
     await out.write("once ")
-    if out.recovered is None:
+    if recovered is None:
         raise ConnectionError("broken off")
     return out.text
 
 
 @step
 async def cut_off(out: Partial) -> str:
+    recovered = out.recovered
     await out.write("and then")
-    if out.recovered is None:
+    if recovered is None:
         raise Crash
     return out.text
 

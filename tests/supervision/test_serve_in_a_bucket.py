@@ -271,7 +271,7 @@ def test_one_run_whose_storage_fails_keeps_the_others_from_being_looked_at(
             raise StorageFailed("is refused")
         return await answer(requests, method, arguments, seconds)
 
-    served.put("a/workspace.yaml", DEFINITION + b"schedule: [{cron: '0 9 * * *'}]\n")
+    served.put("a/workspace.yaml", DEFINITION + b"schedule: [{cron: '0 9 * * *', wait: true}]\n")
     served.run("b", sleeper)
     served.begin()
     served.turn(everything=True)

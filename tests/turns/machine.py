@@ -38,7 +38,7 @@ from .model import GONE, Lost, Model, Opened, Saved, agent_of, kept_aside
 from .tree import PLANS, SPAWNING, Process, answer, folder_of, make, records, was_done
 
 _DEFINITION = b"format: 1\nrun_id: journey\nagent: agent.py:main\n"
-_TURNS_TO_THE_END = 40
+_TURNS_TO_THE_END = 60
 
 CRASHES = st.none() | st.tuples(st.integers(0, 999), st.sampled_from(["kill", "torn", "power"]))
 """None; or after how many thousandths of its calls the process dies, and how."""

@@ -168,6 +168,7 @@ class AgentMoment(Struct, kw_only=True):
         if record.effect:
             scope.when[key] = line.at
             scope.take_answer(key)
+            scope.settled.discard(key)
 
     def failed(self, record: StepFailed) -> None:
         scope = self._numbered(record)

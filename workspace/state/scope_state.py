@@ -54,7 +54,7 @@ class Scope(Struct, omit_defaults=True):
     promoted: dict[Key, list[PartialPromoted]] = {}
     progress: dict[Key, Raw] = {}
     numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
-    settled: set[Key] = set()  # effects of which, by a person's word, no call is expected any more
+    settled: set[Key] = set()  # effects of which, by a person's word, no call is expected, or which may be done
     answers: dict[Key, Answer] = {}  # by the call in question, until that call is made
     when: dict[Key, str] = {}  # of effects: when they were recorded as done
     again: dict[Key, int] = {}  # how often a person has asked to repeat an effect
@@ -99,6 +99,8 @@ class Scope(Struct, omit_defaults=True):
         """The call that a person was asked about is made, so the earlier call that is the same action is resolved. Not
         earlier: another call in its place must be asked about, too."""
         answer = self.answers.pop(key, None)
+        if answer is not None and answer.outcome != "done":
+            self.settled.add(key)  # it may be done, also if this start of it comes to nothing
         if answer is None or answer.other is None:
             return
         self.settled.add(answer.other)

@@ -87,6 +87,24 @@ def test_a_renamed_effect_acts_again(start: Start) -> None:
     assert (outcome.status, outcome.result, start.done) == ("completed", "receipt of send", ["send"])
 
 
+def test_an_answer_is_forgotten_when_its_call_comes_to_nothing(start: Start) -> None:
+    """The person has said that it is another action; then its start fails for certain."""
+    tries: list[int] = []
+
+    async def notify(to: str) -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise NotDone("the line is dead")
+        return "told"
+
+    send, told = start.effect("send"), effect(notify)
+    start.first(lambda: send("ada"))
+    start(lambda: told("ada"))
+    start.answer("new")
+    outcome = start(lambda: told("ada"))
+    assert (outcome.status, outcome.result, len(tries)) == ("completed", "told", 2)
+
+
 def test_an_effect_that_is_another_action_stays_undone(start: Start) -> None:
     send, notify = start.effect("send"), start.effect("notify")
     start.first(lambda: send("ada"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from satchel import Item, NotDone, Run, agent, effect, run
+from satchel import Item, NotDone, Run, agent, effect, run, step
 from satchel.runtime.engine import reverify
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
@@ -81,7 +81,12 @@ class Post:
             self.sent.append(text)
             return f"receipt {len(self.sent)}"
 
+        @step
+        async def note(attempt: int) -> int:
+            return attempt
+
         async def work(run: Run[Any], item: Item) -> str:
+            await note(run.attempt)  # something new at each attempt: an item that crashes without is stuck
             found = [await send(text) for text in (until if run.attempt <= fails else ("one", "two"))]
             if run.attempt <= fails:
                 raise Killed

@@ -298,7 +298,7 @@ class History:
 
     def effect(self) -> None:
         call = self.call()
-        self.group(StepStarted(**call, idempotency_key="k", arguments=self.choose.choice([NOTHING, Raw(b"[1]")])))
+        self.group(StepStarted(**call, idempotency_key="k", arguments=self.choose.choice([NOTHING, Raw(b'{"a": 1}')])))
         ending = self.choose.randrange(5)
         if ending <= 1:
             self.group(StepCompleted(**call, effect=True, result=Raw(b"1"), how="verified"))

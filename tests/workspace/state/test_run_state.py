@@ -91,7 +91,7 @@ def test_the_answer_to_an_unclaimed_effect_counts_for_one_call_of_it() -> None:
     found.apply([Line(5, 5, AT, 1, StepStarted(**call(args="c", no=3), idempotency_key="k"))])
     assert scope.answers and KEY in scope.started, "another call has taken it"
     found.apply([Line(6, 6, AT, 1, StepStarted(**call(args="b", no=2), idempotency_key="k"))])
-    assert not scope.answers and KEY not in scope.started and scope.settled == {KEY}
+    assert not scope.answers and KEY not in scope.started and scope.settled == {KEY, ("send", "b", 0)}
 
 
 def test_messages_count_only_with_the_commit_of_their_group() -> None:
