@@ -81,6 +81,7 @@ async def stream(out: Partial) -> str:
     for text in ("first words " * 40, BOTH[:6], BOTH[6:20], BOTH[20:40]):
         await out.write(text)
     out.file.write()
+    out.file._behind.wait()  # in a program's loop a thread writes it
     if once("streamed"):
         os.kill(os.getpid(), signal.SIGKILL)
     await out.write(BOTH[40:])

@@ -186,8 +186,8 @@ async def program_async(folder: str) -> Outcome[list[str]]:
 
 async def server(root: str) -> list[str]:
     failed: list[ServeEvent] = []
+    made = await new_async("digest", f"{root}/one", input={"topic": "tides"}, run_id="request-7")
     async with Pool(root, at_most=20, tell=failed.append) as pool:
-        made = await new_async("digest", f"{root}/one", input={"topic": "tides"}, run_id="request-7")
         going = assert_type(await pool.start(made.folder), asyncio.Future[Outcome[Any]])
         await pool.wait()
         assert (await going).status == "completed"
