@@ -63,8 +63,8 @@ class Partial:
         self.file = PartialFile(store, behind, path, head, lambda: self.shown)
 
     async def write(self, text: str) -> None:
-        """Add `text` to the answer. The file has it before this returns, within the 5% rule; in a program's own loop and
-        in a bucket a thread writes it, a moment later."""
+        """Add `text` to the answer. The file has it before this returns, within the 5% rule; in a program's own loop
+        and in a bucket a thread writes it, a moment later."""
         if not isinstance(text, str):
             raise TypeError(f"a partial is text, not {type(text).__qualname__}")
         if self.ended:
