@@ -14,6 +14,7 @@ from satchel.runtime.engine.context import Context
 from satchel.runtime.execution import attempt
 from satchel.runtime.execution.live_edits import EditWatch
 from satchel.runtime.execution.running import Outcome
+from satchel.runtime.execution.start import Start
 from satchel.workspace.base.errors import Conflicting
 from satchel.workspace.inspect.load import look
 from satchel.workspace.people.edits import CheckData
@@ -29,8 +30,8 @@ def attentions(monkeypatch: pytest.MonkeyPatch) -> list[EditWatch]:
     found: list[EditWatch] = []
     started = attempt.started
 
-    def noted(context: Context, check_data: CheckData) -> Any:
-        attention, task = started(context, check_data)
+    def noted(context: Context, check_data: CheckData, start: Start) -> Any:
+        attention, task = started(context, check_data, start)
         found.append(attention)
         return attention, task
 
