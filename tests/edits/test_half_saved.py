@@ -19,6 +19,7 @@ from satchel.runtime.engine.doubts import Doubts
 from satchel.runtime.engine.signals import Interruption
 from satchel.runtime.engine.stopping import Stopping
 from satchel.runtime.execution.live_edits import EditWatch
+from satchel.runtime.execution.start import Start
 from satchel.runtime.limits import Announcer
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inspect.load import look
@@ -144,9 +145,14 @@ def test_half_of_pause_yaml_is_obeyed_by_a_start(stopped: Place, kernel: Kernel,
 def going(place: Place) -> Iterator[tuple[Workspace, EditWatch]]:
     with opened(place.store, "run", Report()) as workspace:
         stopping = Stopping(workspace, Interruption())
-        context = Context(workspace, stopping, Doubts(workspace, stopping), Announcer(workspace, None), None)
+
+        async def made() -> Context:
+            return Context(workspace, stopping, Doubts(workspace, stopping), Announcer(workspace, None), None)
+
+        context = asyncio.run(made())  # it belongs to a loop
         try:
-            yield workspace, EditWatch(context, None)
+            start = Start(place.store, None, None, Interruption(), False, False, None, False, False, False)
+            yield workspace, EditWatch(context, None, start)
         finally:
             context.threads.shutdown()
 
