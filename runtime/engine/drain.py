@@ -1,7 +1,8 @@
 """From the request to stop to the safe point.
 
-This module knows what is running: the functions of steps and effects, and uninterrupted blocks. When a stop is
-requested and none of these is left, the run is between two steps. Then whatever the agent waits for is cancelled.
+This module knows what is running: the functions of steps and effects, uninterrupted blocks, and the writes of their
+records. When a stop is requested and none of these is left, the run is between two steps. Then whatever the agent waits
+for is cancelled.
 """
 
 from __future__ import annotations

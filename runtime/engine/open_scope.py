@@ -187,9 +187,12 @@ class OpenScope:
 
     async def durable(self) -> None:
         """Return when all records so far are durable. No other code can be about to record something if no other call
-        runs and this is not one of several tasks, as `asyncio.gather` makes them."""
-        alone = self.context.agents.calls <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
-        await self.context.journal.durable(alone=alone)
+        runs and this is not one of several tasks, as `asyncio.gather` makes them. A stop waits for this, because what
+        comes next may be the commit."""
+        context = self.context
+        alone = context.agents.calls <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
+        with context.stopping.drain.working("a write to the journal"):
+            await context.journal.durable(alone=alone)
 
     def other_tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks that this scope's function has started and that have not ended, and its own. Without the current

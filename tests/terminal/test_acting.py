@@ -161,8 +161,7 @@ def test_an_active_run_is_paused_and_quitting_stops_none(make: Make, tmp_path: P
             await screen.press("p")
             await screen.until("draining", "r withdraw the pause")
             go.touch()
-            # Not always 1/2: the stop may come while the end of the step is being written, before the item commits.
-            await screen.until("paused", "r resume")
+            await screen.until("paused", "1/2", "r resume")
         assert (await run).status == "paused"
 
     play(test)

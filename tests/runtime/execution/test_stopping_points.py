@@ -6,17 +6,20 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from satchel import Item, Partial, Retry, Run, agent, effect, run, step
+from satchel import Item, Partial, Retry, Run, agent, effect, run, run_async, step
 from satchel.runtime.engine import session
+from satchel.runtime.engine.drain import Drain
 from satchel.workspace import journal
 from satchel.workspace.formats import yamltext
-from satchel.workspace.journal.records import Forced, StepCompleted
+from satchel.workspace.journal.append_log import AppendedSegments
+from satchel.workspace.journal.records import Forced, Line, StepCompleted
 from satchel.workspace.store import open_store
 
 Ask = Callable[[], Awaitable[None]]
@@ -117,6 +120,46 @@ def test_an_item_that_came_to_its_end_is_thrown_away(workspace: Path, calls: lis
     assert calls == ["one"] and "- [x] one ^1\n- [ ] two" in todo(workspace)
     check_goes_on(workspace, main)
     assert calls == ["one", "two"]
+
+
+def test_an_item_is_thrown_away_while_the_end_of_its_step_is_being_written(
+    workspace: Path, calls: list[str], ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the loop of a program another thread writes the journal: that takes longer than an agent gets to go on."""
+    looked = threading.Event()
+    look, write = Drain._look, AppendedSegments.write
+
+    def looks(drain: Drain) -> None:
+        look(drain)
+        if calls:
+            looked.set()
+
+    def writes(segments: AppendedSegments, lines: Sequence[Line], data: bytes) -> None:
+        if any(isinstance(line.record, StepCompleted) for line in lines):
+            assert looked.wait(30), "nobody looked whether the run can stop"
+        write(segments, lines, data)
+
+    monkeypatch.setattr(Drain, "_look", looks)
+    monkeypatch.setattr(AppendedSegments, "write", writes)
+
+    @step
+    async def asking() -> None:
+        await ask()
+        calls.append("asked")
+
+    async def work(run: Run[Any], item: Item) -> None:
+        await asking()
+        run.state[item.text] = True
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["one", "two"])
+        await run.todo.each(work)
+
+    assert asyncio.run(run_async(workspace, main)).status == "paused"
+    assert "- [x] one ^1\n- [ ] two" in todo(workspace)
+    assert json.loads((workspace / "state.json").read_text())["data"] == {"one": True}
 
 
 @pytest.mark.parametrize("where", ["agent", "item", "sub-agent"])
