@@ -115,7 +115,10 @@ def _no_alternative(error: Fault) -> Iterator[Told]:
     for sub in error.context:
         branches.setdefault(sub.branch, []).append(sub)
     if not branches:  # oneOf with several that fit
+        if not isinstance(error.found, Mapping) and error.schema.get("type") == "object":
+            return  # that it is no mapping is told
         keys = [key for branch in error.wanted if isinstance(branch, Mapping) for key in branch.get("required", ())]
+        keys = keys if isinstance(error.found, Mapping) else []
         both = " and ".join(f"`{key}`" for key in keys if key in error.found) if keys else "more than one of them"
         yield Told(path, both, _listed([f"`{k}`" for k in keys], "only one of ") or "one kind", "Keep one")
         return

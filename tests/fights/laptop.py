@@ -56,7 +56,7 @@ def run(url: str, options: dict[str, Any], deliveries: str, seed: int) -> None:
         except (LeaseHeld, StorageFailed):
             time.sleep(choose.uniform(0.02, 0.3))
             continue
-        if outcome.error is not None:
+        if outcome.error is not None and outcome.status != "paused":  # stuck after three crashes
             raise outcome.error
         sys.exit(COMPLETED if outcome.status == "completed" else WAITING)
 

@@ -170,9 +170,13 @@ class Fight:
         raise AssertionError(f"the run has not come to its end: {look(self.store).moment.status}")
 
     def _answer(self) -> None:
-        """As a person who looks up which parcels have arrived."""
+        """As a person who looks up which parcels have arrived, and resumes a run that is stuck after three crashes."""
         while True:
             try:
+                with suppress(FileNotFoundError):
+                    pause = self.store.read("pause.yaml").data
+                    assert b"stuck: " in pause, pause
+                    self.store.replace("pause.yaml", pause.replace(b"status: paused", b"status: resume"))
                 with opened(self.store, "answer", Report()) as workspace:
                     for id, doubt in [*workspace.moment.doubts.items()]:
                         question = find(workspace.moment, id)

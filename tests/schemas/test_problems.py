@@ -261,6 +261,14 @@ def test_alternatives_are_explained_by_the_one_that_was_meant() -> None:
     assert only == "data.path: found 3, expected text. Put it in quotes"
 
 
+def test_what_is_no_mapping_crashes_the_choice_between_keys() -> None:
+    valid = {"format": 1, "run_id": "r-1", "agent": "agent.py:main"}
+    assert len(said("workspace", {**valid, "schedule": [3]})) == 1
+    own = {"properties": {"n": {"oneOf": [{"required": ["a"]}, {"minimum": 0, "required": ["b"]}]}}}
+    (only,) = said("state", {**STATE, "data": {"n": 3}}, data_schema=own)
+    assert "more than one of them" in only
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
