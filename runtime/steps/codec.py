@@ -7,6 +7,7 @@ a type can't change only after a crash.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import sys
@@ -37,9 +38,14 @@ def _encode_other(value: Any) -> Any:
     raise NotImplementedError(type(value).__qualname__)
 
 
-def _dumped(model: Any) -> Any:
+def _dumped(model: Any, mode: str = "json") -> Any:
     """A pydantic model as JSON. What does not fit its fields is for its type to refuse, not for a warning."""
-    return model.model_dump(mode="json", round_trip=True, by_alias=False, warnings=False)
+    return model.model_dump(mode=mode, round_trip=True, by_alias=False, warnings=False)
+
+
+def _encode_numbers(value: Any) -> Any:
+    """For `check_numbers`. pydantic's JSON has None for a number that is not finite, too."""
+    return _dumped(value, "python") if isinstance(value, pydantic_class("BaseModel")) else _encode_other(value)
 
 
 def _decode_other(kind: type, value: Any) -> Any:
@@ -66,7 +72,7 @@ def _encode_checked(value: Any) -> Any:
 _plain = msgspec.json.Encoder(enc_hook=_encode_other)
 _checking = msgspec.json.Encoder(enc_hook=_encode_checked)
 _canonical = msgspec.json.Encoder(enc_hook=_encode_checked, order="sorted")
-_packed = msgspec.msgpack.Encoder(enc_hook=_encode_other)
+_packed = msgspec.msgpack.Encoder(enc_hook=_encode_numbers)
 _quick = msgspec.msgpack.Encoder()
 
 
@@ -137,8 +143,8 @@ def check_numbers(value: Any, what: str) -> None:
     except _UNFIT:  # an integer of more than 64 bits
         is_suspect = True
     if is_suspect:
-        for place, reason in _faults(value, what, 0):
-            raise NotSerializable(f"{place} can't be kept", why=reason, remedy=_REMEDY)
+        for place, number in _not_finite(value, what, 0):
+            raise NotSerializable(f"{place} can't be kept", why=f"{number} is not JSON", remedy=_REMEDY)
 
 
 def check_depth(data: bytes, what: str, *, around: int = 0) -> bytes:
@@ -181,53 +187,82 @@ def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
         if not math.isfinite(value):
             yield place, f"{value} is not JSON"
     elif isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            yield place, "half of a surrogate pair is not text"
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            if not _is_leaf({key: 0}):
-                yield f"{place}.{key!r}", f"a {type(key).__qualname__} can't be a key"
-            yield from _faults(inner, f"{place}.{key}", depth + 1)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for index, inner in enumerate(value):
-            yield from _faults(inner, f"{place}[{index}]", depth + 1)
+        if not _is_leaf(value):
+            yield place, _HALF
     elif isinstance(value, pydantic_class("BaseModel")):
-        yield from _faults(_dumped(value), place, depth + 1)
-    elif (fields := fields_of(value)) is not None:
-        for name in fields:
-            yield from _faults(getattr(value, name, None), f"{place}.{name}", depth + 1)
+        yield from _faults_of_model(value, place, depth)
+    elif (parts := _inside(value, place)) is not None:
+        for key in value if isinstance(value, dict) else ():
+            if not _is_leaf({key: 0}):
+                kind = type(key).__qualname__
+                yield f"{place}.{key!r}", _HALF if isinstance(key, str) else f"a {kind} can't be a key"
+        for where, inner in parts:
+            yield from _faults(inner, where, depth + 1)
     elif not _is_leaf(value):
         yield place, f"a value of the type {type(value).__qualname__} is not JSON"
 
 
+_HALF = "half of a surrogate pair is not text"
+
+
+def _faults_of_model(model: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
+    """The same in a pydantic model. Of one that can't be dumped only the fields are known."""
+    try:
+        dumped = _dumped(model)
+    except _UNFIT as error:
+        parts = _inside(model, place) or ()
+        found = next(chain.from_iterable(_faults(inner, where, depth + 1) for where, inner in parts), None)
+        yield found or (place, str(error))
+    else:
+        yield from _faults(dumped, place, depth + 1)
+
+
+def _not_finite(value: Any, place: str, depth: int) -> Iterator[tuple[str, float]]:
+    """The numbers in `value` that are not finite, and their places."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place, value
+    elif depth <= DEPTH:
+        for where, inner in _inside(value, place) or ():
+            yield from _not_finite(inner, where, depth + 1)
+
+
 def _repeated(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
     """The places in `value` with two keys that JSON can't tell apart, and which."""
-    if depth > DEPTH or isinstance(value, str | int | float | bytes):
+    if depth > DEPTH:
         return
-    if isinstance(value, dict):
+    if isinstance(value, dict) and any(type(key) is not str for key in value):
         texts: dict[str, Any] = {}
-        for key in value if any(type(key) is not str for key in value) else ():
+        for key in value:
             other = texts.setdefault(text_of_key(key), key)
             if other is not key:
                 yield place, f"the keys {other!r} and {key!r} have the same text"
-        parts: Iterable[tuple[str, Any]] = ((f"{place}.{key}", inner) for key, inner in value.items())
-    elif isinstance(value, list | tuple):
-        parts = ((f"{place}[{index}]", inner) for index, inner in enumerate(value))
-    elif isinstance(value, pydantic_class("BaseModel")):
-        parts = ((f"{place}.{name}", inner) for name, inner in {**vars(value), **(value.model_extra or {})}.items())
-    else:
-        parts = ((f"{place}.{name}", getattr(value, name, None)) for name in fields_of(value) or ())
-    for where, inner in parts:
+    for where, inner in _inside(value, place) or ():
         yield from _repeated(inner, where, depth + 1)
+
+
+def _inside(value: Any, place: str) -> Iterable[tuple[str, Any]] | None:
+    """The parts of a value, and their places. None for a value without parts."""
+    if isinstance(value, str | int | float | bytes):
+        return None
+    if isinstance(value, dict):
+        return ((f"{place}.{key}", inner) for key, inner in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ((f"{place}[{index}]", inner) for index, inner in enumerate(value))
+    names: Iterable[str] | None = fields_of(value)
+    if isinstance(value, pydantic_class("BaseModel")):
+        names = [name for name, field in type(value).model_fields.items() if not field.exclude]
+        names += value.model_extra or ()
+    return None if names is None else ((f"{place}.{name}", getattr(value, name, None)) for name in names)
 
 
 def fields_of(value: Any) -> tuple[str, ...] | None:
     """The fields that the class of an object declares. None for other values, and for pydantic models."""
-    for attribute in ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__"):
-        if hasattr(type(value), attribute):
-            return tuple(getattr(field, "name", field) for field in getattr(type(value), attribute))
+    kind = type(value)
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))  # without those of the class, as `ClassVar`
+    for attribute in ("__struct_fields__", "__attrs_attrs__"):
+        if hasattr(kind, attribute):
+            return tuple(getattr(field, "name", field) for field in getattr(kind, attribute))
     return None
 
 

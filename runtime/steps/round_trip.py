@@ -62,11 +62,11 @@ def check_loads(part: Part, data: Any, patch: Iterable[Mapping[str, Any]], place
         load(found.part, found.value, where)
 
 
-def check_attributes(value: Any, place: str) -> None:
+def check_attributes(value: Any, place: str, above: frozenset[int] = frozenset()) -> None:
     """NotSerializable if an object, or one in its fields, has an attribute that its class does not declare: no JSON
-    contains it."""
+    contains it. `above`: the objects that it is in, which it may contain again."""
     fields = fields_of(value)
-    if fields is None:
+    if fields is None or id(value) in above:
         return
     own = getattr(value, "__dict__", None)
     if own and not own.keys() <= {*fields}:
@@ -80,7 +80,7 @@ def check_attributes(value: Any, place: str) -> None:
     for name in fields:
         inner = getattr(value, name, None)
         if type(inner) not in _JSON:
-            check_attributes(inner, f"{place}.{name}")
+            check_attributes(inner, f"{place}.{name}", above | {id(value)})
 
 
 def _changed(

@@ -8,11 +8,11 @@ import enum
 import json
 import uuid
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
 
 import msgspec
 import pydantic
@@ -203,6 +203,118 @@ def test_a_cached_property_of_the_state_is_refused(workspace: Path) -> None:
         return await run.scope("work", work, run)
 
     assert run(workspace, main).raise_for_status().result == 0
+
+
+@dataclass
+class Ring:
+    name: str = ""
+    next: Ring | None = None
+
+
+class Link(pydantic.BaseModel):
+    name: str = ""
+    next: Link | None = None
+
+
+@pytest.mark.parametrize("kind", [Ring, Link])
+def test_a_state_that_contains_itself_is_refused_without_a_place(workspace: Path, kind: Any) -> None:
+    async def work(run: Run[Any]) -> None:
+        run.state.next = run.state
+
+    @agent(state=kind)
+    async def main(run: Run[Any]) -> None:
+        await run.scope("work", work, run)
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, NotSerializable) and str(outcome.error).startswith("run.state.next.next"), outcome
+    assert "contains itself" in str(outcome.error)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (object(), "a value of the type object is not JSON"),
+        ([{"in": object()}], "a value of the type object is not JSON"),
+        (b"\xff", "invalid utf-8"),
+        (float("nan"), "nan is not JSON"),
+        ([None, float("inf")], "inf is not JSON"),
+    ],
+)
+def test_what_a_model_can_not_dump_is_refused_without_a_place_or_stays_in_the_state(
+    workspace: Path, value: Any, why: str
+) -> None:
+    """pydantic has None for NaN, and an error of its own for the rest. The next scope does not commit it, either."""
+
+    async def spoil(run: Run[Model]) -> None:
+        run.state.score += 1
+        run.state.more = value
+
+    async def go_on(run: Run[Model]) -> int:
+        return run.state.score
+
+    @agent(state=Model)
+    async def main(run: Run[Model]) -> int:
+        with pytest.raises(NotSerializable, match=rf"run\.state.* can't be kept: .*{why}"):
+            await run.scope("spoil", spoil, run)
+        return await run.scope("go on", go_on, run)
+
+    assert run(workspace, main).raise_for_status().result == 0
+
+
+@pytest.mark.parametrize("value", [object(), float("nan")])
+def test_a_result_that_a_model_can_not_dump_has_no_place(workspace: Path, value: Any) -> None:
+    @step
+    async def made() -> list[Model]:
+        return [Model(), Model(more={"in": value})]
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await made()
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, NotSerializable), outcome
+    assert str(outcome.error).startswith("the result of made[1].more.in can't be kept"), outcome.error
+
+
+class Guarded(pydantic.BaseModel):
+    score: float = 0
+    hidden: float = pydantic.Field(0, exclude=True)
+    text: str | None = None
+
+
+def test_a_number_that_no_json_contains_is_refused(workspace: Path) -> None:
+    async def work(run: Run[Guarded]) -> None:
+        run.state.hidden = float("inf")
+        run.state.score = 2
+
+    @agent(state=Guarded)
+    async def main(run: Run[Guarded]) -> float:
+        await run.scope("work", work, run)
+        return run.state.score
+
+    assert run(workspace, main).raise_for_status().result == 2
+
+
+@dataclass
+class WithClass:
+    known: ClassVar[Any] = object()
+    given: InitVar[int] = 3
+    score: int = 0
+
+
+def test_a_variable_of_a_class_is_a_part_of_its_objects(workspace: Path) -> None:
+    """It may be anything, and is in no JSON: not in that of an input, either, which is a step's argument here."""
+    (workspace / "workspace.yaml").write_text("format: 1\nrun_id: t-1\nagent: agent.py:main\ninput: {of: {score: 2}}\n")
+
+    @step
+    async def look(of: WithClass) -> int:
+        return of.score
+
+    @agent
+    async def main(run: Run[Any], of: WithClass) -> int:
+        return await look(of)
+
+    assert run(workspace, main).raise_for_status().result == 2
 
 
 LOST = [
