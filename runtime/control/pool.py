@@ -78,7 +78,7 @@ class Pool:
         self._waiting: dict[str, list[asyncio.Future[Any]]] = {}  # by place, for starts that have not begun yet
         self._orders: queue.SimpleQueue[Callable[[Server], None]] = queue.SimpleQueue()
         self._bell = threading.Event()  # the thread has something to do
-        self._asked = 0  # starts, so that an idle pool is not one that has not seen the last of them
+        self._asked = 0  # starts and waits, so that an idle pool is not one that has not seen the last of them
         self._is_signalled = False
         self._failed: BaseException | None = None  # of the thread
         self._loop: asyncio.AbstractEventLoop
@@ -171,9 +171,7 @@ class Pool:
         waiting: asyncio.Future[Outcome[Any]] = self._loop.create_future()
         place = store.url
         self._waiting.setdefault(place, []).append(waiting)
-        self._asked += 1
-        self._idle.clear()
-        self._order(lambda server: server.want(place, place))
+        self._expect_more(lambda server: server.want(place, place))
         return waiting
 
     async def run(self, workspace: str | os.PathLike[str]) -> Outcome[Any]:
@@ -181,9 +179,10 @@ class Pool:
         return await (await self.start(workspace))
 
     async def wait(self) -> None:
-        """Return when nothing runs and nothing is due. What sleeps, waits for a person, or is paused is not waited
-        for."""
+        """Look at the root, and return when nothing runs and nothing is due. What sleeps, waits for a person, or is
+        paused is not waited for."""
         self._check_open()
+        self._expect_more(Server.look_soon)
         over = asyncio.ensure_future(self._over.wait())
         idle = asyncio.ensure_future(self._idle.wait())
         try:
@@ -238,6 +237,12 @@ class Pool:
         self._over.set()
         if self._failed is not None and self._state == "open":
             self._body.cancel()  # nothing would start any more
+
+    def _expect_more(self, order: Callable[[Server], None]) -> None:
+        """The pool is idle no sooner than the thread has followed the order."""
+        self._asked += 1
+        self._idle.clear()
+        self._order(order)
 
     def _order(self, order: Callable[[Server], None]) -> None:
         self._orders.put(order)

@@ -140,6 +140,20 @@ def test_more_run_at_once_than_may(make: Make, root: Path) -> None:
     assert 1 <= most <= 2
 
 
+def test_what_a_pool_finds_after_it_was_idle_is_not_waited_for(make: Make, root: Path) -> None:
+    make("first")
+
+    async def played() -> None:
+        async with satchel.Pool(root) as pool:
+            await pool.wait()
+            assert states(root) == ["completed"]
+            make("second")
+            await pool.wait()
+            assert states(root) == ["completed", "completed"]
+
+    play(played())
+
+
 def test_an_error_of_one_run_ends_the_others(make: Make, root: Path, caplog: pytest.LogCaptureFixture) -> None:
     make("broken", code="import nothing_of_this_name\n")
     make("exits", code=FILE_AGENT.replace("return await shout(text)", "raise SystemExit(3)"))

@@ -174,6 +174,10 @@ class Server:
             self._known[place] = known
         known.wanted_since = known.wanted_since or time.time()
 
+    def look_soon(self) -> None:
+        """The next turn looks at everything."""
+        self._looked_at = float("-inf")
+
     def ask(self, number: signal.Signals) -> None:
         """Start nothing any more, and pass the signal on."""
         self.stops = True
