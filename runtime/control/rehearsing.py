@@ -75,13 +75,14 @@ _rehearsed = decoder(Rehearsed)
 
 def rehearse(place: Store, code: str | os.PathLike[str] | None = None) -> Rehearsed:
     """See `Handle.rehearse`."""
-    folder = _code(code)
+    folder, run_id = _code(code), ""
     try:
-        run_id = define(place).run_id
-    except SatchelError as error:
-        return Rehearsed(place.url, "", "refused", problem=str(error))
-    with _copied(place, folder) as copy:
-        found = _in_own_process(copy, folder)
+        described = define(place)
+        run_id = described.run_id
+        with _copied(place, folder, described.agent) as copy:
+            found = _in_own_process(copy, folder)
+    except (SatchelError, OSError) as error:
+        return Rehearsed(place.url, run_id, "refused", problem=str(error))
     return msgspec.structs.replace(found, url=place.url, run_id=run_id, problem=found.problem.replace(copy, place.url))
 
 
@@ -114,27 +115,38 @@ def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
 
 
 @contextmanager
-def _copied(store: Store, code: Path | None) -> Iterator[str]:
+def _copied(store: Store, code: Path | None, agent: str) -> Iterator[str]:
     """A copy of the run with the code, in a temporary folder."""
     folder = os.path.realpath(tempfile.mkdtemp(prefix="satchel-rehearsal-"))
     try:
         scratch_copy(store, DiskStore(folder))
         if code is not None:
-            _lay_over(code, Path(folder))
+            _lay_over(code, Path(folder), agent)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lay_over(code: Path, folder: Path) -> None:
-    """The files of the code, without those of a run that lies in the same folder."""
+def _lay_over(code: Path, folder: Path, agent: str) -> None:
+    """Put the files of the code there, without those of a run that lies in the same folder. If the agent is among them,
+    they replace the code: a module that they lack is gone."""
 
-    def of_a_run(at: str, names: list[str]) -> set[str]:
-        if Path(at) != code:
-            return {name for name in names if name == "__pycache__"}
-        return {name for name in names if name.startswith(".") or name in _OF_A_RUN}
+    def no_code(at: str, names: list[str]) -> set[str]:
+        of_a_run = {name for name in names if name.startswith(".") or name in _OF_A_RUN} if Path(at) == code else set()
+        return of_a_run | {name for name in names if name == "__pycache__" or not _is_plain(Path(at, name))}
 
-    shutil.copytree(code, folder, ignore=of_a_run, dirs_exist_ok=True)
+    if (code / agent.partition(":")[0]).is_file():
+        for module in folder.rglob("*.py"):
+            module.unlink()
+    for path in [Path(at, name) for at, folders, files in os.walk(folder) for name in (*folders, *files)]:
+        if path.is_symlink() and (code / path.relative_to(folder)).exists():
+            path.unlink()  # else the copy would be written where it leads to
+    shutil.copytree(code, folder, ignore=no_code, dirs_exist_ok=True)
+
+
+def _is_plain(path: Path) -> bool:
+    """Not a link to nothing, nor a socket or the like: editors leave such."""
+    return path.is_file() or path.is_dir()
 
 
 def _code(code: str | os.PathLike[str] | None) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,48 @@ def test_wrong_words(waiting: Path, tmp_path: Path) -> None:
     empty.mkdir()
     done = CliRunner().invoke(group, ["rehearse", str(empty)])
     assert (done.exit_code, done.stderr) == (0, f"there are no runs under {empty}\n")
+
+
+def test_a_module_that_the_new_code_lacks_is_still_found(waiting: Path, tmp_path: Path) -> None:
+    """Without it the deploy would fail."""
+    for folder in (waiting, tmp_path / "new"):
+        folder.mkdir(exist_ok=True)
+        (folder / "agent.py").write_text(f"import mailer\n{CODE}")
+    (waiting / "mailer.py").touch()
+    assert satchel.open(waiting).rehearse().verdict == "same"
+    found = satchel.open(waiting).rehearse(code=tmp_path / "new")
+    assert (found.verdict, found.problem) == ("fails", "ModuleNotFoundError: No module named 'mailer'")
+    (tmp_path / "new" / "agent.py").rename(tmp_path / "new" / "other.py")
+    assert satchel.open(waiting).rehearse(code=tmp_path / "new").verdict == "same", "only a part of the code is new"
+
+
+def test_a_link_or_a_pipe_ends_the_rehearsal_of_all_runs(waiting: Path, tmp_path: Path) -> None:
+    code, shared = tmp_path / "new", tmp_path / "shared"
+    made(waiting.parent / "other")
+    for folder in (code / "inner", shared):
+        folder.mkdir(parents=True)
+    for name in ("mailer.py", "inner/deep.txt"):
+        (shared / name).parent.mkdir(exist_ok=True)
+        (shared / name).touch()
+        (code / name).write_text("# new")
+    (waiting / "mailer.py").symlink_to(shared / "mailer.py")
+    (waiting / "shared").symlink_to(shared / "inner")
+    (code / "shared").mkdir()
+    (code / "shared" / "deep.txt").write_text("new")
+    (waiting / "agent.py").write_text(f"import mailer\n{CODE}")
+    (waiting / "up").symlink_to("..")
+    (waiting / "data").symlink_to("inner/deep")
+    (waiting / "inner" / "deep").mkdir(parents=True)
+    (code / "agent.py").write_text(CODE)
+    for folder in (waiting, code / "inner"):
+        (folder / "nothing").symlink_to("/nowhere")
+        os.mkfifo(folder / "pipe")
+    before = content(shared)
+    for words in ([], ["--code", str(code)]):
+        done = CliRunner().invoke(group, ["rehearse", str(waiting.parent), *words])
+        lines = [line[:13] for line in done.stdout.splitlines()]
+        assert (done.exit_code, lines) == (0, ["same     mail", "same     othe"]), done.output
+    assert content(shared) == before
 
 
 def test_an_agent_is_rehearsed_in_a_test(waiting: Path) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from .. import journal
-from ..base import DEFINITION, StorageFailed, UsageError
+from ..base import DEFINITION, InvalidFile, StorageFailed, UsageError
 from ..store import DiskStore, Entry, Store, Version
 from . import inventory
 from .preconditions import Still, finished
@@ -78,12 +78,30 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
 
 def scratch_copy(source: Store, to: Store) -> None:
     """Copy a run that may be active, to try something over it. Not proven equal and not durable. Files of people go
-    first and the journal after them, so that no file shows more than the journal says; then what the journal needs."""
+    first and the journal after them, so that no file shows more than the journal says; then what the journal needs.
+    What is not a plain file is no part of the run, but symbolic links may lead to its code: they lead there from the
+    copy, too."""
     entries = [entry.path for entry in inventory.walk(source) if inventory.goes_along(entry.path)]
     order = ("checkpoints/", f"{journal.FOLDER}/", ".satchel/")
     for path in sorted(entries, key=lambda path: next((n for n, at in enumerate(order, 1) if path.startswith(at)), 0)):
-        with suppress(FileNotFoundError):  # the run goes on
+        with suppress(FileNotFoundError, InvalidFile):  # the run goes on
             to.replace(path, source.read(path, limit=READ_LIMIT).data, sync="no")
+    if isinstance(source, DiskStore) and isinstance(to, DiskStore):
+        _link(source.url, to.url)
+
+
+def _link(source: str, to: str) -> None:
+    """Make the symbolic links of a folder in its copy. Those that lead to a place in it lead to the same place in the
+    copy."""
+    source = os.path.realpath(source)
+    for folder, folders, files in os.walk(source):
+        for path in [path for name in (*folders, *files) if os.path.islink(path := os.path.join(folder, name))]:
+            target, there = os.path.realpath(path), os.path.join(to, os.path.relpath(path, source))
+            if target == source or target.startswith(os.path.join(source, "")):
+                target = os.path.normpath(os.path.join(to, os.path.relpath(target, source)))
+            os.makedirs(os.path.dirname(there), exist_ok=True)
+            with suppress(FileExistsError):
+                os.symlink(target, there)
 
 
 def _refuse_arrived(to: Store) -> None:
