@@ -93,7 +93,7 @@ class Latest:
             if before is not None and standing.moment is None and isinstance(standing.problem, StorageFailed):
                 raise standing.problem  # nothing of the run could be read
             if standing.plan:
-                standing.plan.next_leaf()  # parsed now: not each of several readers may do that
+                standing.plan.next_to_do()  # parsed now: not each of several readers may do that
             if self._with_rows:
                 self._read_rows(standing)
             if isinstance(standing.problem, StorageFailed):

@@ -109,7 +109,7 @@ class Overview:
         for (_, run), standing in zip(changed, self._standings(changed, progress), strict=True):
             run.standing, run.read = standing, time.monotonic()
             if standing.plan:
-                standing.plan.next_leaf()  # parsed now: not each of several readers may do that
+                standing.plan.next_to_do()  # parsed now: not each of several readers may do that
         before = self._seen
         is_same = before is not None and not before.problem and not changed and runs.keys() == self._runs.keys()
         number = (before.number if before else 0) + (not is_same)

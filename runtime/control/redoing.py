@@ -120,10 +120,10 @@ def _find(place: Place, moment: Moment, item: str) -> tuple[AgentMoment, Task]:
     path, _, name = item.strip().rstrip("/").rpartition("/")
     agent = moment.agents.get(path)
     for task in agent.plan.tasks if agent is not None else ():
-        if task.id and task.is_leaf and name in (task.id, f"^{task.id}", folder_of(task.id, task.text)):
+        if task.id and task.is_work and name in (task.id, f"^{task.id}", folder_of(task.id, task.text)):
             assert agent is not None
             return agent, task
-    begun = [f"^{task.id}" for task in moment.root.plan.tasks if task.id and task.is_leaf]
+    begun = [f"^{task.id}" for task in moment.root.plan.tasks if task.id and task.is_work]
     raise UsageError(
         f"no item {item!r} has begun",
         path=place.url,

@@ -125,7 +125,7 @@ class Standing(Struct):
     @property
     def at_work(self) -> Task | None:
         """The item that has begun, or the next one."""
-        return self.plan.next_leaf() if self.plan else None
+        return self.plan.next_to_do() if self.plan else None
 
     @property
     def retries(self) -> list[Retrying]:

@@ -94,9 +94,9 @@ def _next(session: Session, running: Collection[str] = (), held: Collection[str]
     one item counts."""
     only = session.context.only
     if only is None or session.path:
-        return session.plan.next_leaf(running, (lambda task: task.known_by not in held) if held else None)
+        return session.plan.next_to_do(running, (lambda task: task.known_by not in held) if held else None)
     session.check_going_on()  # when it is done, this ends the agent
-    task = session.plan.next_leaf(running, lambda task: only.is_it(task.id, task.text) and task.known_by not in held)
+    task = session.plan.next_to_do(running, lambda task: only.is_it(task.id, task.text) and task.known_by not in held)
     if task is None and not (running or held):
         raise only.missed(session.context.stopping, "it is not open in the plan")
     return task
@@ -137,9 +137,10 @@ async def _begin(session: Session, task: Task) -> str:
 
 
 def _body(session: Session, key: str, item: ItemFace, work: Callable[..., Any]) -> Body | None:
-    """One attempt at an item; None if it is not to do any more, because a person or another item has dropped it."""
+    """One attempt at an item; None if it is not to do any more, because a person or another item has dropped it, or
+    not yet, because it has got sub-items."""
     task = session.plan.task(key)
-    if task is None or not session.plan.is_to_do(key):
+    if task is None or not session.plan.is_ready(key):
         return None
     splices = session.plan.begin(task, session.highest_id)  # it may be one that a person has restarted
 

@@ -394,6 +394,7 @@ class Session(AgentContext):
                 uncalled=uncalled,
             )
         )
+        self._plan.take_own_work(self.recorded.plan.own_work)  # if it waits for sub-items, it has none any more
         for done in inbox.done_with(scope.key, [id for id in scope.tasks if id in self.context.moment.tasks]):
             self.journal.add(done)
         if scope.apart is None:

@@ -261,8 +261,7 @@ class EditWatch:
             return True
         agents = self._context.moment.agents
         return any(
-            edit.record.step is not None
-            or any(key in agents[edit.record.agent].scopes for key in (*edit.record.redone, *edit.record.dropped))
+            edit.record.step is not None or any(key in agents[edit.record.agent].scopes for key in edit.stops)
             for edit in noticed.edits
         )
 

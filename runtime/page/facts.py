@@ -129,7 +129,7 @@ def of_shot(shot: Shot) -> dict[str, Any]:
 def plan_part(plan: Plan | None, *, centred: bool = False, begin: int = 0, most: int = PLAN) -> PlanPart:
     """A part of a plan: from item `begin` on, or around the next one."""
     tasks = plan.tasks if plan else ()
-    at = plan.next_leaf() if plan else None
+    at = plan.next_to_do() if plan else None
     if centred:
         first = at.index if at else len(tasks)
         begin = max(0, min(first - BEFORE, len(tasks) - most))
@@ -230,7 +230,7 @@ def _below(moment: Moment, path: str, depth: int) -> Iterator[Below]:
 
 
 def _at(agent: AgentMoment) -> str:
-    task = None if agent.has_ended else agent.plan.next_leaf()
+    task = None if agent.has_ended else agent.plan.next_to_do()
     return task.text if task else ""
 
 

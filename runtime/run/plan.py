@@ -79,7 +79,7 @@ class Todo:
     @awaited("run.todo.each")
     async def each(self, work: Callable[[Any, Item], Any], *, parallel: int = 1) -> None:
         """Call `work(run, item)` for every open item without open sub-items, in order. Looks at the plan again after
-        each.
+        each. A heading for sub-items is none of them: the agent has added these, or they were there from the beginning.
 
         Up to `parallel` items run at once, each with its own copy of `run.state`. When an item ends, its changes are
         merged with the commits made meanwhile. If both have changed the same value, the item is entered again: finished
@@ -107,7 +107,8 @@ class Todo:
 
     @awaited("run.todo.add")
     async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
-        """Add an open item: after another item and its sub-items, as the last sub-item of another, or at the end."""
+        """Add an open item: after another item and its sub-items, as the last sub-item of another, or at the end. An
+        item that gets sub-items is done when they are."""
         text = _text(self._session, "the text of an item", text)
         near = {name: self._find(item) for name, item in (("after", after), ("under", under)) if item is not None}
 

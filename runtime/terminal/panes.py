@@ -91,8 +91,8 @@ def _outline(tasks: Sequence[Task], settled: int, leaves: int) -> Content:
     depths: list[int] = []
     for task in tasks:
         depths.append(0 if task.parent is None else depths[task.parent] + 1)
-    begun = next((task.index for task in tasks if task.mark == "begun" and task.is_leaf), None)
-    first = next((task.index for task in tasks if task.is_leaf and not task.is_finished), 0)
+    begun = next((task.index for task in tasks if task.mark == "begun" and task.is_work), None)
+    first = next((task.index for task in tasks if task.is_work and not task.is_finished), 0)
 
     def line(index: int, width: int) -> Text:
         return words.task(tasks[index].text, tasks[index].mark, depths[index], width)

@@ -79,7 +79,7 @@ class Play:
     def begin(self) -> str | None:
         """The scope of the next item; None if all are done."""
         plan = self._plan()
-        task = plan.next_leaf()
+        task = plan.next_to_do()
         if task is None:
             return None
         splices = plan.begin(task, self.moment.root.highest_id)

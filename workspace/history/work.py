@@ -309,7 +309,7 @@ class _Gathering:
 def _pruned(moment: Moment) -> Iterator[Work]:
     """What had ended by this moment, of which there are no records."""
     for agent in moment.agents.values():
-        titles = {task.id: task.text for task in agent.plan.tasks if task.id and task.is_leaf and task.is_finished}
+        titles = {task.id: task.text for task in agent.plan.tasks if task.id and task.is_work and task.is_finished}
         for key in dict.fromkeys((*titles, *agent.results, *agent.past)):
             if key is None or key in agent.scopes:
                 continue

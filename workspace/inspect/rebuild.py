@@ -88,7 +88,7 @@ def begun(moment: Moment) -> Conflicting | None:
         (agent, task)
         for agent in moment.agents.values()
         for task in agent.plan.tasks
-        if task.mark == "begun" and task.is_leaf and task.id not in agent.scopes
+        if task.mark == "begun" and task.is_work and task.id not in agent.scopes
     ]
     if not found:
         return None
@@ -124,7 +124,7 @@ def _remember(agent: AgentMoment, before: AgentMoment) -> None:
 def _forget_what_came_next(agent: AgentMoment) -> None:
     """The last process has not ended normally, and the files may be older than its work: an item that they show as open
     may have begun."""
-    task = agent.plan.next_leaf()
+    task = agent.plan.next_to_do()
     if task is None or task.mark != "begun":
         agent.forgotten.append(task.id if task and task.id else str(agent.highest_id + 1))
 
@@ -150,7 +150,8 @@ def _read_agent(store: Store, run_id: str, path: str) -> tuple[Stamp, dict[str, 
         agent.result = (_kept(state, "result") or Kept()) if state.get("status") == "completed" else None
     at_work = {_key_of(name) for name in names} if isinstance(names := state.get("open"), list) else set()
     has_begun = bool(at_work) or bool(isinstance(usage := state.get("usage"), dict) and usage.get("items"))
-    _read_plan(store, run_id, agent, at, must_be_there=has_begun)
+    own_work = {id for id in ids if isinstance(id, str)} if isinstance(ids := state.get("own_work"), list) else set()
+    _read_plan(store, run_id, agent, at, own_work, must_be_there=has_begun)
     # An item with an id has begun once, or may have. A person decides about the open ones.
     agent.forgotten = [ROOT, *(task.id for task in agent.plan.tasks if task.id and task.id not in at_work)]
     if path and not agent.has_plan:
@@ -166,7 +167,9 @@ def _key_of(folder: object) -> str:
     return name.partition("." if "." in name else "-")[0]
 
 
-def _read_plan(store: Store, run_id: str, agent: AgentMoment, at: Stamp, *, must_be_there: bool) -> None:
+def _read_plan(
+    store: Store, run_id: str, agent: AgentMoment, at: Stamp, own_work: set[str], *, must_be_there: bool
+) -> None:
     name = agent.folder + projection.TODO
     try:
         data = store.read(name).data
@@ -178,7 +181,7 @@ def _read_plan(store: Store, run_id: str, agent: AgentMoment, at: Stamp, *, must
     if found.stamp is None or found.stamp[:2] != at[:2]:
         where = f"record {found.stamp.seq}" if found.stamp else "no record"
         raise _not_enough(name, f"it is at {where}, state.json at record {at.seq}")
-    agent.plan, agent.has_plan = Plan(decode(found.body, name)), True
+    agent.plan, agent.has_plan = Plan(decode(found.body, name), own_work), True
     numbers = [int(task.id) for task in agent.plan.tasks if task.id and task.id.isdecimal() and len(task.id) <= 15]
     agent.highest_id = max(numbers, default=0)
 

@@ -97,9 +97,9 @@ def _of_plan(now: AgentMoment, after: AgentMoment) -> Iterator[str]:
         yield "the plan is made again"
     for task in now.plan.tasks if not is_gone else ():
         back = after.plan.task(task.id) if task.id else None
-        if task.id and task.is_leaf and back is None:
+        if task.id and task.is_work and back is None:
             yield f"item {task.id} ({task.text!r}) is no longer in the plan"
-        elif task.is_leaf and task.is_finished and back is not None and not back.is_finished:
+        elif task.is_work and task.is_finished and back is not None and not back.is_finished:
             yield f"item {task.id} ({task.text!r}) will be done again"
     for key in now.results:
         if key.startswith("_") and key not in after.results:

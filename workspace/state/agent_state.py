@@ -202,8 +202,7 @@ class AgentMoment(Struct, kw_only=True):
                 for known in (self.left, self.scopes, self.past):
                     known.pop(former, None)
             self.scopes[record.scope] = scope
-        if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is text in the plan, too
-            self.highest_id = max(self.highest_id, int(record.scope))
+        self._number(record.scope)
 
     def scope_failed(self, record: ScopeFailed) -> None:
         scope = self.open_scope(record.scope)
@@ -218,6 +217,7 @@ class AgentMoment(Struct, kw_only=True):
         self._replan(record.plan)
         self._set_data(record.patch, data)
         self.planned = record.planned or self.planned
+        self._end_own_work(record.scope)
         fresh = [message for message in scope.messages if message.commit == line.commit]
         self.messages += len(fresh)  # others belong to a commit that was given up
         self.new_messages.extend(fresh)
@@ -305,6 +305,10 @@ class AgentMoment(Struct, kw_only=True):
             self._check_step(record.step)
         data = self._patched(record.patch)
         self._replan(record.plan)
+        if record.own_work:
+            self.plan.take_own_work(self.plan.own_work.union(record.own_work))
+            for id in record.own_work:
+                self._number(id)
         self._set_data(record.patch, data)
         self._outline(record.outline)
         for key in [key for key in record.redone if key != ROOT]:
@@ -421,11 +425,22 @@ class AgentMoment(Struct, kw_only=True):
         if patch:
             self.data, self.has_data = data, True
 
+    def _number(self, id: str) -> None:
+        """No other item will get this id."""
+        if id.isdecimal() and len(id) <= 15:  # a longer one is text in the plan, too
+            self.highest_id = max(self.highest_id, int(id))
+
     def _replan(self, splices: tuple[Splice, ...]) -> None:
         """Raises, with nothing changed, if they do not fit."""
         if splices:
             self.plan.apply(splices)
             self.has_plan = True
+
+    def _end_own_work(self, key: str) -> None:
+        """An item has committed. If it has not ended with that, it has got others below it meanwhile, and only waits
+        for them."""
+        if key.lower() in self.plan.own_work and not ((task := self.plan.task(key)) and task.is_finished):
+            self.plan.take_own_work(self.plan.own_work - {key.lower()})
 
     def _outline(self, outline: list[Row]) -> None:
         if outline:

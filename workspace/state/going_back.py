@@ -24,16 +24,19 @@ from .parts import is_of_item
 from .scope_state import Kept, Past, Scope, is_done_again
 
 
-class _PlanText(Struct):
+class _PlanText(Struct, omit_defaults=True):
     """A plan, with its parsed form."""
 
     text: str
     outline: list[Row]
+    own_work: list[str] = []
 
 
 PLANS: Own = {
     Plan: Shape(
-        _PlanText, lambda plan: _PlanText(plan.text, plan.outline()), lambda file: Plan.restore(file.text, file.outline)
+        _PlanText,
+        lambda plan: _PlanText(plan.text, plan.outline(), sorted(plan.own_work)),
+        lambda file: Plan.restore(file.text, file.outline, file.own_work),
     )
 }
 """How a checkpoint and a record hold a plan."""

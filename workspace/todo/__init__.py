@@ -11,7 +11,7 @@ with on_first_use(__name__):
     from . import splice
     from .markdown.parse import plainly
     from .merge.conflict import PlanConflict
-    from .merge.diff import Changes, Pair, changes
+    from .merge.diff import Changes, Move, Pair, changes
     from .merge.marks import settle
     from .merge.merge import MergedPlan, merge_plans
     from .plan import Plan, Progress

@@ -55,21 +55,25 @@ class Plan:
     Markdown is parsed when first needed, once per text; changed marks and ids, and items added in plain lists, need no
     other parse. Edits return the splices they applied, [] if there was nothing to change. A call that raises has
     changed nothing. Not safe for use by several threads at once.
+
+    An item without children is work; one with children is a heading for them, unless it had work of its own before it
+    got them. Then it is done after them. The text does not show that, so the ids of these items are kept next to it.
     """
 
-    __slots__ = ("_layout", "_lines", "_reading", "_text")
+    __slots__ = ("_layout", "_lines", "_own", "_reading", "_text")
 
-    def __init__(self, text: str = ""):
+    def __init__(self, text: str = "", own_work: Iterable[str] = ()):
         self._lines = splice.split(text)
         self._text: str | None = text
         self._reading: Reading | None = None
         self._layout: _Layout | None = None
+        self._own = frozenset(own_work)
 
     @classmethod
-    def restore(cls, text: str, outline: Sequence[Sequence[int]]) -> Self:
+    def restore(cls, text: str, outline: Sequence[Sequence[int]], own_work: Iterable[str] = ()) -> Self:
         """A plan whose tasks are known from `outline()`, made of the same text. An outline that does not fit is
         ignored."""
-        plan = cls(text)
+        plan = cls(text, own_work)
         plan.take_outline(outline)
         return plan
 
@@ -77,14 +81,14 @@ class Plan:
         """Take the tasks from `outline()` of a plan of the same text. An outline that does not fit is ignored."""
         rows = fitting(self._lines, outline)
         if rows is not None:
-            self._reading, self._layout = Reading(self._lines, rows), None
+            self._reading, self._layout = self._read(rows), None
 
     def copy(self) -> Self:
         """A plan of the same text that changes separately, and need not be parsed again. Tasks that were read from this
         one are known there, too."""
         other = type(self)()
-        other._lines, other._text = list(self._lines), self._text
-        other._reading = Reading(other._lines, self._now().rows, self._now().revision)
+        other._lines, other._text, other._own = list(self._lines), self._text, self._own
+        other._reading = other._read(self._now().rows, self._now().revision)
         return other
 
     def outline(self) -> list[Row]:
@@ -135,32 +139,47 @@ class Plan:
         """The current form of a task that was read earlier. UsageError if it is unclear which one it is."""
         return self._now().task(self._index(task))
 
-    def next_leaf(self, skip: Collection[str] = (), wanted: Callable[[Task], bool] | None = None) -> Task | None:
-        """The first leaf that is open or begun, below nothing done or cancelled, whose id is not in `skip`; only one
-        that is `wanted`."""
+    def next_to_do(self, skip: Collection[str] = (), wanted: Callable[[Task], bool] | None = None) -> Task | None:
+        """The first item that is ready and whose id is not in `skip`; only one that is `wanted`."""
         skipped = {word.lower() for word in skip}
-        left = (task for task in self.to_do() if task.id is None or task.id.lower() not in skipped)
+        tree = self._now().tree
+        ready = (task for task in self.to_do() if tree.is_ready(task.index))
+        left = (task for task in ready if task.id is None or task.id.lower() not in skipped)
         return next(filter(wanted, left), None)  # any, if it is None
 
     def to_do(self) -> Iterator[Task]:
-        """The remaining leaves, in order: open or begun, below nothing done or cancelled."""
+        """The remaining work, in order: open or begun, below nothing done or cancelled."""
         reading = self._now()
         return map(reading.task, reading.tree.unsettled())
 
     def is_to_do(self, id: str) -> bool:
-        """Whether the item with this id is among the remaining leaves."""
+        """Whether the item with this id is part of the remaining work."""
         index = self._now().by_id(id)
         tree = self._now().tree
-        return index is not None and index not in tree.children and not tree.is_settled(index)
+        return index is not None and tree.is_work(index) and not tree.is_settled(index)
+
+    def is_ready(self, id: str) -> bool:
+        """Whether the item with this id is to do, and nothing below it is."""
+        index = self._now().by_id(id)
+        return index is not None and self.is_to_do(id) and self._now().tree.is_ready(index)
 
     def has_rest(self, task: Task) -> bool:
-        """Whether there are remaining leaves below an unfinished task."""
-        return self._now().tree.pending(self._index(task), is_leaf=False) > 0
+        """Whether there is remaining work below an unfinished task."""
+        return self._now().tree.pending(self._index(task), is_work=False) > 0
 
     def is_milestone(self, id: str) -> bool:
-        """Whether the item with this id, a leaf, has a line `milestone: true`."""
-        index = self._now().by_id(id)
-        return index is not None and is_milestone(self._lines, self._now().rows[index])
+        """Whether the item with this id has a line `milestone: true`; those of items below it are not its own."""
+        index, rows = self._now().by_id(id), self._now().rows
+        if index is None:
+            return False
+        below = self._now().tree.children.get(index)
+        return is_milestone(self._lines, rows[index], rows[below[0]].line if below else rows[index].end)
+
+    @property
+    def own_work(self) -> frozenset[str]:
+        """Ids, in lower case, of items that had work of their own before they got children. Those that are in the text
+        no more may be among them."""
+        return self._own
 
     @property
     def progress(self) -> Progress:
@@ -169,7 +188,7 @@ class Plan:
 
     @property
     def dropped(self) -> int:
-        """How many leaves were cancelled, or are below an item that was."""
+        """How much of the work was cancelled, or is below an item that was."""
         return self._now().tree.dropped
 
     def remaining(self) -> str:
@@ -187,6 +206,13 @@ class Plan:
         return {text: line for text, line in plain.items() if not is_escaped(text)}
 
     # Editing
+
+    def take_own_work(self, ids: frozenset[str]) -> None:
+        """Let the items with these ids, in lower case, and no others have work of their own."""
+        if ids != self._own:
+            self._own = ids
+            if self._reading is not None:
+                self._reading = self._read(self._reading.rows, self._reading.revision)
 
     def begin(self, task: Task, highest: int) -> list[Splice]:
         """Mark a task begun and give it an id if it has none: a number above `highest` and all numbers in the text."""
@@ -258,6 +284,14 @@ class Plan:
         near, places = self._places(words, after, under)
         return self._insert(places, words, near, ids)
 
+    def keep_work_of(self, task: Task, highest: int) -> list[Splice]:
+        """Let a parent be done after the items below it. It gets an id above `highest` if it has none."""
+        index = self._index(task)
+        id = task.id or self.free_id(highest)
+        changes = [] if task.id else self._edit(index, None, id)
+        self.take_own_work(self._own | {id.lower()})
+        return changes
+
     def write(self, title: str | None, texts: Sequence[str], ids: Sequence[str] = ()) -> list[Splice]:
         """A new list of open items at the end of the text, under a heading if there is a title. With `ids`, if there
         are some."""
@@ -311,11 +345,14 @@ class Plan:
             found = parse(self._lines)
             self._layout = _Layout(found.blocks, found.suspects, found.plain)
             if self._reading is None:
-                self._reading = Reading(self._lines, found.rows)
+                self._reading = self._read(found.rows)
         return self._layout
 
+    def _read(self, rows: list[Row], revision: int | None = None) -> Reading:
+        return Reading(self._lines, rows, revision, self._own)
+
     def _adopt(self, found: Parsed) -> None:
-        self._reading = Reading(self._lines, found.rows)
+        self._reading = self._read(found.rows)
         self._layout = _Layout(found.blocks, found.suspects, found.plain)
 
     def _index(self, task: Task) -> int:
@@ -332,6 +369,11 @@ class Plan:
                 remedy="read it from the plan again, or begin it first",
             )
         return index
+
+    @property
+    def highest_number(self) -> int:
+        """The greatest id that is a number, or 0."""
+        return self._now().highest_number()
 
     def free_id(self, highest: int) -> str:
         """A number above `highest` and all numbers in the text."""
@@ -399,7 +441,7 @@ class Plan:
             if near is not None and insert.is_plain(reading, near, new):
                 rows = insert.grown(reading, new)
                 splice.apply(self._lines, change)
-                self._reading, self._layout = Reading(self._lines, rows), None
+                self._reading, self._layout = self._read(rows), None
             else:
                 lines = list(self._lines)
                 splice.apply(lines, change)

@@ -36,7 +36,7 @@ class Task(Struct, frozen=True):
 
     `index` counts tasks, `line` counts lines, both from 0 in the order of the text; `parent` and `children` are
     indexes. `text` is the item's first paragraph on one line, without checkbox and id, and without a line of it that
-    only makes the item a milestone.
+    only makes the item a milestone. `is_work`: it is a leaf, or had work of its own before it got children.
     """
 
     index: int
@@ -46,6 +46,7 @@ class Task(Struct, frozen=True):
     text: str
     parent: int | None
     children: tuple[int, ...]
+    is_work: bool
     revision: int
     """Which reading of which text it comes from: without an id, an index has no meaning in another one."""
 
@@ -66,7 +67,7 @@ class Task(Struct, frozen=True):
 
     @property
     def is_leaf(self) -> bool:
-        """No tasks below it: work, not a heading for work."""
+        """No tasks below it."""
         return not self.children
 
     @property
@@ -134,10 +135,11 @@ def read_text(lines: Sequence[str], row: Row) -> str:
     return " ".join(part for part in (text, *rest) if part and not _MILESTONE.fullmatch(part))
 
 
-def is_milestone(lines: Sequence[str], row: Row) -> bool:
-    """Whether a line of the item is `milestone: true`, and nothing else. It may be in a list of its own."""
+def is_milestone(lines: Sequence[str], row: Row, end: int) -> bool:
+    """Whether a line of the item before `end` is `milestone: true`, and nothing else. It may be in a list of its
+    own."""
     depth = lines[row.line].count(">", 0, row.column)
-    below = lines[row.line + 1 : row.end]
+    below = lines[row.line + 1 : end]
     return any(_MILESTONE.fullmatch(unquoted(body(line), depth).strip()) for line in below)
 
 

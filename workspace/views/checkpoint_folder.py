@@ -204,7 +204,7 @@ def _why(moment: Moment, point: Point, previous: str, files: dict[str, bytes]) -
 
 
 def _next(moment: Moment) -> str:
-    task = moment.root.plan.next_leaf()
+    task = moment.root.plan.next_to_do()
     return f"The next open item of the plan: {_quoted(task.text)}" if task else "The plan has no open item"
 
 

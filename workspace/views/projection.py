@@ -43,6 +43,7 @@ def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = 
     elif agent.error:
         facts["reason"] = f"{agent.error.kind}: {agent.error.message}"
     facts["open"] = [folder_of(key, scope.title) for key, scope in agent.scopes.items() if key != ROOT]
+    facts |= {"own_work": sorted(agent.plan.own_work)} if agent.plan.own_work else {}
     facts["waiting_for"] = [
         id
         for questions in (moment.doubts, moment.approvals)

@@ -133,7 +133,7 @@ def _tree(moment: Moment) -> Iterator[str]:
     for number, (agent, name) in enumerate(told):
         settled, leaves = agent.plan.progress
         items = f"  {settled} of {leaves} done{_dropped(agent.plan)}" if len(agent.plan) else ""
-        task = None if agent.result is not None else agent.plan.next_leaf()
+        task = None if agent.result is not None else agent.plan.next_to_do()
         at = f"; {'begun' if task.mark == 'begun' else 'next'}: {one_line(task.text, _TEXT)}" if task else ""
         yield _row("" if number else "agents", f"{name:<{width}}  {status_of(moment, agent)}{items}{at}")
 

@@ -712,7 +712,7 @@ def test_an_id_of_many_digits_does_not_make_checkpoints_impossible() -> None:
     read, _ = checkpoint.parse(checkpoint.encode(moment, {}))
     assert shown(read) == shown(moment)
     plan = read.root.plan
-    task = plan.next_leaf()
+    task = plan.next_to_do()
     assert task is not None
     plan.begin(task, read.root.highest_id)
     assert plan.tasks[0].id == "1"  # and not one too long to be an id

@@ -97,7 +97,7 @@ def test_a_task_is_found_wherever_markdown_has_one(text: str) -> None:
 def test_what_only_looks_like_a_task_is_prose(text: str) -> None:
     plan = Plan(text)
     assert plan.tasks == ()
-    assert plan.next_leaf() is None
+    assert plan.next_to_do() is None
 
 
 def test_each_mark_is_known() -> None:
@@ -155,9 +155,9 @@ def test_an_id_is_found_in_any_case_and_the_first_of_two_wins() -> None:
 
 def test_the_next_leaf_is_below_nothing_finished() -> None:
     plan = Plan("- [x] a\n  - [ ] b\n- [-] c\n  - d\n    - [/] e\n- [ ] f\n  - [/] g ^G\n  - [ ] h\n")
-    leaf = plan.next_leaf()
+    leaf = plan.next_to_do()
     assert leaf is not None and leaf.text == "g"
-    leaf = plan.next_leaf(skip=["g"])
+    leaf = plan.next_to_do(skip=["g"])
     assert leaf is not None and leaf.text == "h"
     assert plan.progress == (1, 3) and plan.dropped == 1
 
@@ -174,9 +174,9 @@ def test_a_leaf_that_is_reopened_comes_again() -> None:
     plan = Plan("- [ ] a\n- [ ] b\n")
     first = plan.tasks[0]
     plan.tick(first)
-    assert plan.next_leaf() == plan.tasks[1]
+    assert plan.next_to_do() == plan.tasks[1]
     plan.reopen(first)
-    assert plan.next_leaf() == plan.tasks[0]
+    assert plan.next_to_do() == plan.tasks[0]
 
 
 # Marks
@@ -213,7 +213,7 @@ def test_a_reopened_item_is_not_left_below_a_finished_one() -> None:
     plan = Plan("- [x] a\n  - [x] b\n  - [x] c\n")
     plan.reopen(find(plan, "b"))
     assert plan.text == "- [ ] a\n  - [ ] b\n  - [x] c\n"
-    leaf = plan.next_leaf()
+    leaf = plan.next_to_do()
     assert leaf is not None and leaf.text == "b"
 
 
@@ -630,7 +630,7 @@ def test_a_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan("# T\n\n" + "".join(f"- [ ] item {number}\n" for number in range(20)))
     splices: list[Splice] = []
     assert parsed == []
-    while (task := plan.next_leaf()) is not None:
+    while (task := plan.next_to_do()) is not None:
         splices += plan.begin(task, 0)
         splices += plan.tick(task)
         if task.index == 3:
@@ -677,7 +677,7 @@ def test_thousands_of_items_are_worked_off_in_linear_time(count: int) -> None:
     plan = Plan.restore(text, outline)
     start = time.thread_time()
     done = 0
-    while (task := plan.next_leaf()) is not None:
+    while (task := plan.next_to_do()) is not None:
         plan.begin(task, done)
         plan.tick(task)
         done = plan.progress.settled

@@ -19,8 +19,12 @@ def merged(base: str | None, ours: str, theirs: str, **options: str) -> MergedPl
         again = merge_plans(before, found.plan, Plan(theirs))
         if not options:
             assert (again.conflicts, again.plan.text) == ((), found.plan.text), "merged again it is the same"
-        assert found.plan.tasks == Plan(found.plan.text).tasks
+        assert found.plan.tasks == reread(found.plan).tasks
     return found
+
+
+def reread(plan: Plan) -> Plan:
+    return Plan(plan.text, plan.own_work)
 
 
 def text(base: str | None, ours: str, theirs: str, **options: str) -> str:
@@ -52,7 +56,7 @@ def whys(base: str | None, ours: str, theirs: str) -> list[tuple[int, str, str]]
         DIGEST.replace("Some words.", "Others.\n\nAnd more."),
         DIGEST + "- [ ] New\n",
         DIGEST.replace("\n", "\r\n"),
-        DIGEST.replace("- [ ] Check\n- [ ] Send\n", "- [ ] Send\n  - [ ] Check\n\n    a note"),
+        DIGEST.replace("- [ ] Check\n- [ ] Send\n", "- [x] Send\n  - [ ] Check\n\n    a note"),
         "\ufeff" + DIGEST,
         "- [ ] Quite another\n",
         "## A\n\n- [ ] Send\n- [ ] Check\n\n## B\n\n* [x] Read ^1\n* [/] Summarise ^2\n",
@@ -103,14 +107,14 @@ def test_an_id_is_the_same_in_any_case() -> None:
             "- [ ] p\n- [/] a ^1\n",
             "- [ ] p\n- [/] a ^1\n\n  a note\n  - [ ] sub\n",
             "- [ ] p\n  - [/] a ^1\n",
-            "- [ ] p\n  - [/] a ^1\n\n    a note\n    - [ ] sub\n",
+            "- [ ] p ^2\n  - [/] a ^1\n\n    a note\n    - [ ] sub\n",
         ),
         # a note goes with its item
         ("- [/] a ^1\n- [ ] b\n", "- [x] a ^1\n\n  note\n- [ ] b\n", "- [ ] b\n", "- [ ] b\n"),
         ("- [/] a ^1\n", "- [x] a ^1\n\n  note\n", "- [/] A ^1\n", "- [x] A ^1\n\n  note\n"),
         # both added: theirs, then ours, each inside the item it was added to
         ("- [ ] a\n", "- [ ] a\n- [ ] o\n", "- [ ] a\n- [ ] t\n", "- [ ] a\n- [ ] t\n- [ ] o\n"),
-        ("- [ ] a\n", "- [ ] a\n- [ ] o\n", "- [ ] a\n  - [ ] t\n", "- [ ] a\n  - [ ] t\n- [ ] o\n"),
+        ("- [ ] a\n", "- [ ] a\n- [ ] o\n", "- [ ] a\n  - [ ] t\n", "- [ ] a ^1\n  - [ ] t\n- [ ] o\n"),
         ("- [ ] a\n", "- [ ] a\n  - [ ] o\n", "- [ ] a\n- [ ] t\n", "- [ ] a\n  - [ ] o\n- [ ] t\n"),
         ("- [ ] a\n", "- [ ] a\n- [ ] o\n", "- [ ] a\n\n## T\n\n- [ ] t\n", "- [ ] a\n- [ ] o\n\n## T\n\n- [ ] t\n"),
         ("- [ ] a\n", "- [ ] a\n\n  note\n", "- [ ] a\n\nprose\n", "- [ ] a\n\n  note\n\nprose\n"),
@@ -294,7 +298,9 @@ def test_a_removed_item_is_not_done() -> None:
 
 def test_a_list_written_anew_without_ids_is_taken() -> None:
     theirs = "# My plan\n\n* [x] Read\n* [x] Summarise\n* [ ] Check\n  * [ ] numbers\n* [-] Send\n"
-    assert text(None, DIGEST, theirs) == theirs.replace("Read", "Read ^1").replace("Summarise", "Summarise ^2")
+    assert text(None, DIGEST, theirs) == theirs.replace("Read", "Read ^1").replace("Summarise", "Summarise ^2").replace(
+        "Check", "Check ^3"
+    )
 
 
 def test_without_a_base_what_reads_as_an_untick_or_a_removal_is_asked_about() -> None:
@@ -412,7 +418,8 @@ def test_changes_are_told_by_identity() -> None:
     ("before", "after", "moved", "prose"),
     [
         ("- [ ] a\n- [ ] b\n", "- [ ] b\n- [ ] a\n", True, False),
-        ("- [ ] a\n- [ ] b\n", "- [ ] a\n  - [ ] b\n", True, False),
+        ("- [ ] a\n- [ ] b\n", "- [ ] a\n  - [ ] b\n", False, False),
+        ("- [ ] a\n- [ ] b\n- [ ] c\n", "- [ ] b\n- [ ] a\n  - [ ] c\n", True, False),
         ("- [ ] a\n- [ ] b\n", "- [ ] new\n\n- [ ] b\n", False, False),
         ("- [ ] a\n  - [ ] b\n", "- [ ] b\n", False, False),
         ("- [ ] a\n  - [ ] b\n", "- [ ] a\n  - [ ] n\n    - [ ] b\n", False, False),
@@ -426,6 +433,61 @@ def test_order_and_prose_are_compared_without_what_came_or_went(
 ) -> None:
     found = changes(Plan(before), Plan(after))
     assert (found.moved, found.prose) == (moved, prose)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "nested"),
+    [
+        ("- [ ] a\n- [ ] b\n", "- [ ] a\n  - [ ] b\n", [("b", None, "a")]),
+        ("- [ ] a\n  - [ ] b\n", "- [ ] a\n- [ ] b\n", [("b", "a", None)]),
+        ("- [ ] a\n  - [ ] b\n- [ ] c\n", "- [ ] a\n- [ ] c\n  - [ ] b\n", [("b", "a", "c")]),
+        ("- [ ] a\n- [ ] b\n", "- [ ] n\n  - [ ] a\n- [ ] b\n", [("a", None, "n")]),
+        ("- [ ] a\n  - [ ] b\n- [ ] c\n", "- [ ] c\n  - [ ] b\n", [("b", None, "c")]),
+        ("- [ ] a\n- [ ] b\n  - [ ] c\n", "- [ ] a\n  - [ ] b\n    - [ ] c\n", [("b", None, "a")]),
+        ("- [ ] a\n  - [ ] b\n", "- [ ] b\n", []),
+        ("- [ ] a\n- [ ] b\n", "- [ ] b\n- [ ] a\n", []),
+    ],
+)
+def test_an_item_is_told_by_what_it_was_and_is_now_under(
+    before: str, after: str, nested: list[tuple[str, str | None, str | None]]
+) -> None:
+    found = changes(Plan(before), Plan(after)).nested
+    assert [(item.text, a and a.text, b and b.text) for item, a, b in found] == nested
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "own"),
+    [
+        ("- [ ] a\n- [ ] b\n", "- [ ] a\n  - [ ] b\n", {"1"}),
+        ("- [/] a ^A\n- [ ] b\n", "- [/] a ^A\n  - [ ] b\n", {"a"}),
+        ("- [ ] a\n", "- [ ] a\n  - [ ] new\n", {"1"}),
+        ("- [ ] a\n- [ ] b\n- [ ] c\n", "- [ ] a\n  - [ ] b\n    - [ ] c\n", {"1", "2"}),
+        ("- [x] a ^1\n- [ ] b\n", "- [ ] a ^1\n  - [ ] b\n", {"1"}),  # it is to be done again
+        ("- [x] a ^1\n- [ ] b\n", "- [x] a ^1\n  - [ ] b\n", set()),  # it was done
+        ("- [ ] a\n- [ ] b\n", "- [x] a\n  - [ ] b\n", set()),  # a person says so
+        ("- [ ] a\n  - [ ] b\n- [ ] c\n", "- [ ] a\n  - [ ] b\n  - [ ] c\n", set()),  # it is a heading
+        ("- [ ] a\n", "- [ ] new\n  - [ ] a\n", set()),
+    ],
+)
+@pytest.mark.parametrize("has_base", [True, False])
+def test_work_that_gets_items_below_it_becomes_a_heading(ours: str, theirs: str, own: set[str], has_base: bool) -> None:
+    found = merge_plans(Plan(ours) if has_base else None, Plan(ours), Plan(theirs), prefer="theirs").plan
+    assert found.own_work == own
+    assert {task.id for task in found.tasks if task.is_work and task.children} == {id.upper() for id in own}
+
+
+def test_work_with_items_below_it_is_done_last() -> None:
+    plan = Plan("- [ ] a ^a\n  - [ ] b\n  - [ ] c\n- [ ] d\n", {"a"})
+    assert [task.text for task in plan.to_do()] == ["b", "c", "a", "d"] and plan.progress == (0, 4)
+    assert plan.is_to_do("a") and not plan.is_ready("a")
+    done = []
+    while (task := plan.next_to_do()) is not None:
+        done.append(task.text)
+        plan.begin(task, 0)
+        plan.tick(task)
+    assert done == ["b", "c", "a", "d"] and plan.progress == (4, 4)
+    plan.reopen(plan.tasks[0])
+    assert plan.is_ready("a"), "only its own work is done again"
 
 
 def test_no_change_is_falsy() -> None:

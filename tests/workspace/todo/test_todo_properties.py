@@ -118,7 +118,7 @@ ANY = st.one_of(texts(), plain_texts())
 
 def facts(plan: Plan) -> tuple[object, ...]:
     """All that can be asked of a plan."""
-    leaf = plan.next_leaf()
+    leaf = plan.next_to_do()
     ids = [plan.task(task.id) for task in plan.tasks if task.id]
     return (
         plan.text,
@@ -142,8 +142,8 @@ def is_dropped(plan: Plan, task: Task | None) -> bool:
 
 
 def assert_like_a_fresh_parse(plan: Plan) -> None:
-    assert plan.dropped == sum(is_dropped(plan, task) for task in plan.tasks if not task.children)
-    assert facts(plan) == facts(Plan(plan.text))
+    assert plan.dropped == sum(is_dropped(plan, task) for task in plan.tasks if task.is_work)
+    assert facts(plan) == facts(Plan(plan.text, plan.own_work))
 
 
 def assert_only_the_splices_changed(before: str, after: str, splices: list[Splice]) -> None:
@@ -320,7 +320,7 @@ def test_a_tidy_plan_takes_any_note_and_any_item(text: str, data: st.DataObject,
 def test_a_run_ends_with_every_leaf_settled(text: str) -> None:
     plan = Plan(text)
     turns = 0
-    while task := plan.next_leaf():
+    while task := plan.next_to_do():
         assert task == next(one for one in plan.tasks if one.is_leaf and not settled(plan, one))
         plan.begin(task, turns)
         plan.tick(task)

@@ -33,6 +33,7 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
     patch: Patch = field(default_factory=list)  # of the agent's data, or of workspace.yaml
     plan: tuple[Splice, ...] = ()
     outline: list[Row] = field(default_factory=list)
+    own_work: tuple[str, ...] = ()  # ids, in lower case: items that have got others below them and are done after them
     redone: tuple[str, ...] = ()  # scopes to do again: their steps run again, their effects are kept, but for `effects`
     effects: bool = False  # the effects of these are done again, too
     dropped: tuple[str, ...] = ()  # scopes that had begun and won't be entered any more

@@ -35,14 +35,20 @@ class Edit(Struct, frozen=True):
 
     @property
     def about(self) -> set[str]:
-        """The scopes that it is about, and the remaining items that it drops or rewords before they have begun: none of
-        them may begin before it is taken, and those that run must end."""
+        """The scopes that it is about, and the remaining items that it drops, puts off or rewords before they have
+        begun: none of them may begin before it is taken, and those that run must end."""
         record, changes = self.record, self.changes
         about = {*record.redone, *record.dropped, *(() if record.step is None else (record.step.scope,))}
         if changes is not None:
-            about |= {task.known_by for task in changes.dropped}
+            about |= {task.known_by for task in (*changes.dropped, *changes.waiting)}
             about |= {pair.before.known_by for pair in changes.reworded if pair.before.mark == "open"}
         return about
+
+    @property
+    def stops(self) -> set[str]:
+        """The scopes that it stops in an agent that does one item after the other."""
+        waiting = () if self.changes is None else (task.id for task in self.changes.waiting if task.id)
+        return {*self.record.redone, *self.record.dropped, *waiting}
 
 
 class Refusal(Struct, frozen=True):

@@ -20,7 +20,7 @@ from .origin import ahead, foreign, is_blank, sha
 from .state import no_journal
 
 if TYPE_CHECKING:
-    from ...todo import Changes
+    from ...todo import Changes, Move
 
 _TOLD = 8
 _SHOWN = 60
@@ -173,7 +173,9 @@ def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
     noticed, path, now = looking.noticed, saved.path, agent.plan
     choice = looking.choice(path)
     prefer = choice if choice in ("ours", "theirs") else None
-    merged = merge_plans(now if choice == "edited" else saved.base, now, saved.plan, prefer=prefer)
+    merged = merge_plans(
+        now if choice == "edited" else saved.base, now, saved.plan, prefer=prefer, highest=agent.highest_id
+    )
     if merged.conflicts and not (
         choice == "edited" and {each.why for each in merged.conflicts} == {"everything_removed"}
     ):
@@ -197,7 +199,7 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
     from ...todo import changes
 
     done = changes(now, after)
-    redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_leaf)
+    redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_work)
     dropped = tuple(
         key
         for key in agent.scopes
@@ -213,6 +215,7 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
         base=saved.base_seq,
         plan=tuple(splices),
         outline=after.outline() if len(after) > _WORTH_KEEPING else [],
+        own_work=tuple(sorted(after.own_work - now.own_work)),
         redone=redone,
         dropped=dropped,
         says=(*_say(agent, done), *_warnings(saved.plan, saved.base, now)) or ("the text around the items",),
@@ -296,7 +299,7 @@ def _say(agent: AgentMoment, done: Changes) -> Iterator[str]:
     """What it means for the run, one line per item."""
     lines: list[str] = []
     for pair in (*done.unticked, *done.restarted):
-        if pair.after.is_leaf:
+        if pair.after.is_work:
             lines.append(f"{_item(pair.after)} will be done again{_again(agent, pair.after)}")
     lines += [f"{_item(pair.after)} counts as done{_steps_so_far(agent, pair.after)}" for pair in done.ticked]
     lines += [f"{_item(pair.after)} is dropped{_steps_so_far(agent, pair.after)}" for pair in done.cancelled]
@@ -307,11 +310,21 @@ def _say(agent: AgentMoment, done: Changes) -> Iterator[str]:
     ]
     lines += [f"{_item(task)} is new" for task in done.added]
     lines += [f"{_item(pair.before)} now reads {_quoted(pair.after.text)}" for pair in done.reworded]
+    lines += [_moved(move) for move in done.nested]
+    lines += [f"{_quoted(task.text)} will be done after the items below it" for task in done.waiting]
+    lines += [f"{_quoted(task.text)} has no items below it any more, so it will be done itself" for task in done.bare]
     if done.moved:
         lines.append("the order of the items has changed")
     yield from lines[:_TOLD]
     if len(lines) > _TOLD:
         yield f"and {len(lines) - _TOLD} more changes of items"
+
+
+def _moved(move: Move) -> str:
+    item, source = _quoted(move.item.text), f"under {_quoted(move.source.text)}" if move.source else ""
+    if move.target is None:
+        return f"{item} is no longer {source}"
+    return f"{item} is now under {_quoted(move.target.text)}" + (f", and no longer {source}" if source else "")
 
 
 def _item(task: Task) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Any
 
@@ -18,12 +18,16 @@ _NUMBER_LENGTH = 15
 
 class Reading:
     """Tasks by position, line and id. Made new whenever lines are added or removed; `lines` is the plan's own list.
-    `revision` is that of a reading with the same rows."""
+    `revision` is that of a reading with the same rows. `own` are ids, in lower case, of tasks with work of their own:
+    it matters for parents."""
 
-    def __init__(self, lines: list[str], rows: list[Row], revision: int | None = None):
+    def __init__(
+        self, lines: list[str], rows: list[Row], revision: int | None = None, own: Collection[str] = frozenset()
+    ):
         self.lines, self.rows = lines, rows
         self._at = [row.line for row in rows]
-        self.tree = Tree(rows, [MARKS[lines[row.line][row.column]] for row in rows])
+        working = [index for index, row in enumerate(rows) if own and self._id(row) in own]
+        self.tree = Tree(rows, [MARKS[lines[row.line][row.column]] for row in rows], working)
         self.revision = next(_revisions) if revision is None else revision
         self._read: list[Task | None] = [None] * len(rows)
         self._all: tuple[Task, ...] | None = None
@@ -49,9 +53,13 @@ class Reading:
                 text=read_text(self.lines, row),
                 parent=None if row.parent < 0 else row.parent,
                 children=self.tree.children.get(index, ()),
+                is_work=self.tree.is_work(index),
                 revision=self.revision,
             )
         return task
+
+    def _id(self, row: Row) -> str:
+        return (read_id(self.lines[row.line], row.column) or "").lower()
 
     def at_line(self, line: int) -> int | None:
         """The index of the task whose checkbox is on `line`."""

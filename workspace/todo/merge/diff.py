@@ -27,6 +27,14 @@ class Pair(NamedTuple):
     after: Task
 
 
+class Move(NamedTuple):
+    """An item that has another parent, or none, than before."""
+
+    item: Task
+    source: Task | None
+    target: Task | None
+
+
 class Changes(Struct, frozen=True):
     """Items are the same by id, or by text if one of the two has none, or are alike if both have none. Each list is in
     the order of the text.
@@ -47,9 +55,15 @@ class Changes(Struct, frozen=True):
     added: tuple[Task, ...]
     reworded: tuple[Pair, ...]
     dropped: tuple[Task, ...]
-    """Were among the remaining leaves, and are not now: by their own marks, a parent's, or new items below them."""
+    """Were part of the remaining work, and are not now: by their own marks, or a parent's."""
+    nested: tuple[Move, ...]
+    """Have another parent, or are at the top level now. Not those whose parent was removed."""
+    waiting: tuple[Task, ...]
+    """Are now to be done after items below them, and were not before."""
+    bare: tuple[Task, ...]
+    """Had children and no work of their own, and are unfinished leaves now."""
     moved: bool
-    """Whether items have another order, or one has another parent. Added or removed items don't count."""
+    """Whether other items have another order. Added or removed items don't count."""
     prose: bool
     """Whether anything except the items was changed; blank lines and indentation don't count."""
 
@@ -67,6 +81,9 @@ def changes(before: Plan, after: Plan) -> Changes:
     for pair in pairs:
         lists.setdefault(_kind(pair), []).append(pair)
     kept = set(known.values())
+    nested = tuple(_nested(pairs, before, after, known))
+    elsewhere = {move.item.index for move in nested}
+    places = [pair.before.index for pair in pairs if pair.after.index not in elsewhere]
     return Changes(
         ticked=tuple(lists.get("ticked", ())),
         unticked=tuple(lists.get("unticked", ())),
@@ -77,7 +94,18 @@ def changes(before: Plan, after: Plan) -> Changes:
         added=tuple(task for task in new if task.index not in known),
         reworded=tuple(pair for pair in pairs if pair.before.text != pair.after.text),
         dropped=_dropped(pairs, before, after),
-        moved=_is_moved(pairs, old, new, known),
+        nested=nested,
+        waiting=tuple(
+            pair.after
+            for pair in pairs
+            if pair.after.is_work and after.has_rest(pair.after) and not before.has_rest(pair.before)
+        ),
+        bare=tuple(
+            pair.after
+            for pair in pairs
+            if not pair.before.is_work and pair.after.is_leaf and not pair.after.is_finished
+        ),
+        moved=places != sorted(places),
         prose=list(_prose(before)) != list(_prose(after)),
     )
 
@@ -128,20 +156,14 @@ def _kind(pair: Pair) -> str:
             return ""
 
 
-def _is_moved(pairs: list[Pair], old: tuple[Task, ...], new: tuple[Task, ...], known: dict[int, int]) -> bool:
-    places = [pair.before.index for pair in pairs]
-    if places != sorted(places):
-        return True
-    kept = set(places)
-    for pair in pairs:
-        above, now = pair.before.parent, pair.after.parent
-        while above is not None and above not in kept:
-            above = old[above].parent
-        while now is not None and now not in known:
-            now = new[now].parent
-        if above != (None if now is None else known[now]):
-            return True
-    return False
+def _nested(pairs: list[Pair], before: Plan, after: Plan, known: Mapping[int, int]) -> Iterator[Move]:
+    kept = set(known.values())
+    for was, now in pairs:
+        above = None if now.parent is None else known.get(now.parent, -1)
+        if above == was.parent or (now.parent is None and was.parent not in kept):
+            continue
+        source = None if was.parent is None or was.parent not in kept else before.at(was.parent)
+        yield Move(now, source, None if now.parent is None else after.at(now.parent))
 
 
 def _prose(plan: Plan) -> Iterator[str]:

@@ -24,8 +24,8 @@ def settle(before: Plan, plan: Plan, *, newly: Container[int] = ()) -> list[Spli
 
 
 def unsettled(plan: Plan) -> list[bool]:
-    """For each task whether it has work left: its own for a leaf, else that of the tasks below it."""
-    left = [task.is_leaf and not task.is_finished for task in plan.tasks]
+    """For each task whether it has work left: its own, or that of the tasks below it."""
+    left = [task.is_work and not task.is_finished for task in plan.tasks]
     for task in reversed(plan.tasks):
         if task.is_finished:
             left[task.index] = False
@@ -98,7 +98,7 @@ class _Settling:
             old = self._old(each)
             if each.mark == "cancelled" or old is None or (each.is_finished and self._is_newly_marked(each)):
                 continue
-            if each.is_leaf and each.mark == "done" and any(above is top for above in _above(old, self.old)):
+            if each.is_work and each.mark == "done" and any(above is top for above in _above(old, self.old)):
                 yield each
             waiting += reversed(each.children)
 

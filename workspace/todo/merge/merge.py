@@ -22,7 +22,9 @@ class MergedPlan(Struct, frozen=True):
     conflicts: tuple[PlanConflict, ...]
 
 
-def merge_plans(base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Side | None = None) -> MergedPlan:
+def merge_plans(
+    base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Side | None = None, highest: int = 0
+) -> MergedPlan:
     """Join the edits in `theirs`, a file made from `base`, with what the run has changed since.
 
     An item is the same by its id, or by its text if one of the two has none; an id that is missing in theirs is
@@ -33,6 +35,8 @@ def merge_plans(base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Side | N
     that is open in theirs, and a parent whose leaves are all settled there, or that has new work.
 
     `prefer` resolves all conflicts. Items that it puts back come with their notes.
+
+    Work of ours that has got children keeps its own work, and an id above `highest` if it has none.
     """
     if theirs.text == ours.text or (base is not None and theirs.text == base.text):
         return MergedPlan(ours.copy(), ())
@@ -42,8 +46,19 @@ def merge_plans(base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Side | N
     _mark(joined, _Marks(joined.versions, base is not None, questions))
     if questions.open:
         return MergedPlan(ours.copy(), tuple(sorted(questions.open, key=lambda one: one.line)))
+    _keep_own_work(joined, highest)
     settle(ours, joined.plan, newly=_changed_by_both(joined) if base is not None else ())
     return MergedPlan(joined.plan, ())
+
+
+def _keep_own_work(joined: Joined, highest: int) -> None:
+    """Let work that has got items below it be done after them."""
+    ours, plan = joined.versions.ours, joined.plan
+    plan.take_own_work(ours.plan.own_work)
+    for place, number in enumerate(joined.numbers):
+        task = plan.at(place)
+        if number in ours.tasks and ours.tasks[number].is_work and not (task.is_work or task.is_finished):
+            plan.keep_work_of(task, max(highest, ours.plan.highest_number))
 
 
 def _changed_by_both(joined: Joined) -> set[int]:
