@@ -19,7 +19,7 @@ from .state_check import check_recorded, check_state
 
 
 async def execute(start: Start, seen: Look, go: Go) -> After:
-    """An error of the agent is in the outcome."""
+    """An error of the agent is in the outcome. Outdated if another process has paused or ended the run since."""
     store, report = start.store, Report()
 
     def begin(opened: Workspace) -> None:
@@ -38,6 +38,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         add_more=begin,
         reaches_out=True,
         in_thread=start.shares_loop,
+        is_decided=True,
     )
     async with held_aside(start, entering) as opened:
         if opened.was_finished:

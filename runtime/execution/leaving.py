@@ -41,14 +41,15 @@ def _repaired(start: Start, seen: Look, report: Report) -> Look:
 
 
 async def stay(start: Start, seen: Look, stays: Stay) -> After:
-    """Complete the files of a paused run."""
+    """Complete the files of a paused run. Outdated if another process has ended the pause since."""
     wanted, request = stays.wanted, stays.request
     if stays.arguments is not None:
         seen = await _keep(start, seen, stays.arguments)
     if wanted.in_force and not wanted.is_missing and request is None:
         return await leave(start, seen, Leave())
     report = Report()
-    async with held_aside(start, opening.opened(start.store, "pause", report, seen=seen, reaches_out=True)) as opened:
+    opens = opening.opened(start.store, "pause", report, seen=seen, reaches_out=True, is_decided=True)
+    async with held_aside(start, opens) as opened:
         if opened.was_finished and request is None:  # nothing is left that could be paused
             if wanted.mode == "drain":
                 pausing.lift(opened, wanted, "the end of the run")

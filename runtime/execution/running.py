@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import Conflicting, InvalidFile, LeaseHeld, Refused, arguments
 from ...workspace.inspect import Look, look
+from ...workspace.lifecycle import opening
 from ...workspace.store import Store, open_store
 from ..agent import Agent
 from ..engine import Interruption, Tap, Watch, uplink
@@ -204,7 +205,13 @@ async def _run_once(start: Start, admit: Admit | None = None) -> After:
             admit(seen)
         return seen, decide(start, seen)
 
-    seen, decision = await aside(start, decided)
+    while True:
+        seen, decision = await aside(start, decided)
+        with suppress(opening.Outdated):
+            return await _carried_out(start, seen, decision)
+
+
+async def _carried_out(start: Start, seen: Look, decision: Leave | Stay | Done | Go) -> After:
     match decision:
         case Leave() as leaves:
             return await leaving.leave(start, seen, leaves)

@@ -41,6 +41,10 @@ Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", 
 AddMore = Callable[[Workspace], None]
 
 
+class Outdated(Exception):
+    """Another process has paused, resumed or ended the run since it was looked at: look again."""
+
+
 @contextmanager
 def opened(
     store: Store,
@@ -57,6 +61,7 @@ def opened(
     cut_off: str = "",
     by: str = "",
     in_thread: bool = False,
+    is_decided: bool = False,
 ) -> Iterator[Workspace]:
     """Open for the body. The body calls `close`; without it the end is like a crash, and is repaired like one.
 
@@ -65,17 +70,21 @@ def opened(
     workspace.yaml. Without it nothing is written outside the workspace and no other storage is contacted, whatever a
     stranger's files say. `cut_off`: the folder with the end of the journal that was cut off just before. `by`: who
     opens it, if that is not the user of this process. `in_thread`: the loop of the body has other work, so threads
-    write the journal and the readable files.
+    write the journal and the readable files. `is_decided`: what the body does was decided from `seen`; Outdated, with
+    nothing recorded, if another process has paused, resumed or ended the run since.
 
     People's edits are merged, recorded and reported. Refused or InvalidFile for one that can't be accepted, Conflicting
     for one that a person has to decide about, by `choices`; see edits/detect.py for these and `check_data`. To `merge`,
     unresolved conflicts stay as they are, and the next opening asks again.
     """
     seen = seen or look(store)  # refuse before anything is touched
+    decided = _standing(seen.moment)
     report.redactor = redactor_of(seen.definition)
     adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt, reaches_out=reaches_out)
     with scrubbed(report.redactor), owned(store, seen, take_over=take_over) as mine:
         seen = mine.seen
+        if is_decided and _standing(seen.moment) != decided:
+            raise Outdated
         report.found(seen)
         if adopted.says:
             report.add("found", adopted.says)
@@ -99,6 +108,11 @@ def opened(
         finally:
             workspace.behind.close()
             workspace.journal.end()
+
+
+def _standing(moment: Moment) -> tuple[str, str]:
+    """What a start decides by, and another process may change while this one waits for the lease."""
+    return moment.status, moment.pause.requested_at if moment.pause is not None else ""
 
 
 def _notice(store: Store, mine: Owned, choices: Mapping[str, Side] | None, check_data: CheckData | None) -> Noticed:

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ import warm
 
 from satchel import Item, Partial, Resource, Run, agent, run, run_async, step
 from satchel.runtime.control import tell
+from satchel.runtime.execution import running
 from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, Refused, StorageFailed
 from satchel.workspace.formats import yamltext
@@ -562,11 +564,26 @@ def test_a_short_pause_is_not_resumed_by_the_process_that_has_paused(workspace: 
     assert not (workspace / PAUSE).exists()
 
 
+async def waiting_for_the_end_of_a_pause(workspace: Path, main: Any) -> asyncio.Task[Any]:
+    waits = asyncio.Event()
+
+    class Watching:
+        def noticed(self, kind: str, text: str) -> None:
+            if "it resumes by itself" in text:
+                waits.set()
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *args: None
+
+    process = asyncio.create_task(run_async(workspace, main, watch=Watching()))
+    await waits.wait()
+    return process
+
+
 async def idling(workspace: Path, main: Any, released: list[str]) -> asyncio.Task[Any]:
     """A run in the middle of a short pause."""
-    process = asyncio.create_task(run_async(workspace, main))
-    await until(lambda: (workspace / PAUSE).exists() and said(workspace).get("status") == "paused")
-    await until(lambda: not (workspace / ".satchel/lease.json").exists())
+    process = await waiting_for_the_end_of_a_pause(workspace, main)
+    assert not (workspace / ".satchel/lease.json").exists()
     assert released == ["opened", "released"], "its resources are kept"
     moment = look(open_store(str(workspace))).moment
     assert moment.clean and moment.status == "paused", "it does not say that it is paused"
@@ -649,9 +666,7 @@ def test_a_mistake_typed_while_idling_ends_the_process(workspace: Path, calls: l
     short(workspace)
 
     async def scene() -> None:
-        process = asyncio.create_task(run_async(workspace, main))
-        await until(lambda: (workspace / PAUSE).exists() and said(workspace).get("status") == "paused")
-        await until(lambda: not (workspace / ".satchel/lease.json").exists())
+        process = await waiting_for_the_end_of_a_pause(workspace, main)
         good = text(workspace)
         (workspace / PAUSE).write_text(good + "mode: [\n")
         if is_mended:
@@ -736,3 +751,51 @@ def test_a_crash_before_the_file_is_removed_pauses_again(
         run(workspace, main, wake=True)
     assert (workspace / PAUSE).exists() and records(workspace, Resumed)
     assert run(workspace, main).status == "completed"
+
+
+def test_another_process_ends_the_pause_after_the_look_of_a_start(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look saw the pause on record, and the file that the other process had removed."""
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return str(await run.ask("Go on?"))
+
+    (workspace / PAUSE).write_text("reason: not yet\n")
+    assert run(workspace, main).status == "paused"
+    decide, file = running.decide, text(workspace)
+
+    def decided(*args: Any) -> Any:
+        monkeypatch.setattr(running, "decide", decide)
+        (workspace / PAUSE).unlink()
+        stays = decide(*args)
+        assert stays.wanted.is_missing
+        (workspace / PAUSE).write_text(file.replace("status: paused", "status: resume"))
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(run, workspace, main).result().status == "waiting"
+        return stays
+
+    monkeypatch.setattr(running, "decide", decided)
+    assert run(workspace, main).status == "waiting"
+    assert not (workspace / PAUSE).exists()
+
+
+def test_another_process_pauses_after_the_look_of_a_start(
+    workspace: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing() -> None: ...
+
+    main, decide = making(workspace, calls, nothing), running.decide
+
+    def decided(*args: Any) -> Any:
+        monkeypatch.setattr(running, "decide", decide)
+        goes = decide(*args)
+        (workspace / PAUSE).write_text("reason: not yet\n")
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(run, workspace, main).result().status == "paused"
+        return goes
+
+    monkeypatch.setattr(running, "decide", decided)
+    assert run(workspace, main).status == "paused"
+    assert not calls and said(workspace)["reason"] == "not yet"
