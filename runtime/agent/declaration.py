@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ...schemas import nearest
 from ...workspace.base import UsageError
-from ..steps import P, R, RunParameter
+from ..steps import Codec, P, R, RunParameter
 from .migrations import Migration, chain
 from .resource import Resource, declared
 
@@ -55,6 +55,10 @@ class Agent(Struct, Generic[P, R], frozen=True):
     def version(self) -> int:
         """The version of the state type: that of the last migration, 1 without any."""
         return self.migrations[-1].to if self.migrations else 1
+
+    def schema_of_data(self) -> dict[str, Any]:
+        """What people's edits of its data are checked by."""
+        return Codec(self.state, "the state").schema(is_closed=self.unknown != "keep")
 
     def initial_state(self) -> Any:
         """The first state: the defaults of the type."""

@@ -12,19 +12,18 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.state import AgentMoment
 from ...workspace.views import publish
 from ..agent import Agent
-from ..steps import Codec
 
 _ELSEWHERE = re.compile(r'("\$ref": ")(?!data\.json)([a-z]+\.json)')
 """A reference from one schema to another, except to the agent's own data."""
 
 
-def publish_schemas(workspace: Workspace, agent: Agent, recorded: AgentMoment, codec: Codec) -> None:
+def publish_schemas(workspace: Workspace, agent: Agent, recorded: AgentMoment) -> None:
     """Write the schema of the agent's data, and of the state.json that contains it, where an editor finds them. Data of
     an earlier version keep their schema until they are migrated. A default in it may be a secret."""
     store = workspace.store
     if recorded.has_data and recorded.data_version != agent.version:
         return
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **codec.schema()}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **agent.schema_of_data()}
     schema = workspace.redactor.value(schema)
     publish(store, f"{recorded.folder}data", jsontext.dump(schema))
     if recorded.path and not store.abilities.remote:  # see views/schema_copies.py

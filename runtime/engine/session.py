@@ -69,7 +69,7 @@ class Session(AgentContext):
 
     def publish_schemas(self) -> None:
         """Write the schemas for editors."""
-        publishing.publish_schemas(self.context.workspace, self.agent, self.recorded, self.live.codec)
+        publishing.publish_schemas(self.context.workspace, self.agent, self.recorded)
 
     @property
     def here(self) -> ScopeRun | None:

@@ -29,7 +29,7 @@ from .aside import aside, to_its_end
 from .live_edits import started
 from .patience import Patience
 from .start import Start
-from .state_check import check_state
+from .state_check import StateCheck
 
 _GIVE_UP = 5.0
 """Seconds that a cancelled agent has to end before Satchel stops waiting for it."""
@@ -71,7 +71,7 @@ class Entering:
     async def _run(self) -> Ended:
         context = self._context
         skipped = context.moment.root.plan.progress.settled
-        checks = check_state(self._start, context.moment, self._running)
+        checks = StateCheck(self._start, context.moment, self._running)
         self._edits, watching = started(context, checks, self._start)
         context.at_boundary = self._edits.at_boundary
         context.stopping.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)

@@ -15,7 +15,7 @@ from .attempt import Ended, Entering
 from .decision import Go
 from .outcome import After, Outcome
 from .start import Start
-from .state_check import check_recorded, check_state
+from .state_check import StateCheck, check_recorded
 
 
 async def execute(start: Start, seen: Look, go: Go) -> After:
@@ -32,7 +32,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         "replay" if start.only else "run",
         report,
         seen=seen,
-        check_data=check_state(start, seen.moment),
+        check_data=StateCheck(start, seen.moment),
         take_over=True,
         adopt=start.adopt,
         add_more=begin,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,33 +12,48 @@ from ...schemas import Where, dotted
 from ...workspace.base import Refused, SatchelError, UsageError
 from ...workspace.history import Node, data_origins, story
 from ...workspace.inspect import define
-from ...workspace.people.edits import CheckData
-from ...workspace.state import Moment
+from ...workspace.state import Moment, json_patch
 from ...workspace.store import Store
 from ...workspace.views import STATE
-from ..agent import Agent, check_known, check_migrated, is_dropped, load
+from ..agent import Agent, check_known, check_migrated, dropped, load
 from ..steps import Codec
 from .start import Start
 
 _WAYS_ON = "write a migration (`@migration`), run the code that has written it, or correct `data` in the file"
 
 
-def check_state(start: Start, moment: Moment, running: Callable[[str], Agent | None] = lambda path: None) -> CheckData:
-    """`running` gives a running agent by its path."""
+class StateCheck:
+    """Asks the types of the agents. That of a sub-agent is known only while it runs: `running` gives it by its path."""
 
-    def check(path: str, data: Any) -> None:
-        """The type of a sub-agent's state is known only while it runs."""
-        agent = running(path) or (None if path else _own(start))
+    def __init__(self, start: Start, moment: Moment, running: Callable[[str], Agent | None] = lambda path: None):
+        self._start, self._moment, self._running = start, moment, running
+
+    def schema(self, path: str) -> dict[str, Any] | None:
+        """Of data of the type's own version."""
+        agent = self._agent(path)
+        return agent.schema_of_data() if agent is not None and self._is_current(path, agent) else None
+
+    def kept(self, path: str, data: Any) -> Any:
+        agent = self._agent(path)
+        if agent is None or not agent.drop or not self._is_current(path, agent):
+            return data
+        return json_patch.apply(data, dropped(data, Codec(agent.state, "the state"), agent.drop))
+
+    def __call__(self, path: str, data: Any) -> None:
+        agent = self._agent(path)
         if agent is None:
             return
-        recorded = moment.agents[path]
-        version = recorded.data_version if recorded.has_data else agent.version
-        codec = Codec(agent.state, "the state")
-        check_migrated(data, version, agent.migrations, codec)
-        if version == agent.version and agent.unknown == "refuse":
-            _check_keys(codec, data, agent.drop)
+        codec, recorded = Codec(agent.state, "the state"), self._moment.agents[path]
+        check_migrated(data, recorded.data_version if recorded.has_data else agent.version, agent.migrations, codec)
+        if agent.unknown == "keep" and self._is_current(path, agent):
+            _check_lists(codec, data)
 
-    return check
+    def _agent(self, path: str) -> Agent | None:
+        return self._running(path) or (None if path else _own(self._start))
+
+    def _is_current(self, path: str, agent: Agent) -> bool:
+        recorded = self._moment.agents[path]
+        return not recorded.has_data or recorded.data_version == agent.version
 
 
 def _own(start: Start) -> Agent | None:
@@ -80,7 +95,9 @@ def _written_by(store: Store, path: Where) -> str:
     return f"; {last.title!r} has written it, in record {last.seq}"
 
 
-def _check_keys(codec: Codec, data: Any, drop: Sequence[str]) -> None:
-    """UsageError if the edit has a key that would be lost."""
-    for unknown in (each for each in codec.unknown_keys(data) if not is_dropped(each.path, drop)):
-        raise UsageError("the state does not fit its type", why=f"{dotted(('data', *unknown.path[:-1]))}: {unknown}")
+def _check_lists(codec: Codec, data: Any) -> None:
+    """UsageError if the edit has a key that even `unknown="keep"` can't keep, because it is in a list."""
+    for each in codec.unknown_keys(data):
+        if any(isinstance(part, int) for part in each.path):
+            place = dotted(("data", *each.path[:-1]))
+            raise UsageError("the state does not fit its type", why=f"{place}: {each}, and it is in a list")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import msgspec
 
 from ...workspace.base import NotSerializable, UsageError, decoder
 from .declared import hints_of
+from .kinds import parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:
     from .unknown_keys import UnknownKey
@@ -31,7 +31,7 @@ _REMEDY = (
 def _encode_other(value: Any) -> Any:
     if isinstance(value, pydantic_class("BaseModel")):
         return _dumped(value)
-    if isinstance(value, _sealed()):
+    if isinstance(value, sealed_class()):
         return value.sealed
     if isinstance(value, str):
         return str(value)
@@ -51,14 +51,8 @@ def _encode_numbers(value: Any) -> Any:
 def _decode_other(kind: type, value: Any) -> Any:
     if issubclass(kind, pydantic_class("BaseModel")):
         return kind.model_validate(value, by_alias=False, by_name=True)  # type: ignore[attr-defined]
-    if issubclass(kind, _sealed()):
+    if issubclass(kind, sealed_class()):
         return kind.opened(value)  # type: ignore[attr-defined]
-    raise NotImplementedError(kind.__qualname__)
-
-
-def _schema_of_other(kind: type) -> dict[str, Any]:
-    if issubclass(kind, _sealed()):
-        return kind.schema()  # type: ignore[attr-defined, no-any-return]
     raise NotImplementedError(kind.__qualname__)
 
 
@@ -282,18 +276,6 @@ def _is_leaf(value: Any) -> bool:
     return True
 
 
-def pydantic_class(name: str) -> Any:
-    """A class of pydantic, or an empty tuple if the program has not imported pydantic: then it has no such values."""
-    module = sys.modules.get("pydantic")
-    return getattr(module, name) if module else ()
-
-
-def _sealed() -> Any:
-    """The same for the class `Sealed`."""
-    module = sys.modules.get(f"{__package__}.sealed")
-    return module.Sealed if module else ()
-
-
 class Codec:
     """JSON to one type. `Any`, or no annotation, means JSON's own types."""
 
@@ -341,20 +323,17 @@ class Codec:
         """Whether only pydantic can read the type."""
         return self._adapter is not None
 
-    def schema(self) -> dict[str, Any]:
-        """The type as a JSON Schema (draft 2020-12), for editors."""
+    def schema(self, *, is_closed: bool = True) -> dict[str, Any]:
+        """The type as a JSON Schema, shared: do not change it. Unless `is_closed`, its objects take keys that it does
+        not have."""
+        from .json_schema import schema_of  # only for who enters an agent, or its first call of a step
+
         if self.is_plain:
             return {}
         try:
-            if isinstance(self.kind, type) and issubclass(self.kind, pydantic_class("BaseModel")):
-                found: dict[str, Any] = self.kind.model_json_schema(by_alias=False)  # type: ignore[attr-defined]
-            elif self._adapter:
-                found = self._adapter.json_schema(by_alias=False)
-            else:
-                found = msgspec.json.schema(self.kind, schema_hook=_schema_of_other)
+            return schema_of(self.kind, self._adapter, is_closed=is_closed)
         except (TypeError, ValueError, NotImplementedError) as error:
             raise UsageError(f"{self._what} has a type that has no JSON Schema", why=str(error)) from error
-        return found
 
 
 def fill_defaults(value: Any) -> None:
@@ -380,22 +359,11 @@ def _foreign(kind: Any) -> type | None:
     that has happened and can't be read back would be in doubt for ever."""
     from msgspec import inspect
 
-    try:
-        waiting: list[Any] = [inspect.type_info(kind)]
-    except TypeError:
-        return None  # for pydantic to judge
-    seen: set[int] = set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, inspect.CustomType) and not issubclass(node.cls, (_sealed(), pydantic_class("BaseModel"))):
-            return node.cls
-        if isinstance(node, msgspec.Struct):
-            waiting += [getattr(node, name) for name in node.__struct_fields__]
-        elif isinstance(node, tuple):
-            waiting += node
+    for part in parts_of(kind):
+        if isinstance(part, inspect.CustomType) and not issubclass(
+            part.cls, (sealed_class(), pydantic_class("BaseModel"))
+        ):
+            return part.cls
     return None
 
 

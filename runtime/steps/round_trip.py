@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from ...schemas import short
 from ...workspace.base import NotSerializable, UsageError
 from ...workspace.state import json_patch
-from .codec import fields_of, pydantic_class, text_of_key, unchecked
+from .codec import fields_of, text_of_key, unchecked
+from .kinds import pydantic_class
 from .parts import Found, Part
 
 _LEAVES = (str, int, bool, float, type(None))

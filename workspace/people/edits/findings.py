@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -21,8 +21,18 @@ CONFLICTS = "conflicts"
 Side = Literal["ours", "theirs", "edited"]
 """Which version wins in a conflict: the run's, the file's where they differ, or the file as a whole."""
 
-CheckData = Callable[[str, Any], None]
-"""Called with an agent's path and its edited data; raises UsageError if its state type does not take them."""
+
+class CheckData(Protocol):
+    """Asks the state type of the agent at `path`, where its code may run."""
+
+    def schema(self, path: str) -> dict[str, Any] | None:
+        """The schema of its data. None if it is not known here: then the copy in the workspace counts."""
+
+    def kept(self, path: str, data: Any) -> Any:
+        """The data without the keys that the agent drops when it is entered."""
+
+    def __call__(self, path: str, data: Any) -> None:
+        """UsageError if the type does not take these edited data."""
 
 
 class Edit(Struct, frozen=True):

@@ -191,16 +191,12 @@ _REMEDIES = {
 
 def _validate(looking: Looking, agent: AgentMoment, path: str, whole: dict[str, Any], text: str) -> None:
     """Against the schema of the agent's state type. Where the agent's code may run, also against the type."""
-    own: Any = None
-    try:
-        schema_path = f"{SCHEMAS}/{agent.folder}data.json"
-        own = jsontext.load(jsontext.decode(looking.store.read(schema_path).data, schema_path), schema_path)
-    except (FileNotFoundError, InvalidFile):
-        pass  # never written or damaged: the type itself is asked below
     has_data = agent.has_data or whole["data"] is not None  # null is right until the agent is entered
-    if not has_data or not isinstance(own, dict | bool):
-        own = None
-    found = schemas.problems("state", whole, place=jsontext.place_of(text), data_schema=own)
+    if has_data and looking.check_data is not None:
+        whole = whole | {"data": looking.check_data.kept(agent.path, whole["data"])}
+    found = schemas.problems(
+        "state", whole, place=jsontext.place_of(text), data_schema=_schema(looking, agent) if has_data else None
+    )
     if found:
         raise InvalidFile(path, found)
     if has_data and looking.check_data is not None:
@@ -210,6 +206,19 @@ def _validate(looking: Looking, agent: AgentMoment, path: str, whole: dict[str, 
             raise Refused(
                 "the agent's state type does not accept this", path=path, why=error.why, remedy="correct `data`"
             ) from error
+
+
+def _schema(looking: Looking, agent: AgentMoment) -> dict[str, Any] | bool | None:
+    """That of the type, or where the agent's code does not run the copy that it has written last. None if that is
+    missing or damaged: then the next start asks the type."""
+    if looking.check_data is not None and (own := looking.check_data.schema(agent.path)) is not None:
+        return own
+    path = f"{SCHEMAS}/{agent.folder}data.json"
+    try:
+        found = jsontext.load(jsontext.decode(looking.store.read(path).data, path), path)
+    except (FileNotFoundError, InvalidFile):
+        return None
+    return found if isinstance(found, dict | bool) else None
 
 
 def _say(change: Patch) -> list[str]:

@@ -1,0 +1,165 @@
+"""The JSON Schema of a type (draft 2020-12), by which people's editors, and readers that don't have the code, check a
+value.
+
+It says `additionalProperties: false` where decoding would drop a key. It does not where the type keeps other keys, or
+where its own code may read them: validators that run before those of the fields, serializers, an own `__init__`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .kinds import parts_of, pydantic_class, sealed_class
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import GenerateJsonSchema
+
+_READS = ("function-before", "function-wrap", "function-plain")
+_WRITES = ("function-wrap", "function-plain")
+"""How pydantic calls code of the user."""
+
+_UNSAFE = re.compile(r"[^a-zA-Z0-9.\-_]")
+
+
+def schema_of(kind: Any, adapter: Any, *, is_closed: bool) -> dict[str, Any]:
+    """Made once for each type, and shared. `adapter`: of pydantic, if only pydantic can read the type. Unless
+    `is_closed`, objects take any key. TypeError, ValueError or NotImplementedError if the type has no schema."""
+    try:
+        hash(kind)
+    except TypeError:  # a note in the type can't be hashed
+        return _made(kind, adapter, is_closed=is_closed)
+    if (found := _known.get((kind, is_closed))) is None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        found = _known[kind, is_closed] = _made(kind, adapter, is_closed=is_closed)
+    return found
+
+
+_MOST = 500  # types that are made again and again, as in a function, must not add up
+_known: dict[tuple[Any, bool], dict[str, Any]] = {}
+
+
+def _made(kind: Any, adapter: Any, *, is_closed: bool) -> dict[str, Any]:
+    if adapter is not None:
+        return _by_pydantic(adapter.json_schema, "#/$defs/{model}", is_closed=is_closed)
+    if isinstance(kind, type) and issubclass(kind, pydantic_class("BaseModel")):
+        return _by_pydantic(kind.model_json_schema, "#/$defs/{model}", is_closed=is_closed)  # type: ignore[attr-defined]
+    models = _Models(is_closed)
+    found: dict[str, Any] = msgspec.json.schema(kind, schema_hook=models)
+    own = found.get("$defs", {})
+    if is_closed:
+        left_open = {*_left_open(kind)}
+        for each in own.values():
+            if "properties" in each and (each.get("title"), *each["properties"]) not in left_open:
+                each.setdefault("additionalProperties", False)
+    if models.defined:
+        found["$defs"] = own | models.defined
+    return found
+
+
+def _left_open(kind: Any) -> Any:
+    """The titles and keys of pydantic's own dataclasses and TypedDicts, which may keep other keys."""
+    from msgspec import inspect
+
+    for part in parts_of(kind):
+        if isinstance(part, inspect.DataclassType | inspect.TypedDictType) and hasattr(part.cls, "__pydantic_config__"):
+            yield part.cls.__name__, *(field.encode_name for field in part.fields)
+
+
+class _Models:
+    """The schemas of classes within a type of msgspec that are not msgspec's."""
+
+    def __init__(self, is_closed: bool):
+        self._is_closed = is_closed
+        self._names: dict[type, str] = {}
+        self.defined: dict[str, Any] = {}
+
+    def __call__(self, kind: type) -> dict[str, Any]:
+        if issubclass(kind, sealed_class()):
+            return kind.schema()  # type: ignore[attr-defined, no-any-return]
+        if not issubclass(kind, pydantic_class("BaseModel")):
+            raise NotImplementedError(kind.__qualname__)
+        if kind not in self._names:
+            name = f"pydantic.{_UNSAFE.sub('_', kind.__qualname__)}"
+            name += f".{len(self._names)}" if name in self._names.values() else ""
+            self._names[kind] = name
+            made = _by_pydantic(
+                kind.model_json_schema,  # type: ignore[attr-defined]
+                f"#/$defs/{name}.{{model}}",
+                is_closed=self._is_closed,
+            )
+            self.defined |= {f"{name}.{inner}": each for inner, each in made.pop("$defs", {}).items()}
+            self.defined[name] = made
+        return {"$ref": f"#/$defs/{self._names[kind]}"}
+
+
+def _by_pydantic(make: Any, ref_template: str, *, is_closed: bool) -> dict[str, Any]:
+    found: dict[str, Any]
+    if not is_closed:
+        found = make(by_alias=False, ref_template=ref_template)
+        return found
+    own_code = set[Any]()
+    while True:
+        count = len(own_code)
+        found = make(by_alias=False, ref_template=ref_template, schema_generator=_closing(own_code))
+        if len(own_code) == count:
+            return found
+
+
+def _closing(own_code: set[Any]) -> type[GenerateJsonSchema]:
+    """A generator that closes the objects of classes that are not in `own_code`. It adds those that it meets where code
+    of the user reads the value first, or writes it: the same class may have been met elsewhere before, so the schema is
+    made again until there are no more."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Closing(GenerateJsonSchema):
+        _inside = 0
+
+        def generate_inner(self, schema: Any) -> dict[str, Any]:
+            is_read = schema["type"] in _READS
+            if self._inside and schema["type"] == "definition-ref":
+                own_code.add(schema["schema_ref"])
+            self._inside += is_read
+            try:
+                found = super().generate_inner(schema)
+            finally:
+                self._inside -= is_read
+            has_own = "ref" in schema or "pydantic_js_functions" in schema.get("metadata", {})
+            return found if has_own else _unless_written(schema, found)
+
+        def model_schema(self, schema: Any) -> dict[str, Any]:
+            return self._closed(schema, super().model_schema(schema))
+
+        def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+            return self._closed(schema, super().dataclass_schema(schema))
+
+        def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
+            return self._closed(schema, super().typed_dict_schema(schema))
+
+        def _closed(self, schema: Any, found: dict[str, Any]) -> dict[str, Any]:
+            names = {schema.get("ref"), schema.get("cls")} - {None}
+            if self._inside or schema.get("custom_init") or _reads(schema):
+                own_code.update(names)
+            elif not names & own_code and "properties" in found:
+                found.setdefault("additionalProperties", False)
+            return _unless_written(schema, found)
+
+    return Closing
+
+
+def _reads(schema: Any) -> bool:
+    """Whether a validator of the class itself gets its keys before its fields do."""
+    inner = schema.get("schema", {})
+    while inner.get("type", "").startswith("function-"):
+        if inner["type"] in _READS:
+            return True
+        inner = inner["schema"]
+    return False
+
+
+def _unless_written(schema: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """No rule for what a serializer of the user writes: it may be of another form than what the type reads."""
+    return {} if schema.get("serialization", {}).get("type") in _WRITES else found

@@ -1,0 +1,199 @@
+"""All who take edits check them by the same schema and say the same, whether they run the agent's code or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Cli
+from pydantic import BaseModel
+from servers import Server
+
+import satchel
+from satchel import Item, Run, agent, step
+from satchel.runtime.control import Handle
+from satchel.workspace.base.errors import InvalidFile, Refused
+from satchel.workspace.inspect import look
+from satchel.workspace.store import open_store
+
+DEFINITION = "format: 1\nrun_id: {}\nagent: agent.py:main\n"
+
+
+class Trip(BaseModel):
+    city: str = ""
+    days: int = 0
+
+
+class State(BaseModel):
+    budget: int = 100
+    trip: Trip = Trip()
+    past: list[Trip] = []
+    notes: dict[str, Any] = {}
+
+
+@step
+def price(city: str) -> int:
+    return len(city)
+
+
+async def work(run: Run[State], item: Item) -> None:
+    run.state.budget -= await price(item.text)
+    if run.state.budget < 95:
+        await run.ask(f"Go to {item.text}?", wait_for=0)
+
+
+@agent(state=State)
+async def main(run: Run[State]) -> str:
+    if not run.todo.items:
+        await run.plan("Trip", ["Rome", "Oslo"])
+    await run.todo.each(work)
+    return "done"
+
+
+class Waiting:
+    """A run with an open question, in its second item."""
+
+    def __init__(self, place: str):
+        self.handle, self.store = satchel.open(place), open_store(place)
+        self.store.replace("workspace.yaml", DEFINITION.format("trip-1").encode())
+        assert self.handle.run(main).status == "waiting"
+
+    def get(self, path: str) -> bytes:
+        self.store.refresh()
+        return self.store.read(path).data
+
+    def changed(self, change: Callable[[Any], Any]) -> str:
+        whole = json.loads(self.get("state.json"))
+        change(whole["data"])
+        return json.dumps(whole, indent=2)
+
+    def save(self, text: str) -> None:
+        self.store.replace("state.json", text.encode())
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Waiting:
+    return Waiting(str(tmp_path))
+
+
+READERS: dict[str, Callable[[Handle], Any]] = {
+    "start": lambda handle: handle.resume(main),
+    "answer": lambda handle: handle.answer("approve"),
+    "rewind": lambda handle: handle.rewind(to=next(row.line.seq for row in handle.log(type="scope.committed"))),
+    "redo": lambda handle: handle.redo("1"),
+}
+"""Each opens the workspace, and takes what was saved there."""
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a misspelt key": (
+        lambda data: data.update(bugdet=7),
+        "data.bugdet): found the unknown key `bugdet`, expected `budget`, `trip`, `past` or `notes`. "
+        "Did you mean `budget`?",
+    ),
+    "a key of a part": (
+        lambda data: data["trip"].update(citty="Rome"),
+        "data.trip.citty): found the unknown key `citty`, expected `city` or `days`. Did you mean `city`?",
+    ),
+    "a key in a list": (
+        lambda data: data["past"].append({"city": "Rome", "dayz": 2}),
+        "data.past[0].dayz): found the unknown key `dayz`, expected `city` or `days`. Did you mean `days`?",
+    ),
+    "another type": (
+        lambda data: data.update(budget="a lot"),
+        'data.budget): found "a lot", expected a whole number. Write a whole number in its place',
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_takes_what_another_refuses(waiting: Waiting, reader: str, wrong: str) -> None:
+    change, said = WRONG[wrong]
+    good, text = waiting.get("state.json"), waiting.changed(change)
+    waiting.save(text)
+    with pytest.raises(InvalidFile, match=r"state\.json, line [0-9]+ ") as refusal:
+        READERS[reader](waiting.handle)
+    assert said in str(refusal.value)
+    assert waiting.get("state.rejected.json") == text.encode() and waiting.get("state.json") == good
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_who_only_looks_says_something_else_or_nothing(waiting: Waiting, cli: Cli, wrong: str) -> None:
+    change, said = WRONG[wrong]
+    text, draft = waiting.changed(change), waiting.handle.draft("state.json")
+    with pytest.raises(InvalidFile) as refusal:
+        waiting.handle.edit("state.json", text, version=draft.version)
+    assert said in str(refusal.value), "the page and MCP save nothing"
+    waiting.save(text)
+    assert said in str(waiting.handle.merge().refused[0])
+    for command in ("status", "check"):
+        assert said in " ".join(cli(command, waiting.handle.url).output.split())
+
+
+def test_what_the_type_has_room_for_is_refused(waiting: Waiting) -> None:
+    waiting.save(waiting.changed(lambda data: data["notes"].update(of={"any": "kind"})))
+    waiting.handle.answer("approve")
+    assert look(waiting.store).moment.root.data["notes"] == {"of": {"any": "kind"}}
+
+
+@dataclass
+class Old:
+    n: int = 0
+    gone: int = 0
+
+
+@dataclass
+class New:
+    n: int = 0
+    more: int = 0
+
+
+def pausing(state: type, **options: Any) -> Any:
+    async def main(run: Run[Any]) -> Any:
+        await run.pause("here")
+
+    return agent(state=state, **options)(main)
+
+
+def test_an_edit_for_the_code_of_now_is_checked_by_that_of_before(tmp_path: Path) -> None:
+    """A start asks the type itself: `more` is new, and the agent drops `gone`."""
+    (tmp_path / "workspace.yaml").write_text(DEFINITION.format("old-1"))
+    handle = satchel.open(tmp_path)
+    assert handle.run(pausing(Old)).status == "paused"
+    file = tmp_path / "state.json"
+    file.write_text(file.read_text().replace('"n": 0', '"n": 7, "more": 8'))
+    assert handle.resume(pausing(New, drop=("gone",))).status == "completed"
+    assert look(open_store(str(tmp_path))).moment.root.data == {"n": 7, "more": 8}
+
+
+def test_a_key_in_a_list_that_nothing_keeps_is_taken(tmp_path: Path) -> None:
+    @dataclass
+    class Kept:
+        all: list[Old] = field(default_factory=list)
+
+    (tmp_path / "workspace.yaml").write_text(DEFINITION.format("old-1"))
+    handle, file = satchel.open(tmp_path), tmp_path / "state.json"
+    main = pausing(Kept, unknown="keep")
+    assert handle.run(main).status == "paused"
+    good = file.read_text()
+    file.write_text(good.replace('"all": []', '"all": [{"n": 1, "m": 2}]'))
+    with pytest.raises(Refused, match=r"data\.all\[0\]: found the unknown key `m`. .* it is in a list"):
+        handle.resume(main)
+    file.write_text(good.replace('"all": []', '"all": [], "m": 2'))
+    assert handle.resume(main).status == "completed"
+    assert look(open_store(str(tmp_path))).moment.root.data == {"all": [], "m": 2}
+
+
+def test_in_a_bucket_an_unknown_key_is_taken_and_lost(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    waiting = Waiting(seaweedfs.place())
+    change, said = WRONG["a misspelt key"]
+    waiting.save(waiting.changed(change))
+    with pytest.raises(InvalidFile) as refusal:
+        waiting.handle.answer("approve")
+    assert said in str(refusal.value)
