@@ -57,7 +57,7 @@ with on_first_use(__name__):
     from .place import Place
     from .pool import Pool
     from .pruning import Pruned
-    from .questions import OpenQuestion
+    from .questions import Given, OpenQuestion
     from .recovering import Recovered, forgotten
     from .redoing import Redoing
     from .rehearsing import SEVERITY, Rehearsed, rehearse_all, rehearse_here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -23,9 +24,12 @@ from ...workspace.people.approvals import (
     fill_in,
     find,
     fit,
+    fit_arguments,
     open_questions,
+    outcome_text,
     path_of,
     read,
+    with_changes,
 )
 from ...workspace.people.edits import Refusal, reject
 from ...workspace.secrets import Redactor, redactor_of
@@ -64,7 +68,7 @@ class Answering(Struct, frozen=True):
 
 
 class Saying(NamedTuple):
-    """The answer as it was given. `is_typed`: decision and result are texts from a command line."""
+    """The answer as it was given. `is_typed`: decision, result and arguments are texts from a command line."""
 
     id: str  # empty: the one open question
     decision: Any
@@ -72,6 +76,7 @@ class Saying(NamedTuple):
     by: str
     note: str
     is_typed: bool
+    arguments: Mapping[str, Any] | None = None  # those that it changes
     redactor: Redactor = Redactor()  # of the workspace
 
     def redacted_by(self, redactor: Redactor) -> Saying:
@@ -80,7 +85,11 @@ class Saying(NamedTuple):
         said = self._replace(redactor=redactor, by=redactor.text(self.by), note=redactor.text(self.note))
         if self.is_typed:
             return said
-        return said._replace(decision=redactor.value(self.decision), result=redactor.value(self.result))
+        return said._replace(
+            decision=redactor.value(self.decision),
+            result=redactor.value(self.result),
+            arguments=redactor.value(self.arguments),
+        )
 
     @property
     def text(self) -> str:
@@ -99,6 +108,20 @@ class Saying(NamedTuple):
         text = [as_text.strip()] if isinstance(as_text, str) else [as_text]
         return [*text, *([self.value] if self.is_typed else [])]
 
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The arguments, read as YAML if they are typed."""
+        if not self.is_typed:
+            return {**(self.arguments or {})}
+        return {name: self.redactor.value(_value(text)) for name, text in (self.arguments or {}).items()}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The arguments, if they are typed."""
+        return (
+            {name: self.redactor.text(text) for name, text in (self.arguments or {}).items()} if self.is_typed else {}
+        )
+
 
 def answer(place: Place, said: Saying) -> Steps[Answering]:
     """Record the answer. If a process runs the workspace, write it into the file and wait until that process has taken
@@ -108,6 +131,10 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
     for name, value in (("decision", said.decision), ("result", said.result)):
         if isinstance(value, str) or (said.is_typed and name == "decision"):
             arguments.text(name, value)
+    for name, value in (said.arguments or {}).items():
+        arguments.text("the name of an argument", name)
+        if isinstance(value, str) or said.is_typed:
+            arguments.text(f"the argument {name}", value)
     patience = _REMOTE_PATIENCE if place.store.abilities.remote else _PATIENCE
     until = time.monotonic() + patience
     written, is_first = False, True
@@ -142,7 +169,10 @@ def _told(said: Saying, moment: Moment, place: Place, *, is_recorded: bool) -> A
         holder = lease.holder(place.store)
         waits_for = holder.process if holder else "the process that runs it"
     known = moment.answered.get(said.id)
-    answer = Given(value_of(known.decision), known.by, known.note, at=known.at, how=known.how) if known else None
+    answer = None
+    if known is not None:
+        changes = value_of(known.changes)
+        answer = Given(value_of(known.decision), known.by, known.note, changes, at=known.at, how=known.how)
     return Answering(said.id, path_of(said.id), is_recorded, answer, left, waits_for=waits_for)
 
 
@@ -170,6 +200,8 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
     values: dict[str, Any] = {"decision": reply.decision, "by": reply.by, "note": reply.note, "how": "command"}
     if len(reply.result):
         values["result"] = msgspec.json.decode(reply.result)
+    if question.may_change:
+        values["arguments"] = {**reply.arguments} or None  # a person may have begun to type some
     form = blank(question, run_id)
     for _ in range(_TIMES):
         version, there = store.version(path), form
@@ -184,12 +216,13 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
             if there != form:
                 reject(store, Refusal(path, error, there), "and was written again with the answer of a command")
         if before is not None:  # another answer came first and is about to be taken
-            if before.decision == reply.decision:
+            if before.decision == reply.decision and same(before.arguments, reply.arguments):
                 return
+            says = answer_text(msgspec.Raw(msgspec.json.encode(before.decision)))
             raise UsageError(
                 f"{question.id} is answered in its file",
                 path=path,
-                why=f"it says {answer_text(msgspec.Raw(msgspec.json.encode(before.decision)))}",
+                why=f"it says {with_changes(says, before.arguments)}",
                 remedy="to change that before it is recorded, edit the file",
             )
         try:
@@ -206,7 +239,7 @@ def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
     if answer is None:
         return None
     recorded = msgspec.json.decode(answer.decision)
-    if not any(same(recorded, each) for each in said.readings):
+    if not any(same(recorded, each) for each in said.readings) or not _changes_the_same(said, answer):
         raise UsageError(
             f"{said.id} is already answered",
             why=_answered_text(answer),
@@ -233,15 +266,40 @@ def _reply(said: Saying, question: Question) -> Reply:
     if said.result is not None and not question.has_happened(decision):
         raise UsageError("a result needs an effect that has happened", remedy=f"give one only with the answer {DONE!r}")
     result = NOTHING if said.result is None else _result(said.result, said.is_typed, said.redactor)
-    return Reply(decision, said.by, said.note.strip(), result)
+    changes = _changes(said, question, decision) if said.arguments is not None else {}
+    return Reply(decision, said.by, said.note.strip(), result, arguments=changes)
+
+
+def _changes(said: Saying, question: Question, decision: Any) -> dict[str, Any]:
+    """The arguments that the answer changes, if they are valid."""
+    try:
+        return fit_arguments(question, said.changes, said.texts, decision, file=said.id)
+    except InvalidFile as error:
+        problem = error.problems[0]
+        raise UsageError(
+            f"{problem.place} can't be changed so in {said.id}: {question.text}",
+            why=f"found {problem.found}, expected {problem.expected}",
+            remedy=problem.remedy or None,
+        ) from None
+
+
+def _changes_the_same(said: Saying, answer: Answered) -> bool:
+    """Whether these are the arguments of the recorded answer, told in full or in part."""
+    changed, asked = value_of(answer.changes) or {}, value_of(answer.arguments) or {}
+    given, texts = said.changes, said.texts
+    now = {**asked, **changed}
+    return changed.keys() <= given.keys() and all(
+        name in now and (same(now[name], value) or now[name] == texts.get(name)) for name, value in given.items()
+    )
 
 
 def _value(typed: str) -> Any:
-    """YAML, or else the text as it is."""
-    try:
+    """JSON or YAML, or else the text as it is. YAML has no line separator of Unicode in quotes."""
+    with suppress(InvalidFile):
+        return jsontext.load(typed, "the answer")
+    with suppress(InvalidFile):
         return yamltext.load(typed, "the answer").value
-    except InvalidFile:
-        return typed
+    return typed
 
 
 def _result(value: Any, is_typed: bool, redactor: Redactor) -> msgspec.Raw:
@@ -296,4 +354,4 @@ def _answered_text(answer: Answered) -> str:
     """`approve, by ada@laptop, 2026-11-21 23:10:04 UTC (3 min 5 s ago)`."""
     by = "the default, because the question expired" if answer.how == "expired" else answer.by
     note = f" ({one_line(answer.note, _NOTE)})" if answer.note else ""
-    return f"{one_line(answer_text(answer.decision), _NOTE)}, by {by}{note}, {since(answer.at)}"
+    return f"{one_line(outcome_text(answer), _NOTE)}, by {by}{note}, {since(answer.at)}"

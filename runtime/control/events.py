@@ -143,14 +143,17 @@ class Asked(Event, frozen=True, kw_only=True):
     kind: Literal["approval", "effect"]
     question: str
     choices: tuple[str, ...] = ()
+    arguments: Any = None
 
 
 class Answered(Event, frozen=True, kw_only=True):
-    """The question is answered. `decision` is a JSON value; about an effect `done`, `not_done` or `new`."""
+    """The question is answered. `decision` is a JSON value; about an effect `done`, `not_done` or `new`. `arguments` are
+    those that the answer changes."""
 
     id: str
     decision: Any
     by: str
+    arguments: Any = None
 
 
 class PauseRequested(Event, frozen=True, kw_only=True):
@@ -372,12 +375,13 @@ _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
     ),
     records.ApprovalAsked: lambda record, teller: (
         Asked,
-        {"id": record.id, "kind": "approval", "question": record.question, "choices": record.choices},
+        {"id": record.id, "kind": "approval", "question": record.question, "choices": record.choices}
+        | {"arguments": _value(record.arguments)},
     ),
     records.Doubt: lambda record, teller: (Asked, {"id": record.id, "kind": "effect", "question": _doubt(record)}),
     records.ApprovalAnswered: lambda record, teller: (
         Answered,
-        {"id": record.id, "decision": _value(record.decision), "by": record.by},
+        {"id": record.id, "decision": _value(record.decision), "by": record.by, "arguments": _value(record.arguments)},
     ),
     records.Resolved: lambda record, teller: (Answered, {"id": record.id, "decision": record.outcome, "by": record.by}),
     records.PauseRequested: lambda record, teller: (

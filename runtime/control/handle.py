@@ -458,6 +458,7 @@ class Handle(GoBack, EditByHand):
         decision: Any,
         question: str = "",
         *,
+        arguments: Mapping[str, Any] | None = None,
         result: Any = None,
         by: str | None = None,
         note: str = "",
@@ -467,29 +468,39 @@ class Handle(GoBack, EditByHand):
         "redo").
 
         `decision` is one of the choices, a text, or the JSON value that the question's schema describes. `question` may
-        be left out if only one is open. `result`: the result of an effect that has happened. `by` is `user@host` if it
-        is None. `typed`: decision and result are texts from a command line: YAML, if a schema needs a value. UsageError
-        if it is not a valid answer, or another answer is on record. Runs nothing of the agent; `resume` continues. If a
-        process runs the workspace, this waits some seconds until it has taken the answer.
+        be left out if only one is open. `arguments`: other ones to approve, by name, if the agent has asked with some;
+        those that are left out stay. `result`: the result of an effect that has happened. `by` is `user@host` if it is
+        None. `typed`: decision, arguments and result are texts from a command line: YAML, if a schema needs a value.
+        UsageError if it is not a valid answer, or another answer is on record. Runs nothing of the agent; `resume`
+        continues. If a process runs the workspace, this waits some seconds until it has taken the answer.
         """
-        return finish("answer", self._answer(decision, question, result, by, note, typed))
+        return finish("answer", self._answer(decision, question, arguments, result, by, note, typed))
 
     async def answer_async(
         self,
         decision: Any,
         question: str = "",
         *,
+        arguments: Mapping[str, Any] | None = None,
         result: Any = None,
         by: str | None = None,
         note: str = "",
         typed: bool = False,
     ) -> Answering:
         """`answer`, without blocking the event loop."""
-        return await finish_async(self._answer(decision, question, result, by, note, typed))
+        return await finish_async(self._answer(decision, question, arguments, result, by, note, typed))
 
     def _answer(
-        self, decision: Any, question: str, result: Any, by: str | None, note: str, typed: bool
+        self,
+        decision: Any,
+        question: str,
+        arguments: Mapping[str, Any] | None,
+        result: Any,
+        by: str | None,
+        note: str,
+        typed: bool,
     ) -> Steps[Answering]:
         from . import answering
 
-        return answering.answer(self, answering.Saying(question, decision, result, by or myself(), note, typed))
+        saying = answering.Saying(question, decision, result, by or myself(), note, typed, arguments)
+        return answering.answer(self, saying)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 class Given(Struct, frozen=True):
-    """An answer that a person, or the time, has given. `decision` and `result` are plain values, as JSON has them.
+    """An answer that a person, or the time, has given. Its values are plain, as JSON has them.
 
+    `arguments`: those that the answer changes, by name; None if it changes none.
     `result`: of an effect in doubt, what it returned; None if nothing was said. `by` and `note` are empty if nothing
     was said. `at`: when it was put on record (UTC, ISO 8601); empty if it is not yet. `how` tells where it came from:
     "file", "command" or "expired"; empty with an empty `at`.
@@ -28,6 +29,7 @@ class Given(Struct, frozen=True):
     decision: Any
     by: str = ""
     note: str = ""
+    arguments: dict[str, Any] | None = None
     result: Any = None
     at: str = ""
     how: str = ""
@@ -62,7 +64,7 @@ class OpenQuestion(Struct, frozen=True):
 
     @property
     def schema(self) -> dict[str, Any] | bool | None:
-        """The JSON Schema of the answer; None if the agent has given none."""
+        """The JSON Schema of the answer, or of its `arguments` if there are; None if the agent has given none."""
         return self.question.schema
 
     @property
@@ -79,8 +81,9 @@ class OpenQuestion(Struct, frozen=True):
 
     @property
     def arguments(self) -> dict[str, Any] | None:
-        """The arguments of the effect in doubt by parameter, as JSON has them. None for a question of the agent, for a
-        call that has not begun (`unclaimed`), and if they were too long for the record."""
+        """The arguments of the call that it is about, by parameter, as JSON has them: those that the agent has asked
+        with, or of the effect in doubt. None for a question without, for a call that has not begun (`unclaimed`), and
+        if they were too long for the record."""
         return self.question.arguments
 
 
@@ -108,7 +111,9 @@ def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
         return OpenQuestion(question, command, mistake=error)
     if said is None:
         return OpenQuestion(question, command)
-    shown = _redactor(place).value([said.decision, said.by, said.note, value_of(said.result)])
+    shown = _redactor(place).value(
+        [said.decision, said.by, said.note, {**said.arguments} or None, value_of(said.result)]
+    )
     return OpenQuestion(question, command, Given(*shown))
 
 

@@ -118,6 +118,7 @@ def _asked(question: Question, url: str) -> dict[str, Any]:
         "text": question.text,
         "choices": question.choices,
         "schema": question.schema,
+        "arguments": question.arguments,
         "context": question.facts.get("context"),
         "file": f"{url}/{question.path}",
         "command": shlex.join(["satchel", "answer", url, question.id]),

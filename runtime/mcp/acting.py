@@ -63,7 +63,14 @@ def _refusal(found: Background) -> SatchelError:
 
 def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.Answered:
     handle = asking.runs.find(wanted.run)
-    done = handle.answer(wanted.decision, wanted.question, result=wanted.result, by=asking.by, note=wanted.note)
+    done = handle.answer(
+        wanted.decision,
+        wanted.question,
+        arguments=wanted.arguments,
+        result=wanted.result,
+        by=asking.by,
+        note=wanted.note,
+    )
     questions = [*map(describing.question, done.questions)]
     found = asking.status(handle)
     return shapes.Answered(done.id, done.is_recorded, done.was_before, questions, found.next)

@@ -134,6 +134,7 @@ def question(asked: OpenQuestion) -> shapes.Question:
         found.text,
         [*found.choices],
         answer_schema=found.schema,
+        arguments=found.arguments if found.may_change else None,
         context=found.facts.get("context"),
         asked_at=found.asked_at,
     )

@@ -52,6 +52,10 @@ class AnswerArguments(Struct, forbid_unknown_fields=True):
     decision: Annotated[
         Any, Meta(description="One of the choices, a text, or the JSON value that answer_schema describes.")
     ]
+    arguments: Annotated[
+        dict[str, Any] | None,
+        Meta(description="Other arguments to approve, by name. Those that are left out stay as they were asked."),
+    ] = None
     question: Annotated[str, Meta(description="The id of the question, such as a1. Not needed if one is open.")] = ""
     note: Annotated[str, Meta(description="A remark for the record.", max_length=2000)] = ""
     result: Annotated[Any, Meta(description="Only for an effect in doubt that has happened: its result.")] = None
@@ -86,7 +90,10 @@ class Question(Struct):
     id: str
     text: str
     choices: list[str] = field(default_factory=list)
-    answer_schema: Annotated[Json, Meta(description="The JSON Schema of the answer, if it is no text.")] = None
+    answer_schema: Annotated[
+        Json, Meta(description="The JSON Schema of the answer, if it is no text, or of the arguments.")
+    ] = None
+    arguments: Annotated[Json, Meta(description="Of the call. It may be approved with other ones.")] = None
     context: Json = None
     asked_at: str = ""
 

@@ -16,6 +16,7 @@ import msgspec
 from mcp import MCPError
 
 from ...workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
+from ...workspace.people.approvals import APPROVE, properties_of
 from ..control import Handle, OpenQuestion, Standing
 from . import acting, describing, tools
 from .asking import Asking
@@ -32,6 +33,7 @@ _STOPPING, _LOOK = 2.0, 0.2
 
 _RESUME = "resume-"
 _CONTEXT = 2000  # characters
+_ARGUMENT = "argument."
 _PRIMITIVE = ("string", "integer", "number", "boolean")
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -212,10 +214,23 @@ def _elicitation(name: str, asked: OpenQuestion) -> dict[str, Any]:
     if (context := question.facts.get("context")) is not None:
         told = context if isinstance(context, str) else msgspec.json.encode(context).decode()
         text += f"\n\n{told[:_CONTEXT]}"
-    if (fields := _fields(question.schema)) is not None:
+    if question.may_change:
+        text += f"\n\narguments: {msgspec.json.encode(question.arguments).decode()[:_CONTEXT]}"
+    if not question.may_change and (fields := _fields(question.schema)) is not None:
         return _form(text, *fields)
     decision = {"title": "Decision", **_decision(asked)}
-    return _form(text, {"decision": decision, "note": {"type": "string", "title": "Note"}}, ["decision"])
+    note = {"type": "string", "title": "Note"}
+    return _form(text, {"decision": decision, **_arguments(asked), "note": note}, ["decision"])
+
+
+def _arguments(asked: OpenQuestion) -> dict[str, Any]:
+    """A field for each argument that can be changed in a form, with its value now."""
+    values, found = asked.arguments or {}, {}
+    for name, schema in properties_of(asked.schema).items() if asked.question.may_change else ():
+        if isinstance(schema, dict) and schema.get("type") in _PRIMITIVE:
+            default = {"default": values[name]} if name in values else {}
+            found[f"{_ARGUMENT}{name}"] = {"title": name, **schema, **default}
+    return found
 
 
 def _fields(schema: Any) -> tuple[dict[str, Any], list[str]] | None:
@@ -258,13 +273,19 @@ def _accepted(response: Any) -> Mapping[str, Any] | None:
 
 def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any], standing: Standing) -> None:
     (asked,) = (each for each in standing.questions if each.id == id)
-    is_form = _fields(asked.question.schema) is not None
+    is_form = not asked.question.may_change and _fields(asked.question.schema) is not None
     decision: Any = dict(content) if is_form else content.get("decision")
     if isinstance(decision, str) and "description" in _decision(asked):
         with suppress(msgspec.DecodeError):  # then the error says what was expected
             decision = msgspec.json.decode(decision)
+    changes = None
+    if asked.question.may_change and decision == APPROVE:
+        known = asked.arguments or {}
+        typed = {key.removeprefix(_ARGUMENT): each for key, each in content.items() if key.startswith(_ARGUMENT)}
+        changes = {name: each for name, each in typed.items() if name in known or each not in (None, "")}
     try:
-        handle.answer(decision, id, by=asking.by, note="" if is_form else str(content.get("note") or ""))
+        note = "" if is_form else str(content.get("note") or "")
+        handle.answer(decision, id, arguments=changes, by=asking.by, note=note)
     except SatchelError as error:
         raise MCPError(types.INVALID_PARAMS, describing.error(str(error), content)) from error
 

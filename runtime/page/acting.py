@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from starlette.routing import BaseRoute
 
 from ...workspace.base import SatchelError, UsageError
+from ...workspace.people.approvals import APPROVE, properties_of, with_changes
 from ...workspace.state import folder_of_agent
 from ..control import OpenQuestion, is_pausing
 from ..supervision.emergency import Stopped
@@ -24,6 +25,9 @@ from .site import Site
 
 _KINDS = ("continue", "restart_step", "await_instructions")
 _AGENTS = 40
+_OPTIONS = 50
+_SHORT = 80
+"""Characters of a value that fits into one line."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -104,7 +108,13 @@ def answer(asked: Asked) -> Done:
         if not id:
             raise UsageError("name the question")
         done = asked.handle.answer(
-            decision, id, result=result or None, by=asked.text("by") or None, note=asked.text("note"), typed=True
+            decision,
+            id,
+            arguments=_changes(asked, id) if decision == APPROVE else None,
+            result=result or None,
+            by=asked.text("by") or None,
+            note=asked.text("note"),
+            typed=True,
         )
     except SatchelError as error:
         standing = asked.handle.status()
@@ -113,7 +123,7 @@ def answer(asked: Asked) -> Done:
         raise Again(error, form=form, each=each, standing=standing) from None
     if not done.is_recorded:
         return said(f"{id}: the answer is in {done.file}. {done.waits_for} takes it at the latest when the run stops.")
-    words = _words(done.answer.decision) if done.answer else ""
+    words = with_changes(_words(done.answer.decision), done.answer.arguments) if done.answer else ""
     lines = [f"{id} is {'already ' if done.was_before else ''}answered: {words}."]
     if not done.waits_for and not done.questions and asked.handle.status(brief=True).holder is None:
         lines.append("No process runs the run. Resume it, if `satchel serve` does not.")
@@ -159,6 +169,55 @@ def answer_kind(asked: OpenQuestion) -> Kind:
     return Kind(says=f"{of if isinstance(of, str) else 'a value'}, as YAML", schema=text)
 
 
+class Argument(NamedTuple):
+    """A field for an argument of a question, with the value that was asked. What is no text is typed as YAML."""
+
+    name: str
+    value: str
+    options: tuple[str, ...]
+    is_text: bool
+    is_long: bool
+
+    @property
+    def field(self) -> str:
+        return f"argument-{self.name}"
+
+
+def argument_fields(asked: OpenQuestion) -> list[Argument]:
+    """A field for each argument that a person may change."""
+    values = asked.arguments if asked.question.may_change else None
+    if values is None:
+        return []
+    schemas = properties_of(asked.schema)
+    return [
+        _field(name, values, schemas.get(name)) for name in [*values, *(each for each in schemas if each not in values)]
+    ]
+
+
+def _field(name: str, values: Mapping[str, Any], schema: Any) -> Argument:
+    schema = schema if isinstance(schema, dict) else {}
+    value = values.get(name)
+    text = "" if name not in values else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    is_text = isinstance(value, str) or schema.get("type") == "string"
+    options = ["true", "false"] if schema.get("type") == "boolean" else schema.get("enum")
+    if not isinstance(options, list) or not all(isinstance(each, str) for each in options) or text not in options:
+        options = []
+    return Argument(name, text, tuple(options[:_OPTIONS]), is_text, len(text) > _SHORT or "\n" in text)
+
+
+def _changes(asked: Asked, id: str) -> dict[str, str] | None:
+    """The arguments whose fields differ from what was asked, as on a command line."""
+    if not any(name.startswith("argument-") for name in asked.typed):
+        return None
+    each = next((each for each in asked.handle.questions() if each.id == id), None)
+    changes = {}
+    for argument in argument_fields(each) if each else ():
+        typed = asked.typed.get(argument.field, argument.value).replace("\r\n", "\n")
+        if typed != argument.value.replace("\r\n", "\n"):
+            changes[argument.name] = json.dumps(typed, ensure_ascii=False) if argument.is_text else typed
+    return changes or None
+
+
 def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
@@ -183,6 +242,7 @@ ACTS: dict[str, Act] = {
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "answer_kind": answer_kind,
+    "argument_fields": argument_fields,
     "capitalize_first": capitalize_first,
     "editable_agents": editable_agents,
 }

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from ...workspace.base import moment_of, visible
 from ...workspace.people import saving
+from ...workspace.people.approvals import with_changes
 from ..control import duration, size
 
 LONG = 20_000
@@ -152,5 +153,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size,
     "as_typed": as_typed,
     "being_saved": saving.said,
+    "with_changes": with_changes,
 }
 """The filters of the templates."""

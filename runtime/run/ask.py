@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
@@ -17,7 +17,7 @@ from ...schemas import against
 from ...workspace.base import InvalidFile, UsageError, arguments, decoder, time_text
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import Question, blank, fit, read
+from ...workspace.people.approvals import APPROVE, DENY, Question, blank, fit, read
 from ...workspace.state import blobs
 from ..engine import (
     Call,
@@ -30,7 +30,7 @@ from ..engine import (
     put_question,
     uplink,
 )
-from ..steps import canonical, encode
+from ..steps import Codec, canonical, encode
 from .answer import Answer
 
 POLL = 0.2
@@ -46,7 +46,8 @@ class Asking(Struct, frozen=True):
 
     question: str
     choices: Sequence[str] | None
-    schema: dict[str, Any] | bool | None
+    arguments: Mapping[str, Any] | None
+    schema: Any  # a JSON Schema, or a type
     context: Any
     expires: float | timedelta | datetime | None
     default: Any
@@ -57,23 +58,25 @@ async def ask(scope: ScopeRun, asking: Asking) -> Answer:
     """Return when an answer is on record. UsageError for a question that no person could answer."""
     check_outside_steps("run.ask() was called")
     redactor = scope.context.redactor
+    given = _plain(asking.arguments)
+    schema = _schema(asking, given)
     asking = replace(
         asking,
         question=redactor.value(asking.question),
         choices=redactor.value(asking.choices),
+        arguments=redactor.value(given),
+        schema=schema,
         context=redactor.value(asking.context),
         default=redactor.value(asking.default),
     )
     choices, expires = _choices(asking), _expires(asking)
     context = Raw(encode(asking.context, "context")) if asking.context is not None else NOTHING
     default = Raw(encode(asking.default, "default")) if asking.default is not None else NOTHING
-    schema = None
-    if asking.schema is not None:
-        schema = msgspec.json.decode(canonical(asking.schema, "schema"))
-    step = _Ask(choices, schema, context, expires, default, _seconds(asking.wait_for, "wait_for"))
+    arguments = Raw(encode(asking.arguments, "arguments")) if given is not None else NOTHING
+    step = _Ask(choices, schema, arguments, context, expires, default, _seconds(asking.wait_for, "wait_for"))
     _check(asking, step)
-    said = await scope.call(step, (asking.question, list(choices), schema, asking.context), {})
-    return _answer(said, choices)
+    said = await scope.call(step, (asking.question, list(choices), schema, asking.context, asking.arguments), {})
+    return _answer(said, choices, given, schema)
 
 
 def _look_for_answers(workspace: Workspace, noticed: list[str]) -> None:
@@ -93,13 +96,14 @@ class _Ask(OwnStep[..., Any]):
         self,
         choices: tuple[str, ...],
         schema: dict[str, Any] | bool | None,
+        arguments: Raw,
         context: Raw,
         expires: str,
         default: Raw,
         wait_for: float,
     ):
         super().__init__(_question, name="ask", retry=None, on_partial="restart")
-        self.choices, self.answer_schema, self.context = choices, schema, context
+        self.choices, self.answer_schema, self.arguments, self.context = choices, schema, arguments, context
         self.expires, self.default, self._wait_for = expires, default, wait_for
 
     def as_record(self, question: str, id: str, identity: dict[str, Any], withdraws: tuple[str, ...]) -> ApprovalAsked:
@@ -109,6 +113,7 @@ class _Ask(OwnStep[..., Any]):
             question=question,
             choices=self.choices,
             answer_schema=self.answer_schema,
+            arguments=self.arguments,
             context=self.context,
             expires=self.expires,
             default=self.default,
@@ -161,7 +166,7 @@ class _Ask(OwnStep[..., Any]):
         return id
 
 
-def _question(question: str, choices: list[str], schema: Any, context: Any) -> Any:
+def _question(question: str, choices: list[str], schema: Any, context: Any, arguments: Any = None) -> Any:
     """What identifies a question."""
 
 
@@ -188,12 +193,14 @@ class _Recorded(msgspec.Struct):
     note: str
     at: datetime
     how: Any
+    arguments: dict[str, Any] = {}
 
 
 _recorded = decoder(_Recorded)
 
 
-def _answer(said: Any, choices: tuple[str, ...]) -> Answer:
+def _answer(said: Any, choices: tuple[str, ...], given: dict[str, Any] | None, schema: Any) -> Answer:
+    """`given`: the arguments of the call that was asked about, without the changes."""
     try:
         found = _recorded.decode(msgspec.json.encode(said))
     except msgspec.ValidationError as error:
@@ -202,7 +209,10 @@ def _answer(said: Any, choices: tuple[str, ...]) -> Answer:
         raise UsageError(
             f"the recorded answer {found.decision!r} is none of the choices", remedy="ask the question again"
         )
-    return Answer(found.decision, found.by, found.note, found.at, found.how, choices)
+    arguments = None if given is None else {**given, **found.arguments}
+    if found.arguments and (given is None or (schema is not None and against(schema, arguments))):
+        raise UsageError("the recorded arguments do not fit the question", remedy="ask the question again")
+    return Answer(found.decision, found.by, found.note, found.at, found.how, choices, found.arguments, arguments)
 
 
 # What can be asked
@@ -221,6 +231,8 @@ def _check(asking: Asking, step: _Ask) -> None:
         )
     if step.answer_schema is not None and (problems := _of_schema(step.answer_schema)):
         raise UsageError("the schema of an answer can't be used", why=problems)
+    if len(step.arguments) > _LONGEST:
+        raise UsageError(f"the arguments of a question have {len(step.arguments):,} bytes", why="a person must read it")
     if (asking.expires is None) != (asking.default is None):
         raise UsageError(
             "run.ask() takes `expires` and `default` together",
@@ -237,6 +249,7 @@ def _check(asking: Asking, step: _Ask) -> None:
         now(),
         step.expires,
         {} if not len(step.context) else {"context": msgspec.json.decode(step.context)},
+        arguments=msgspec.json.decode(step.arguments) if len(step.arguments) else None,
     )
     if asking.default is not None:
         try:
@@ -250,14 +263,43 @@ def _check(asking: Asking, step: _Ask) -> None:
         raise UsageError("the question can't be shown in a file", why=why, remedy=remedy) from None
 
 
+def _plain(arguments: Any) -> dict[str, Any] | None:
+    """The arguments as JSON has them."""
+    if arguments is None:
+        return None
+    plain = msgspec.json.decode(encode(arguments, "arguments"))
+    if not isinstance(plain, dict):
+        raise UsageError("`arguments` of run.ask() are values by name", why=f"got {arguments!r:.80}")
+    return plain
+
+
+def _schema(asking: Asking, given: dict[str, Any] | None) -> dict[str, Any] | bool | None:
+    """The JSON Schema of the answer, or of the arguments. Without one each argument keeps its kind."""
+    schema = asking.schema
+    if schema is None:
+        return None if given is None else _kinds(given)
+    if isinstance(schema, type) or get_origin(schema) is not None:
+        schema = Codec(schema, "the schema of an answer").schema()
+    plain: dict[str, Any] | bool = msgspec.json.decode(canonical(schema, "schema"))
+    if given is not None and not _of_schema(plain) and (problems := against(plain, given)):
+        raise UsageError("the arguments of run.ask() do not fit their schema", why=str(problems[0]))
+    return plain
+
+
+def _kinds(given: dict[str, Any]) -> dict[str, Any]:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    kinds = {key: {"type": names[type(value)]} if value is not None else {} for key, value in given.items()}
+    return {"type": "object", "properties": kinds}
+
+
 _NOWHERE: dict[str, Any] = {"scope": "", "no": 0, "step": "ask", "args": "", "n": 0}
 
 
 def _choices(asking: Asking) -> tuple[str, ...]:
     choices = asking.choices
     if choices is None:
-        return ()
-    if asking.schema is not None:
+        return () if asking.arguments is None else (APPROVE, DENY)
+    if asking.schema is not None and asking.arguments is None:
         raise UsageError("run.ask() takes `choices` or `schema`", why="both were given", remedy="leave one of them out")
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
         remedy = "remove it to accept any text"
@@ -268,6 +310,9 @@ def _choices(asking: Asking) -> tuple[str, ...]:
         arguments.text("a choice", each)
     if len(set(choices)) != len(choices):
         raise UsageError("a choice is given twice", why=f"got {list(choices)!r}")
+    if asking.arguments is not None and APPROVE not in choices:
+        why = f"got {list(choices)!r}"
+        raise UsageError(f"a question with `arguments` has the choice {APPROVE!r}", why=why, remedy="add it")
     return tuple(choices)
 
 

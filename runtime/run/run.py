@@ -211,17 +211,23 @@ class Run(RunParameter, Generic[S]):
         question: str,
         choices: Sequence[str] | None = None,
         *,
-        schema: dict[str, Any] | bool | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        schema: type | dict[str, Any] | bool | None = None,
         context: Any = None,
         expires: float | timedelta | datetime | None = None,
         default: Any = None,
         wait_for: float = 10.0,
     ) -> Answer:
-        """Ask a person and return the answer: one of `choices`, a value that fits the JSON `schema`, or any text.
+        """Ask a person and return the answer: one of `choices`, a value that fits `schema` (a JSON Schema or a type),
+        or any text.
+
+        `arguments` are those of the call that the question is about. The choices are then `approve` and `deny`, and a
+        person may approve other arguments, which fit `schema`, or without one have the same kinds. Make the call with
+        `answer.arguments`, and read them before the decision: an answer that changes some raises UsageError otherwise.
 
         The question is a file in `approvals/`. A person types the answer into it or uses `satchel answer`. The answer
         is on record before this returns, and stays the answer however often the scope is entered again. Questions are
-        equal if text, choices, schema and `context` are equal in the same scope; a second equal call in one scope is a
+        equal if text, choices, schema, arguments and `context` are equal in the same scope; a second equal call in one scope is a
         question of its own.
 
         After `wait_for` seconds the run stops as `waiting`, without a process. Under `satchel serve` it stops at once
@@ -230,7 +236,7 @@ class Run(RunParameter, Generic[S]):
         """
         from .ask import Asking, ask
 
-        asking = Asking(question, choices, schema, context, expires, default, wait_for)
+        asking = Asking(question, choices, arguments, schema, context, expires, default, wait_for)
         return await ask(self._scope("run.ask()"), asking)
 
     @awaited("run.pause")

@@ -14,6 +14,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
+from ...workspace.people.approvals import with_changes
 from ..control import OpenQuestion, since
 from .lines import Bar, Lines, fold, plain
 
@@ -177,6 +178,8 @@ class Answer(Screen[Given | None]):
     def _show_question(self) -> None:
         question, lines = self._asked.question, self.query_one("#question-lines", Lines)
         parts = [question.text]
+        if question.may_change:
+            parts += ["", _told(question.arguments)[:_CONTEXT]]
         if "context" in question.facts:
             context = question.facts["context"]
             parts += ["", _told(context)[:_CONTEXT]]
@@ -185,7 +188,8 @@ class Answer(Screen[Given | None]):
         if self._asked.mistake:
             parts += ["", f"the answer in its file is not valid: {self._asked.mistake}"]
         elif self._asked.reply:
-            parts += ["", f"its file says: {_json(self._asked.reply.decision)}"]
+            reply = self._asked.reply
+            parts += ["", f"its file says: {with_changes(_json(reply.decision), reply.arguments)}"]
         folded = fold("\n".join(parts), self.size.width)
         lines.show(len(folded), lambda index, width: Text(folded[index]), 0)
 

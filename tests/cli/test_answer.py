@@ -275,3 +275,71 @@ def test_what_a_person_has_half_saved_is_lost_if_a_process_runs_the_run(
         assert cli("answer", asking, "d1", "done", "--result", "ok").exit_code == 0
     assert (asking / "approvals/d1.rejected.yaml").read_text() == saved
     assert _answer(asking, cli) == "ok"
+
+
+REFUNDS = """
+from satchel import agent
+
+@agent
+async def main(run):
+    answer = await run.ask("Refund 80 to Ada?", arguments={"amount": 80, "to": "ada"}, wait_for=0)
+    return answer.arguments
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "changed", "said"),
+    [
+        (["--set", "amount=50"], {"amount": 50}, "approve with amount: 50"),
+        (["--set", "to=1007"], {"to": "1007"}, 'approve with to: "1007"'),
+        (["--set", "to=a=b: c", "--set", "amount=50"], {"to": "a=b: c", "amount": 50}, "amount: 50"),
+        (["--set", "amount=80"], None, "approve"),
+    ],
+)
+def test_an_argument_is_not_set_as_it_was_typed(
+    make: Make, cli: Cli, words: list[str], changed: dict[str, Any] | None, said: str
+) -> None:
+    folder = make(REFUNDS)
+    shown = cli("run", folder).stdout
+    assert 'arguments: {"amount":80,"to":"ada"}' in shown and "approve --set amount=VALUE" in shown
+    assert data_of(cli("status", "--json", folder))["questions"][0]["arguments"] == {"amount": 80, "to": "ada"}
+    done = cli("answer", folder, "approve", "--by", "ann", *words)
+    assert done.exit_code == 0 and said in done.stdout
+    logged = cli("log", folder).stdout
+    assert 'Refund 80 to Ada? with {"amount":80,"to":"ada"}' in logged
+    assert (f'by ann: "approve", changed to {json.dumps(changed, separators=(",", ":"))}' in logged) is bool(changed)
+    again = data_of(cli("answer", folder, "a1", "approve", "--json", *words))
+    assert again["was_before"] and again["answer"]["arguments"] == changed
+    assert data_of(cli("resume", "--json", folder))["result"] == {"amount": 80, "to": "ada", **(changed or {})}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["approve", "--set", "amount"], "--set takes NAME=VALUE"),
+        (["approve", "--set", "=50"], "--set takes NAME=VALUE"),
+        (["approve", "--set", "amount=1", "--set", "amount=2"], "is set twice"),
+        (["approve", "--set", "amout=1"], "Did you mean amount?"),
+        (["approve", "--set", "amount=half"], "expected a whole number"),
+        (["deny", "--set", "amount=1"], "unless the decision is approve"),
+    ],
+)
+def test_a_wrong_argument_is_approved(make: Make, cli: Cli, words: list[str], said: str) -> None:
+    folder = make(REFUNDS)
+    cli("run", folder)
+    before = contents(folder)
+    result = cli("answer", folder, "a1", *words)
+    assert result.exit_code == 2 and said in result.stderr and contents(folder) == before
+
+
+def test_arguments_typed_into_the_file_are_not_shown(make: Make, cli: Cli) -> None:
+    folder = make(REFUNDS)
+    cli("run", folder)
+    path = folder / "approvals/a1.yaml"
+    path.write_text(
+        path.read_text().replace("decision:", "decision: approve", 1).replace("\ndecision:\n", "\ndecision: approve\n")
+    )
+    text = path.read_text().replace("\narguments:", "\narguments: {amount: 50}")
+    path.write_text(text)
+    assert 'the file says: answered "approve" with amount: 50' in cli("status", folder).stdout
+    assert "approvals/a1.yaml: approve with amount: 50, by" in cli("resume", folder).stderr

@@ -190,6 +190,13 @@ ASKED: list[AnyRecord] = [
     ),
     ApprovalAsked(**call("2", 6, "ask"), id="a2", question="How many?", answer_schema={"type": "integer"}),
     ApprovalAsked(**call("2", 7, "ask"), id="a3", question="Which?"),
+    ApprovalAsked(
+        **call("2", 8, "ask"), id="a4", question="Pay?", choices=("approve", "deny"), arguments=Raw(b'{"sum":80}')
+    ),
+    ApprovalAsked(
+        **call("2", 9, "ask"), id="a5", question="Pay?", choices=("approve", "deny"), arguments=Raw(b'{"sum":90}')
+    ),
+    ApprovalAnswered(id="a5", decision=Raw(b'"approve"'), arguments=Raw(b'{"sum":50}'), by="ann"),
     ApprovalAnswered(id="a3", decision=Raw(b'"this"'), by="ann", note="why not"),
     Pruned(by="ann", up_to=3, base="checkpoints/000000000004-start.json", files={"journal": 1}, bytes=99),
     Closed(status="waiting", reason="a person is asked"),

@@ -11,6 +11,7 @@ pytest.importorskip("playwright", reason="the tests in a browser need playwright
 
 from .chrome import Chrome, Served, Tab, chrome
 from .conftest import make
+from .test_changed_arguments import ASKING as MAIL
 
 __all__ = ["chrome"]
 
@@ -34,6 +35,20 @@ def test_an_answer_or_a_stop_needs_javascript(tmp_path: Path, chrome: Chrome, de
         assert "cancelled" in tab.note
     assert [row.record["decision"] for row in made.log(type="approval.answered")] == [decision]
     assert made.status().state == "cancelled"
+
+
+@pytest.mark.parametrize("java_script_enabled", [True, False])
+def test_a_browser_sends_an_argument_otherwise(tmp_path: Path, chrome: Chrome, java_script_enabled: bool) -> None:
+    """It changes the line ends of a text that nobody has touched."""
+    made = make(tmp_path / "runs/a", MAIL)
+    made.run()
+    options = {"java_script_enabled": java_script_enabled}
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url, **options) as tab:
+        tab.go("/run/a")
+        tab.fill("copies", "3")
+        tab.press("approve")
+        assert "a1 is answered: approve with copies: 3" in tab.note and not tab.wrong
+    assert made.resume().result[1] == {"copies": 3}
 
 
 def test_the_keyboard_alone_can_not_answer_or_stop(tmp_path: Path, chrome: Chrome) -> None:

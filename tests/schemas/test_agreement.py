@@ -345,7 +345,9 @@ APPROVAL = {
     "asked_at": AT,
     "choices": ["approve", "deny"],
     "expires": AT,
+    "asked_arguments": {"amount": 80},
     "decision": "deny",
+    "arguments": {"amount": 50},
     "note": "x",
 }
 

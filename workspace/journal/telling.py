@@ -263,11 +263,13 @@ def _resolved(record: Resolved) -> Told:
 
 
 def _approval_asked(record: ApprovalAsked) -> Told:
-    return Told(f"asked {record.id:<6}{_scope(record)}  {record.question}", "yellow")
+    with_these = f" with {_json(bytes(record.arguments))}" if len(record.arguments) else ""
+    return Told(f"asked {record.id:<6}{_scope(record)}  {record.question}{with_these}", "yellow")
 
 
 def _approval_answered(record: ApprovalAnswered) -> Told:
     said = _json(bytes(record.decision))
+    said += f", changed to {_json(bytes(record.arguments))}" if len(record.arguments) else ""
     if record.how == "expired":
         return Told(f"answered    {record.id} by default, because it expired: {said}", "yellow")
     return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")

@@ -255,6 +255,8 @@ class AgentMoment(Struct, kw_only=True):
     def answered_approval(self, line: Line, asked: ApprovalAsked, record: ApprovalAnswered) -> None:
         """The answer is the result of the call, also when its scope is entered again: a denial stays one."""
         result = {"decision": record.decision, "by": record.by, "note": record.note, "at": line.at, "how": record.how}
+        if len(record.arguments):
+            result["arguments"] = record.arguments
         done = StepCompleted(
             agent=asked.agent,
             scope=asked.scope,

@@ -10,17 +10,22 @@ from typing import Literal, NamedTuple
 
 from msgspec import Raw, Struct
 
-from ..journal.records import ApprovalAnswered, ApprovalAsked, Doubt, Key, OfCall, Resolved
+from ..journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, Doubt, Key, OfCall, Resolved
 
 
 class Answered(Struct, frozen=True, omit_defaults=True):
-    """The answer to a question, by whom and when: its file shows it from then on."""
+    """The answer to a question, by whom and when: its file shows it from then on.
+
+    `arguments` are those that the question was asked with, and `changes` those that the answer changes: JSON objects.
+    """
 
     decision: Raw  # JSON; of a doubt one of its `verdicts`
     by: str
     at: str
     note: str = ""
     how: Literal["file", "command", "expired"] = "file"
+    arguments: Raw = NOTHING
+    changes: Raw = NOTHING
 
 
 class Verdict(NamedTuple):
@@ -90,9 +95,19 @@ class Questions(Struct, kw_only=True):
             each: at for each, at in self.asked_at.items() if each in self.approvals or each in self.doubts
         } | {id: at}
 
-    def remember(self, record: ApprovalAnswered | Resolved, decision: Raw, at: str) -> None:
+    def remember(
+        self, record: ApprovalAnswered | Resolved, decision: Raw, at: str, asked: ApprovalAsked | None = None
+    ) -> None:
         """The answer to a question that is no longer open."""
-        self.answered[record.id] = Answered(decision=decision, by=record.by, at=at, note=record.note, how=record.how)
+        self.answered[record.id] = Answered(
+            decision=decision,
+            by=record.by,
+            at=at,
+            note=record.note,
+            how=record.how,
+            arguments=asked.arguments if asked else NOTHING,
+            changes=record.arguments if isinstance(record, ApprovalAnswered) else NOTHING,
+        )
         for old in list(self.answered)[:-_ANSWERS]:
             del self.answered[old]
 

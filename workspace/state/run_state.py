@@ -293,9 +293,11 @@ class Moment(Questions, kw_only=True):
 
     def _approval_answered(self, line: Line, record: ApprovalAnswered) -> None:
         asked = self.approvals[record.id]
+        if len(record.arguments) and not len(asked.arguments):
+            raise ValueError(f"it changes arguments, and the question {record.id!r} has none")
         self.agents[asked.agent].answered_approval(line, asked, record)
         del self.approvals[record.id]
-        self.remember(record, record.decision, line.at)
+        self.remember(record, record.decision, line.at, asked)
 
     # The inbox, and costs
 

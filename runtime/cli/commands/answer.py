@@ -26,6 +26,7 @@ Examples:
   satchel answer my-run approve               the one open question
   satchel answer my-run a2 deny --by Ada --note "not before May"
   satchel answer my-run a3 '{amount: 250}'    where a JSON Schema asks for it
+  satchel answer my-run a4 approve --set amount=50   with another argument
   satchel answer my-run d1 done --result 4711  it has happened
   satchel answer my-run d1 redo               it has not: do it
 """
@@ -53,19 +54,29 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 @click.command("answer", epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[WS] [ID] DECISION", shell_complete=_complete)
+@click.option(
+    "--set",
+    "changes",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Approve it with another argument, as YAML. Can be repeated; the others stay as they were asked.",
+)
 @click.option("--result", metavar="RESULT", help="What an effect that has happened returned, as JSON or text.")
 @click.option("--by", metavar="NAME", help="Who answers. [default: user@host]")
 @click.option("--note", metavar="TEXT", default="", help="A note to the answer. The run records it.")
 @json_option
 @storage_option
-def command(words: tuple[str, ...], result: str | None, by: str | None, note: str, as_json: bool) -> None:
+def command(
+    words: tuple[str, ...], changes: tuple[str, ...], result: str | None, by: str | None, note: str, as_json: bool
+) -> None:
     """Answer a question of an agent (a1, a2, ...), or say whether an effect has happened (d1, d2, ...).
 
     `satchel status` shows the questions. You can leave out ID if only one question is open. This command runs no code
     of the agent. If a process is running the workspace, that process reads the answer from the file of the question.
     """
     place, id, decision = _split(words)
-    done = place.answer(decision, id, result=result, by=by, note=note, typed=True)
+    arguments = _named(changes) if changes else None
+    done = place.answer(decision, id, arguments=arguments, result=result, by=by, note=note, typed=True)
     for line in remarks(done.report, columns(sys.stderr)):
         click.echo(line, err=True)
     if as_json:
@@ -91,13 +102,26 @@ def _tell(place: Handle, done: Answering) -> None:
         click.echo(visible(f"{done.waits_for} {late}"), err=True)
         return
     again = " already" if done.was_before else ""
-    answer = " ".join(asked.text_of(done.answer.decision).split())
+    answer = " ".join(asked.outcome_of(done.answer).split())
     click.echo(visible(f"{done.id} is{again} answered: {answer}"))
     if done.questions:
         left = counted(len(done.questions), "question")
         click.echo(f"{left} still open: {place.command('status')}", err=True)
     elif not done.was_before:
         click.echo(f"next: {place.command('resume')}", err=True)
+
+
+def _named(changes: tuple[str, ...]) -> dict[str, str]:
+    """The texts of the values, by name."""
+    named: dict[str, str] = {}
+    for each in changes:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--set takes NAME=VALUE, not {each!r}", remedy="for example `--set amount=50`")
+        if name.strip() in named:
+            raise UsageError(f"the argument {name.strip()!r} is set twice")
+        named[name.strip()] = value
+    return named
 
 
 def _in_order(command: str, id: str, decision: str) -> UsageError:

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from ....workspace.journal.records import Doubt
-from ....workspace.people.approvals import Question
+from ....workspace.people.approvals import APPROVE, Question, with_changes
 from ....workspace.state import DONE, REDO
-from ...control import Handle, OpenQuestion
+from ...control import Given, Handle, OpenQuestion
 from .words import one_line, since, visible
 
 _CONTEXT = 200  # characters
@@ -31,7 +31,8 @@ def _typed(asked: OpenQuestion) -> str:
         return f"not a valid answer: {asked.mistake}"
     if asked.reply is None:
         return ""
-    return f"answered {one_line(json.dumps(asked.reply.decision, ensure_ascii=False), _CONTEXT)}"
+    said = with_changes(json.dumps(asked.reply.decision, ensure_ascii=False), asked.reply.arguments)
+    return f"answered {one_line(said, _CONTEXT)}"
 
 
 def _typed_words(asked: OpenQuestion) -> str:
@@ -43,6 +44,8 @@ def _typed_words(asked: OpenQuestion) -> str:
 def _asked(question: Question, place: Handle) -> str:
     where = f" ({_where(question)})" if _where(question) and not question.is_doubt else ""
     lines = [f"{question.id}: {question.text}{where}"]
+    if question.may_change:
+        lines.append(f"    arguments: {one_line(text_of(question.arguments), _CONTEXT)}")
     if "context" in question.facts:
         lines.append(f"    context: {one_line(text_of(question.facts['context']), _CONTEXT)}")
     if question.asked_at:
@@ -54,6 +57,7 @@ def _asked(question: Question, place: Handle) -> str:
         lines += [f"    it has:     {answer} {DONE} --result RESULT", f"    it has not: {answer} {REDO}"]
     elif 0 < len(question.choices) <= _CHOICES:
         lines += [f"    {answer} {shlex.quote(choice)}" for choice in question.choices]
+        lines += [f"    {answer} {APPROVE} --set {_first(question)}=VALUE"] * question.may_change
     else:
         lines.append(f"    {answer} ANSWER")
     lines.append(f"    or write it into {os.path.join(place.typed, question.path)}")
@@ -70,6 +74,7 @@ def as_json(questions: Iterable[OpenQuestion]) -> list[dict[str, Any]]:
             "question": question.text,
             "choices": list(question.choices) or None,
             "answer_schema": question.schema,
+            "arguments": question.arguments,
             "context": question.facts.get("context"),
             "agent": question.agent,
             "item": question.item,
@@ -86,6 +91,11 @@ def as_json(questions: Iterable[OpenQuestion]) -> list[dict[str, Any]]:
             told |= {"command": each.command, "typed": _typed(each) or None}
         found.append(told)
     return found
+
+
+def _first(question: Question) -> str:
+    """The name of its first argument, for a command line."""
+    return shlex.quote(next(iter(question.arguments or {}), "NAME"))
 
 
 def _where(question: Question) -> str:
@@ -106,3 +116,8 @@ def text_of(value: Any) -> str:
     from ....workspace.people.approvals import answer_text  # most runs ask nothing
 
     return answer_text(msgspec.Raw(msgspec.json.encode(value)))
+
+
+def outcome_of(given: Given) -> str:
+    """A decision, with the arguments that it changes."""
+    return with_changes(text_of(given.decision), given.arguments)

@@ -377,13 +377,9 @@ def _check(record: AnyRecord) -> None:
         case PauseRequested() if record.until:
             check_time(record.until)
         case Input():
-            check_json(record.arguments)
-            if not record.blob and bytes(record.arguments)[:1] != b"{":
-                raise ValueError("the arguments are not an object")
-        case StepStarted() if len(record.arguments):
-            check_json(record.arguments)
-            if bytes(record.arguments)[:1] != b"{":
-                raise ValueError("the arguments are not an object")
+            _check_arguments(record.arguments, is_needed=not record.blob)
+        case StepStarted():
+            _check_arguments(record.arguments)
         case TaskTaken():
             check_json(record.content)
             if record.kind == "schedule":
@@ -391,7 +387,15 @@ def _check(record: AnyRecord) -> None:
         case ApprovalAsked():
             check_json(record.context)
             check_json(record.default)
+            _check_arguments(record.arguments)
         case ApprovalAnswered():
             check_json(record.decision)
+            _check_arguments(record.arguments)
         case Resolved():
             check_json(record.result)
+
+
+def _check_arguments(arguments: msgspec.Raw, *, is_needed: bool = False) -> None:
+    check_json(arguments)
+    if (is_needed or len(arguments)) and bytes(arguments)[:1] != b"{":
+        raise ValueError("the arguments are not an object")

@@ -46,12 +46,16 @@ class Resolved(Record, frozen=True, kw_only=True, tag="resolved"):
 
 
 class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
-    """A question to a person (`run.ask`). `withdraws` are earlier ones of the scope that no longer count."""
+    """A question to a person (`run.ask`). `withdraws` are earlier ones of the scope that no longer count.
+
+    `arguments`: those of the call that the question is about. A person may approve it with others.
+    """
 
     id: str
     question: str
     choices: tuple[str, ...] = ()
-    answer_schema: dict[str, object] | bool | None = None  # JSON Schema of the answer
+    answer_schema: dict[str, object] | bool | None = None  # JSON Schema of the answer, or of the arguments
+    arguments: Raw = NOTHING  # a JSON object
     context: Raw = NOTHING  # JSON
     expires: str = ""  # UTC, ISO 8601
     default: Raw = NOTHING  # the answer once it has expired
@@ -59,10 +63,14 @@ class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
 
 
 class ApprovalAnswered(Record, frozen=True, kw_only=True, tag="approval.answered"):
-    """A person's answer, or the default of an expired question. From here on it is the result of the call."""
+    """A person's answer, or the default of an expired question. From here on it is the result of the call.
+
+    `arguments` are those that the person has changed, with their new values.
+    """
 
     id: str
     decision: Raw  # JSON
+    arguments: Raw = NOTHING  # a JSON object
     by: str
     note: str = ""
     how: Literal["file", "command", "expired"] = "file"

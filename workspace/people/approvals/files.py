@@ -22,14 +22,14 @@ from ...journal import Journal, first_kept
 from ...journal import read as records_after
 from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from ...secrets import Redactor, parsed
-from ...state import Kept, Moment, blobs
+from ...state import Answered, Kept, Moment, blobs
 from ...store import Content, FileChanged, Store, Version, read_if_there
 from ...views import Settling, Unsettled, stable_read, until_settled
 from ..edits import Refusal, reject
 from ..edits import origin as looking
 from . import render
 from .parse import Reply, check_form, read
-from .question import FOLDER, Question, closed, open_questions, path_of
+from .question import FOLDER, Question, closed, open_questions, path_of, with_changes
 from .question import find as find_question
 
 _NAME = re.compile(rf"{FOLDER}/([ad])([0-9]{{1,9}})\.yaml")
@@ -258,14 +258,17 @@ class Desk:
                 )
             )
         else:
-            journal.add(ApprovalAnswered(id=question.id, decision=decision, by=reply.by, note=reply.note, how=how))
+            changes = Raw(msgspec.json.encode({**reply.arguments})) if reply.arguments else NOTHING
+            said = ApprovalAnswered(
+                id=question.id, decision=decision, arguments=changes, by=reply.by, note=reply.note, how=how
+            )
+            journal.add(said)
         journal.flush()
         self._show_answer(question.id, question)
 
     def _told(self, question: Question) -> Found:
         answer = self._moment.answered[question.id]
-        decision = msgspec.json.decode(answer.decision)
-        shown = decision if isinstance(decision, str) else answer_text(answer.decision)
+        shown = outcome_text(answer)
         who = "the default, because the question expired" if answer.how == "expired" else f"by {answer.by}"
         return Found("answered", question.id, f"{question.path}: {shown}, {who}")
 
@@ -282,6 +285,12 @@ def _no_form(path: str, data: bytes) -> InvalidFile | None:
 def answer_text(decision: Raw) -> str:
     value = msgspec.json.decode(decision)
     return value if isinstance(value, str) else bytes(decision).decode()
+
+
+def outcome_text(answer: Answered) -> str:
+    """The decision, with the arguments that it changes."""
+    changes = msgspec.json.decode(answer.changes) if len(answer.changes) else None
+    return with_changes(answer_text(answer.decision), changes)
 
 
 def nothing_has_come(store: Store, moment: Moment, at: datetime) -> list[str] | None:

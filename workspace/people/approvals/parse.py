@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -14,7 +16,7 @@ from ...journal.records import NOTHING
 from ...state import same
 from . import render
 from .question import Question
-from .validate import fit
+from .validate import fit, fit_arguments
 
 if TYPE_CHECKING:
     from ...formats.yamltext import Document
@@ -24,13 +26,15 @@ _NOT_THIS = "Move this file away; the run then writes the question again"
 
 class Reply(NamedTuple):
     """A typed answer. `by` and `note` are empty if they were left out; `result` is for a doubt, as JSON. `how`: typed
-    into the file by a person, or written there by a command while another process had the run."""
+    into the file by a person, or written there by a command while another process had the run. `arguments` are those
+    that it changes."""
 
     decision: Any
     by: str
     note: str
     result: msgspec.Raw
     how: Literal["file", "command"] = "file"
+    arguments: Mapping[str, Any] = MappingProxyType({})
 
 
 def read(question: Question, run_id: str, data: bytes) -> Reply | None:
@@ -53,9 +57,9 @@ def read(question: Question, run_id: str, data: bytes) -> Reply | None:
         return None
     answer = fit(question, decision, written, file=path, place=document.place)
     result = _check_result(question, said, answer, document)
-    return Reply(
-        answer, (said.get("by") or "").strip(), (said.get("note") or "").strip(), result, said.get("how") or "file"
-    )
+    changes = _changes(question, said.get("arguments"), answer, text, document)
+    by, note = (said.get("by") or "").strip(), (said.get("note") or "").strip()
+    return Reply(answer, by, note, result, said.get("how") or "file", changes)
 
 
 def form_problems(path: str, data: bytes) -> list[Problem]:
@@ -70,10 +74,20 @@ def check_form(path: str, data: bytes) -> None:
         raise InvalidFile(path, problems)
 
 
-def _written(text: str, document: Document, key: str) -> str:
+def _written(text: str, document: Document, *path: str) -> str:
     """A value as it is in the file, if it has no quotes."""
-    node = document.root.items.get(key) if document.root else None
+    node = document.root
+    for key in path:
+        node = node.items.get(key) if node else None
     return text[node.start : node.end].strip() if node and node.kind == "scalar" and node.style == "plain" else ""
+
+
+def _changes(question: Question, said: Any, answer: Any, text: str, document: Document) -> dict[str, Any]:
+    """The arguments that the answer changes."""
+    if said is None:
+        return {}
+    written = {name: _written(text, document, "arguments", name) for name in said} if isinstance(said, dict) else {}
+    return fit_arguments(question, said, written, answer, file=question.path, place=document.place)
 
 
 def _check_question(question: Question, run_id: str, said: dict[str, Any], document: Document) -> None:
@@ -84,6 +98,7 @@ def _check_question(question: Question, run_id: str, said: dict[str, Any], docum
             "question": question.text,
             "choices": list(question.choices) or None,
             "answer_schema": question.schema,
+            "asked_arguments": question.arguments,
             "context": question.facts.get("context"),
         }
     for key, value in asked.items():

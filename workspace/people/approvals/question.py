@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,10 +15,13 @@ from ...journal.records import ApprovalAsked, Doubt, Key
 from ...state import Moment, Scope, Verdict, verdicts
 
 FOLDER = "approvals"
+APPROVE, DENY = "approve", "deny"
+"""The choices of a question about a call, unless the agent gives others. Only `approve` may change arguments."""
 
 
 class Question(Struct, frozen=True):
-    """One open question. Without `choices` and `schema`, any text is an answer."""
+    """One open question. Without `choices` and `schema`, any text is an answer. `schema` is of the `arguments`, if the
+    agent has asked with some."""
 
     id: str
     text: str
@@ -30,7 +34,7 @@ class Question(Struct, frozen=True):
     expires: str = ""
     facts: dict[str, Any] = field(default_factory=dict)  # `context` and `default`, if there are
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of a doubt: what each choice means
-    arguments: dict[str, Any] | None = None  # of a doubt: those of the call, if they are on record
+    arguments: dict[str, Any] | None = None  # those of the call that it is about, if they are on record
 
     @property
     def path(self) -> str:
@@ -39,6 +43,11 @@ class Question(Struct, frozen=True):
     @property
     def is_doubt(self) -> bool:
         return isinstance(self.asked, Doubt)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether a person may approve it with other arguments."""
+        return not self.is_doubt and self.arguments is not None
 
     @property
     def is_unclaimed(self) -> bool:
@@ -79,6 +88,12 @@ class Question(Struct, frozen=True):
         return "text" if self.schema is None else "what the schema says"
 
 
+def with_changes(decision: str, changes: Mapping[str, Any] | None) -> str:
+    """A decision with the arguments that it changes, for people: `approve with amount: 50`."""
+    told = ", ".join(f"{name}: {msgspec.json.encode(value).decode()}" for name, value in (changes or {}).items())
+    return f"{decision} with {told}" if told else decision
+
+
 def path_of(id: str) -> str:
     return f"{FOLDER}/{id}.yaml"
 
@@ -115,6 +130,7 @@ def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
         moment.asked_at.get(asked.id, ""),
         asked.expires,
         {key: msgspec.json.decode(value) for key, value in raw.items() if len(value)},
+        arguments=msgspec.json.decode(asked.arguments) if len(asked.arguments) else None,
     )
 
 

@@ -17,7 +17,7 @@ from ....schemas import Problem
 from ...base import InvalidFile, UsageError
 from ...formats import yamltext
 from ...state import DONE, REDO, Answered, same
-from .question import Question
+from .question import APPROVE, Question, with_changes
 
 FORMAT = 1
 _BOM = "\ufeff"
@@ -36,6 +36,8 @@ def blank(question: Question, run_id: str) -> bytes:
     asked: dict[str, Any] = {"question": question.text}
     if question.choices:
         asked["choices"] = list(question.choices)
+    if question.may_change:
+        asked["asked_arguments"] = question.arguments
     if question.schema is not None:
         asked["answer_schema"] = question.schema
     if "context" in question.facts:
@@ -46,9 +48,9 @@ def blank(question: Question, run_id: str) -> bytes:
     known |= {"agent": question.agent} if question.agent else {}
     known |= {"item": question.item} if question.item else {}
     known |= {"format": FORMAT, "run_id": run_id, "id": question.id}
-    result = "result:\n" if question.is_doubt else ""
+    more = "result:\n" if question.is_doubt else "arguments:\n" if question.may_change else ""
     return sign(
-        f"{_MODELINE}{_instructions(question)}\n{yamltext.dump(asked)}\ndecision:\n{result}by:\nnote:\n\n"
+        f"{_MODELINE}{_instructions(question)}\n{yamltext.dump(asked)}\ndecision:\n{more}by:\nnote:\n\n"
         f"# The rest belongs to Satchel.\n{yamltext.dump(known)}"
     )
 
@@ -68,6 +70,9 @@ def _instructions(question: Question) -> str:
         some = list(question.choices[:_LISTED])
         how = ["write one of these as the decision below and save this file:", "", *(f"    {each}" for each in some)]
         how += ["    ..."] if len(question.choices) > _LISTED else []
+        if question.may_change:
+            how += ["", f"To {APPROVE} it with other arguments, write those that you change as arguments, such as"]
+            how += [f"{{{next(iter(question.arguments or {}), 'name')}: ...}}. The others stay as they were asked."]
     elif question.schema is not None:
         how = ["write what answer_schema describes as the decision below, and save this file."]
     else:
@@ -138,9 +143,11 @@ def answered(data: bytes, answer: Answered) -> bytes | None:
         return None
     inside, was_told = words(text), bool(remarks(data, "answered"))
     decision = msgspec.json.decode(answer.decision)
+    changes = msgspec.json.decode(answer.changes) if len(answer.changes) else {}
     if not was_told:
         for key, value in (
             ("decision", decision),
+            ("arguments", changes or None),
             ("by", answer.by),
             ("note", answer.note),
             ("status", "answered"),
@@ -148,7 +155,7 @@ def answered(data: bytes, answer: Answered) -> bytes | None:
         ):
             inside = _set(inside, key, value)
     shown = " ".join(msgspec.json.encode(decision).decode().split()) if not isinstance(decision, str) else decision
-    shown = " ".join(shown.split())[:200]
+    shown = " ".join(with_changes(shown, changes).split())[:200]
     by = "the default, because the question expired" if answer.how == "expired" else answer.by
     said = f"# answered: {shown}, by {' '.join(by.split())}, {answer.at}. Changes to this file have no effect any more."
     return _signed_like(data, said + _newline(inside) + inside)
@@ -185,7 +192,7 @@ def _value(text: str) -> Any:
 def _set(text: str, key: str, value: Any) -> str:
     """Unless it already has this value, or can't be changed: then the comment at the top must be enough."""
     before = _value(text)
-    if not isinstance(before, dict) or value == "" or (key in before and same(before[key], value)):
+    if not isinstance(before, dict) or value == "" or same(before.get(key), value):
         return text
     try:
         return yamltext.set_value(text, (key,), value, file="")
