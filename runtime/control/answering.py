@@ -118,9 +118,8 @@ class Saying(NamedTuple):
     @property
     def texts(self) -> dict[str, str]:
         """The arguments, if they are typed."""
-        return (
-            {name: self.redactor.text(text) for name, text in (self.arguments or {}).items()} if self.is_typed else {}
-        )
+        typed = self.arguments if self.is_typed else None
+        return {name: self.redactor.text(text) for name, text in (typed or {}).items()}
 
 
 def answer(place: Place, said: Saying) -> Steps[Answering]:

@@ -147,8 +147,8 @@ class Asked(Event, frozen=True, kw_only=True):
 
 
 class Answered(Event, frozen=True, kw_only=True):
-    """The question is answered. `decision` is a JSON value; about an effect `done`, `not_done` or `new`. `arguments` are
-    those that the answer changes."""
+    """The question is answered. `decision` is a JSON value; about an effect `done`, `not_done` or `new`.
+    `arguments` are those that the answer changes."""
 
     id: str
     decision: Any

@@ -189,9 +189,7 @@ def argument_fields(asked: OpenQuestion) -> list[Argument]:
     if values is None:
         return []
     schemas = properties_of(asked.schema)
-    return [
-        _field(name, values, schemas.get(name)) for name in [*values, *(each for each in schemas if each not in values)]
-    ]
+    return [_field(name, values, schemas.get(name)) for name in dict.fromkeys((*values, *schemas))]
 
 
 def _field(name: str, values: Mapping[str, Any], schema: Any) -> Argument:

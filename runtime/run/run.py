@@ -227,8 +227,8 @@ class Run(RunParameter, Generic[S]):
 
         The question is a file in `approvals/`. A person types the answer into it or uses `satchel answer`. The answer
         is on record before this returns, and stays the answer however often the scope is entered again. Questions are
-        equal if text, choices, schema, arguments and `context` are equal in the same scope; a second equal call in one scope is a
-        question of its own.
+        equal if text, choices, schema, arguments and `context` are equal in the same scope; a second equal call in one
+        scope is a question of its own.
 
         After `wait_for` seconds the run stops as `waiting`, without a process. Under `satchel serve` it stops at once
         if nothing else runs. When the question `expires` (after so many seconds, or at a time), `default` is the

@@ -336,10 +336,7 @@ def test_arguments_typed_into_the_file_are_not_shown(make: Make, cli: Cli) -> No
     folder = make(REFUNDS)
     cli("run", folder)
     path = folder / "approvals/a1.yaml"
-    path.write_text(
-        path.read_text().replace("decision:", "decision: approve", 1).replace("\ndecision:\n", "\ndecision: approve\n")
-    )
-    text = path.read_text().replace("\narguments:", "\narguments: {amount: 50}")
-    path.write_text(text)
+    text = path.read_text().replace("\ndecision:", "\ndecision: approve")
+    path.write_text(text.replace("\narguments:", "\narguments: {amount: 50}"))
     assert 'the file says: answered "approve" with amount: 50' in cli("status", folder).stdout
     assert "approvals/a1.yaml: approve with amount: 50, by" in cli("resume", folder).stderr
