@@ -141,8 +141,7 @@ def check_known(
             f"the agent's state type has no key `{name}`, which is on record",
             path=folder + STATE,
             why=f"the next commit would lose it{written_by(each.path) if written_by else ''}",
-            remedy=f"write a migration (`@migration`), or let it go with `@agent(drop=({name!r},))`; "
-            f'`@agent(unknown="keep")` {kept}',
+            remedy=f"write a migration (`@migration`), or let it go with `@agent(drop=({name!r},))`; {kept}",
         )
 
 

@@ -24,9 +24,9 @@ from ..agent import Agent, load
 from ..engine import Foreseen, Interruption, Rehearsal
 from ..execution import Start, check_recorded, running
 
-Verdict = Literal["same", "gone", "again", "asks", "refused", "fails"]
+Verdict = Literal["same", "gone", "again", "leaves", "asks", "refused", "fails"]
 
-SEVERITY: tuple[Verdict, ...] = ("same", "gone", "again", "asks", "refused", "fails")
+SEVERITY: tuple[Verdict, ...] = ("same", "gone", "again", "leaves", "asks", "refused", "fails")
 """The verdicts, the best first."""
 
 _SECONDS = 60.0
@@ -59,8 +59,9 @@ _OF_A_RUN = (*_FOLDERS, DEFINITION, "todo.md", "state.json", "messages.jsonl", "
 
 class Rehearsed(Struct, frozen=True):
     """What a run would do with the code. `same`: what it would do with the code it had, as far as the record tells.
-    `gone`: an effect that was done is not called any more. `again`: finished steps run again. `asks`: a person is asked
-    about an effect. `refused`: the start is refused. `fails`: the code can't be imported, or raises.
+    `gone`: an effect that was done is not called any more. `again`: finished steps run again. `leaves`: the agent
+    returns, and items of its plan stay open. `asks`: a person is asked about an effect. `refused`: the start is
+    refused. `fails`: the code can't be imported, or raises.
     """
 
     url: str
@@ -107,6 +108,8 @@ def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
         return Rehearsed(store.url, run_id, "refused", rehearsal.found, str(error))
     except Exception as error:
         return Rehearsed(store.url, run_id, "fails", rehearsal.found, f"{type(error).__name__}: {error}")
+    if outcome.status == "completed":
+        rehearsal.at_return(outcome.open_items)
     problem = f"{type(outcome.error).__name__}: {outcome.error}" if outcome.error is not None else ""
     refused = look(store).moment.reason if outcome.status == "paused" and not rehearsal.found else ""
     kinds: list[Verdict] = ["same" if each.kind == "next" else each.kind for each in rehearsal.found]

@@ -11,10 +11,11 @@ from typing import Literal, NoReturn
 
 from msgspec import Struct, field
 
+from ...workspace.base import counted
 from .open_scope import Call, OpenScope, scope_of, waits
 from .stopping import Stopping, Suspended, Suspension
 
-Kind = Literal["next", "again", "gone", "asks", "fails"]
+Kind = Literal["next", "again", "gone", "leaves", "asks", "fails"]
 """What a branch comes to: `next` is new work, as it would be without changed code."""
 
 _LOOK = 0.02
@@ -36,9 +37,16 @@ class Rehearsal(Struct, eq=False):
     found: list[Foreseen] = field(default_factory=list)
 
     async def at_call(self, call: Call) -> NoReturn:
-        """This call is not on record."""
-        self._note(call.scope, *_judged(call))
-        await self.hold(call.scope.context.stopping)
+        """This call is not on record. It is judged when all others wait: another task may claim a record until then."""
+        try:
+            await self.hold(call.scope.context.stopping)
+        finally:
+            self._note(call.scope, *_judged(call))
+
+    def at_return(self, open_items: int) -> None:
+        """The agent has returned, and so many items of its plan are not done."""
+        if open_items:
+            self.found.append(Foreseen("leaves", f"the agent returns, and leaves {counted(open_items, 'item')} open"))
 
     def at_commit(self, scope: OpenScope, *, asks: bool) -> None:
         """A scope would commit: with `asks` the run would ask about the effects that were not called again."""
@@ -103,4 +111,5 @@ def _judged(call: Call) -> tuple[Kind, str]:
     ]
     if known:
         return "again", f"the step {words} runs, in place of the recorded {known[0].step}{known[0].call}"
-    return "next", f"{words} comes next"
+    left = [f"{done.step}{done.call}" for key, done in scope.recorded.done.items() if scope.numbering.is_unclaimed(key)]
+    return "next", f"{words} comes next" + (f", before the recorded {left[0]}" if left else "")

@@ -9,6 +9,7 @@ from typing import Any
 from ...workspace.base import AgentError, UsageError
 from ...workspace.journal.records import Key, StepCompleted
 from ...workspace.state import Scope, blobs
+from ...workspace.views import step_path
 from ..steps import Prompt, Step, canonical
 from . import identity, performing, raised
 from .context import AgentContext
@@ -134,7 +135,13 @@ class ScopeRun(OpenScope):
         except UsageError as error:
             if done.how == "resolved":
                 step.ask_again(call, error)
-            raise
+            again = "" if done.effect else ', or add `"redo": true`'
+            raise UsageError(
+                f"the recorded result of {step.name}{done.call} does not fit its type",
+                path=step_path(self.agent.folder, self.key, self.title, done),
+                why=str(error.__cause__),
+                remedy=f"write a fitting `result` into this file{again}. A step of another name does not find it",
+            ) from error
 
     async def _perform(self, call: Call) -> Any:
         """Run the call; its result is on record when this returns."""

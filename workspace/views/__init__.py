@@ -10,7 +10,7 @@ with on_first_use(__name__):
     from .guarded_files import Guard
     from .message_file import MessageFile, Row
     from .partial_files import PARTIALS, RECOVERED, Marker, PartialHead
-    from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of
+    from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
     from .projector import Files, Projector
     from .schema_copies import publish
     from .stable_read import (

@@ -112,11 +112,15 @@ def step_files(agent: AgentMoment, most: int = STEPS_SHOWN) -> Iterator[StepFile
 
 def step_files_of(agent: AgentMoment, key: str, scope: Scope, most: int = STEPS_SHOWN) -> Iterator[StepFile]:
     """The newest steps of a scope, and the newest failed ones, newest first; effects in doubt always."""
-    folder = f"{agent.folder}{STEPS}/{folder_of(key, scope.title)}"
     done: Iterator[OfCall] = scope.newest(most)
     failed: Iterator[OfCall] = islice(reversed(scope.failed.values()), most)
     for record in (*scope.started.values(), *failed, *done):
-        yield StepFile(f"{folder}/{file_stem(record.no, record.step)}.json", key, record)
+        yield StepFile(step_path(agent.folder, key, scope.title, record), key, record)
+
+
+def step_path(folder: str, key: str, title: str, record: OfCall) -> str:
+    """The file of a call. `folder` is that of its agent."""
+    return f"{folder}{STEPS}/{folder_of(key, title)}/{file_stem(record.no, record.step)}.json"
 
 
 def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None) -> bytes:

@@ -25,11 +25,20 @@ _CODES = {
     "same": EXIT_CODES["completed"],
     "gone": EXIT_CODES["completed"],
     "again": EXIT_CODES["paused"],
+    "leaves": EXIT_CODES["paused"],
     "asks": EXIT_CODES["waiting"],
     "refused": 2,
     "fails": EXIT_CODES["failed"],
 }
-_COLOURS = {"same": "green", "gone": "yellow", "again": "yellow", "asks": "yellow", "refused": "red", "fails": "red"}
+_COLOURS = {
+    "same": "green",
+    "gone": "yellow",
+    "again": "yellow",
+    "leaves": "yellow",
+    "asks": "yellow",
+    "refused": "red",
+    "fails": "red",
+}
 _TITLE = 9  # columns
 
 
@@ -45,7 +54,8 @@ def command(where: str, code: str | None, here: bool, as_json: bool) -> None:
     their results; at any other step, effect, question or resource that branch ends. THIS RUNS CODE: the imports and the
     agent's own lines, from FOLDER or from the run. So it is not for strangers' folders.
 
-    The exit code tells the worst: 0 same, 3 finished steps run again, 4 a person is asked, 2 refused, 1 the code fails.
+    The exit code tells the worst: 0 same, 3 finished steps run again or items stay open, 4 a person is asked, 2
+    refused, 1 the code fails.
     """
     if here:
         with contextlib.redirect_stdout(sys.stderr):

@@ -90,7 +90,7 @@ def test_a_field_that_was_renamed_without_a_migration_is_dropped(begun: Path, ki
     said = str(refused.value)
     assert "the agent's state type has no key `sent`" in said and "'mail ada' has written it, in record" in said
     for way in ("@migration", "@agent(drop=('sent',))", 'unknown="keep"'):
-        assert way in said
+        assert said.count(way) == 1
     assert data(begun)["sent"] == {"ada": "yes"}
     assert satchel.open(begun).status().state == "waiting", "nothing has changed"
 

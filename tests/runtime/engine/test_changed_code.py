@@ -348,3 +348,27 @@ def test_an_answer_of_a_person_counts_as_an_effect_that_was_not_called_again(wor
     satchel.open(str(workspace)).answer("yes", "a1", by="tester")
     outcome = run(workspace, main)
     assert (outcome.status, outcome.noticed) == ("completed", [])
+
+
+@pytest.mark.parametrize(("kind", "again"), [("step", True), ("effect", False)])
+def test_a_recorded_result_of_another_type_leaves_people_without_a_way_on(start: Start, kind: str, again: bool) -> None:
+    """The code has given the result another type. The error names the file that has it, and what may be written."""
+
+    async def before(name: str) -> int:
+        return 7
+
+    async def now(name: str) -> str:
+        return "eight"
+
+    decorate: Any = step if kind == "step" else effect
+    measure, spelled = decorate(before, name="measure"), decorate(now, name="measure")
+    start.first(lambda: measure("ada"))
+    outcome = start(lambda: spelled("ada"))
+    assert outcome.status == "failed" and isinstance(outcome.error, UsageError)
+    text = str(outcome.error)
+    assert 'the recorded result of measure("name":"ada") does not fit its type: Expected `str`, got `int`' in text
+    assert ('add `"redo": true`' in text) == again
+    path = start.workspace / text.split(": ")[0]
+    assert path.exists(), text
+    path.write_text(path.read_text().replace('"result": 7', '"result": "seven"'))
+    assert start(lambda: spelled("ada")).result == "seven"
