@@ -315,7 +315,7 @@ class Codec:
         """The keys in `given`, JSON's own types, that `decode` drops because the type does not have them."""
         from .unknown_keys import unknown_keys  # only for what people have written
 
-        if not self.is_plain and not self._adapter:
+        if not self.is_plain:
             yield from unknown_keys(self.kind, given)
 
     @property

@@ -3,9 +3,11 @@ be lost."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -58,9 +60,31 @@ def unknown_keys(kind: Any, given: Any, path: Where = ()) -> Iterator[UnknownKey
         return
     try:
         node = inspect.type_info(kind)
-    except (TypeError, NameError):
-        return  # a type for pydantic alone
-    yield from _within(node, given, path)
+    except TypeError:  # msgspec can't read a part of it, but pydantic can
+        yield from _by_parts(kind, given, path)
+    except NameError:
+        return
+    else:
+        yield from _within(node, given, path)
+
+
+def _by_parts(kind: Any, given: Any, path: Where) -> Iterator[UnknownKey]:
+    """The same, with each part looked at as a type of its own."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is dict and isinstance(given, dict):
+        inside: Iterable[Any] = ((name, args[1], inner) for name, inner in given.items())
+    elif origin is list and isinstance(given, list):
+        inside = ((index, args[0], inner) for index, inner in enumerate(given))
+    elif dataclasses.is_dataclass(kind) and isinstance(given, dict) and not hasattr(kind, "__pydantic_config__"):
+        hints = get_type_hints(kind, include_extras=True)
+        for name in given.keys() - hints.keys():
+            yield UnknownKey((*path, name), tuple(hints))
+        inside = ((name, hints[name], inner) for name, inner in given.items() if name in hints)
+    else:
+        return
+    for key, part, inner in inside:
+        if not _is_annotated(part):
+            yield from unknown_keys(part, inner, (*path, key))
 
 
 def _within(node: Any, given: Any, path: Where) -> Iterator[UnknownKey]:
@@ -69,12 +93,11 @@ def _within(node: Any, given: Any, path: Where) -> Iterator[UnknownKey]:
     if isinstance(node, inspect.Metadata):
         yield from _within(node.type, given, path)
     elif isinstance(node, inspect.UnionType):
-        others = [each for each in node.types if not isinstance(each, inspect.NoneType)]
-        if len(others) == 1:
-            yield from _within(others[0], given, path)
+        readers = [each for each in node.types if _may_read(each, given)]
+        if len(readers) == 1:
+            yield from _within(readers[0], given, path)
     elif isinstance(given, list | tuple):
-        item = getattr(node, "item_type", None)
-        for index, inner in enumerate(given if item is not None else ()):
+        for index, (item, inner) in enumerate(zip(_items(node), given, strict=False)):
             yield from _within(item, inner, (*path, index))
     elif not isinstance(given, dict):
         return
@@ -82,7 +105,8 @@ def _within(node: Any, given: Any, path: Where) -> Iterator[UnknownKey]:
         for name, inner in given.items():
             yield from _within(node.value_type, inner, (*path, str(name)))
     elif isinstance(node, inspect.CustomType):
-        yield from _within_model(node.cls, given, path)
+        if hasattr(node.cls, "__pydantic_decorators__"):
+            yield from _within_model(node.cls, given, path)
     elif isinstance(node, inspect.StructType | inspect.DataclassType | inspect.TypedDictType):
         fields = {field.encode_name: field.type for field in node.fields}
         more = {getattr(node, "tag_field", None), *getattr(node.cls, "__dataclass_fields__", ())}
@@ -93,6 +117,37 @@ def _within(node: Any, given: Any, path: Where) -> Iterator[UnknownKey]:
                 yield from _within(fields[name], inner, (*path, name))
             elif name not in more:
                 yield UnknownKey((*path, name), tuple(fields))
+
+
+def _may_read(node: Any, given: dict[str, Any] | Sequence[Any]) -> bool:
+    """Whether a value of this type may be an object, if `given` is one, or else a list."""
+    from msgspec import inspect
+
+    if isinstance(node, inspect.Metadata):
+        return _may_read(node.type, given)
+    is_object = isinstance(given, dict)
+    if isinstance(node, inspect.StructType):
+        tag = given.get(str(node.tag_field)) if isinstance(given, dict) else next(iter(given), None)
+        return is_object != node.array_like and (node.tag is None or tag == node.tag)
+    if isinstance(node, inspect.DictType | inspect.DataclassType | inspect.TypedDictType):
+        return is_object
+    if isinstance(node, inspect.CollectionType | inspect.TupleType | inspect.NamedTupleType):
+        return not is_object
+    return isinstance(node, inspect.AnyType | inspect.RawType | inspect.CustomType)
+
+
+def _items(node: Any) -> Iterable[Any]:
+    """The types of the elements of a list that decodes to this type, in their order."""
+    from msgspec import inspect
+
+    if isinstance(node, inspect.TupleType):
+        return node.item_types
+    if isinstance(node, inspect.NamedTupleType):
+        return [field.type for field in node.fields]
+    if isinstance(node, inspect.StructType):
+        tag = [inspect.AnyType()] if node.tag is not None else []
+        return [*tag, *(field.type for field in node.fields)]
+    return repeat(node.item_type) if hasattr(node, "item_type") else ()
 
 
 def _within_model(model: Any, given: dict[str, Any], path: Where) -> Iterator[UnknownKey]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -52,6 +53,47 @@ def reading(kind: Any, **options: Any) -> Agent[..., Any]:
         return await run.scope("count", more, run)
 
     return main
+
+
+@dataclass
+class Shorter:
+    to: str = ""
+
+
+@dataclass
+class MailOrNone:
+    mail: Mail | str | None = None
+    pair: tuple[int, Mail] = (0, Mail())
+    count: int = 0
+
+
+@dataclass
+class ShorterOrNone:
+    mail: Shorter | str | None = None
+    pair: tuple[int, Mail] = (0, Mail())
+    count: int = 0
+
+
+@dataclass
+class ShorterInAPair:
+    mail: Mail | str | None = None
+    pair: tuple[int, Shorter] = (0, Shorter())
+    count: int = 0
+
+
+@pytest.mark.parametrize(("kind", "key"), [(ShorterOrNone, "mail.text"), (ShorterInAPair, "pair[1].text")])
+def test_a_key_is_lost_where_several_types_may_stand(workspace: Path, kind: Any, key: str) -> None:
+    async def begin(run: Run[MailOrNone]) -> None:
+        run.state.mail, run.state.pair = Mail("ada", "hello"), (1, Mail("bob", "hi"))
+
+    @agent(state=MailOrNone)
+    async def main(run: Run[MailOrNone]) -> None:
+        await run.scope("mail ada", begin, run)
+        await run.ask("Go on?", wait_for=0)
+
+    assert run(workspace, main).status == "waiting"
+    with pytest.raises(Refused, match=f"no key `{re.escape(key)}`"):
+        run(workspace, reading(kind), wake=True)
 
 
 @dataclass

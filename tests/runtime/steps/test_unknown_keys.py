@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import msgspec
 import pytest
@@ -61,6 +62,42 @@ class Field2(BaseModel):
     leaf: Annotated[Leaf, BeforeValidator(lambda data: {"count": data["cuont"]})] = Leaf()
 
 
+class Square(msgspec.Struct, tag=True):
+    leaf: Leaf
+
+
+class Circle(msgspec.Struct, tag=True):
+    radius: int = 0
+
+
+class Row(msgspec.Struct, array_like=True, tag="row"):
+    number: int
+    leaf: Leaf
+
+
+class Pair(NamedTuple):
+    number: int
+    leaf: Leaf
+
+
+class Mixed(enum.Enum):
+    """Only pydantic reads it."""
+
+    WORD = "word"
+    NUMBER = 3
+
+
+@dataclass
+class Foreign:
+    mixed: Mixed = Mixed.WORD
+    leaf: Leaf = field(default_factory=Leaf)
+    leaves: dict[str, list[Leaf]] = field(default_factory=dict)
+
+
+class Either(BaseModel):
+    leaf: Leaf | str = ""
+
+
 SLIP = {"cuont": 7}
 
 
@@ -78,6 +115,20 @@ SLIP = {"cuont": 7}
         (Tree, {"leaves": [{}, SLIP]}, "leaves/1/cuont"),
         (Tree, {"by_name": {"a": SLIP}}, "by_name/a/cuont"),
         (tuple[Leaf, ...] | None, [SLIP], "0/cuont"),
+        (Leaf | str, SLIP, "cuont"),
+        (Leaf | list[Leaf], SLIP, "cuont"),
+        (Leaf | list[Leaf], [{}, SLIP], "1/cuont"),
+        (Square | Circle | None, {"type": "Circle", **SLIP}, "cuont"),
+        (Square | Circle, {"type": "Square", "leaf": SLIP}, "leaf/cuont"),
+        (Either, {"leaf": SLIP}, "leaf/cuont"),
+        (tuple[int, Leaf], [7, SLIP], "1/cuont"),
+        (Pair, [7, SLIP], "1/cuont"),
+        (Row, ["row", 7, SLIP], "2/cuont"),
+        (Row | str, ["row", 7, SLIP], "2/cuont"),
+        (Foreign, SLIP, "cuont"),
+        (Foreign, {"leaf": SLIP}, "leaf/cuont"),
+        (Foreign, {"leaves": {"a": [{}, SLIP]}}, "leaves/a/1/cuont"),
+        (dict[str, list[Foreign]], {"a": [SLIP]}, "a/0/cuont"),
     ],
 )
 def test_a_dropped_key_is_not_found(kind: Any, given: Any, path: str) -> None:
@@ -100,6 +151,9 @@ def test_a_dropped_key_is_not_found(kind: Any, given: Any, path: str) -> None:
         (Any, SLIP),
         (dict[str, int], SLIP),
         (Leaf, Leaf()),
+        (Square | Circle, {"type": "Circle", "radius": 7}),
+        (Row, ["row", 7, {}, SLIP]),
+        (Foreign, {"mixed": 3}),
     ],
 )
 def test_a_key_that_something_reads_is_found(kind: Any, given: Any) -> None:
