@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import sys
@@ -61,6 +62,10 @@ def used(public: Any) -> Iterator[Any]:
             found = definition(name, module)
             if inspect.isclass(found) and found.__module__.startswith("satchel.") and found.__name__[0] != "_":
                 yield found
+
+
+def test_an_import_of_everything_hides_a_builtin() -> None:
+    assert not {*satchel.__all__} & {*dir(builtins)} and callable(satchel.open)
 
 
 CALLED = (

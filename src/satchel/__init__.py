@@ -41,12 +41,12 @@ with on_first_use(__name__):
         ls,
         new,
         new_async,
-        open,
         open_all,
         serve,
         stop_all,
         stream,
     )
+    from .runtime.control import open as open  # not in `__all__`: `import *` must not hide the builtin
     from .runtime.engine import Effect, RecordedError, Watch, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
     from .runtime.run import Answer, InboxTask, Item, Run
@@ -165,7 +165,6 @@ __all__ = [
     "migration",
     "new",
     "new_async",
-    "open",
     "open_all",
     "run",
     "run_async",

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from satchel import Ended, Report
+from satchel import open as open_workspace
+from satchel.runtime.cli.render import ending
+
 from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel
 
 Started = Callable[..., subprocess.Popen[str]]
@@ -255,3 +259,12 @@ def test_the_current_folder_is_not_taken(make: Make, cli: Cli, monkeypatch: pyte
     assert result.exit_code == 0 and "  outputs/1.txt (5 bytes)" in result.stdout
     monkeypatch.chdir(tmp_path)
     assert "the current folder is not a workspace" in cli("run").stderr
+
+
+@pytest.mark.parametrize("status", ["paused", "sleeping"])
+def test_a_reason_is_told_that_there_is_not(make: Make, capsys: pytest.CaptureFixture[str], status: str) -> None:
+    """A signal has ended the wait for another process: nothing is on record yet."""
+    place = open_workspace(make())
+    ended = Ended(status, Report(), until="2026-11-28T12:00:00Z")  # type: ignore[arg-type]
+    ending.as_words(ended, place, for_programs=False, quiet=True, with_traceback=False)
+    assert "()" not in capsys.readouterr().out

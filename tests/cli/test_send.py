@@ -36,7 +36,7 @@ def test_what_is_sent_is_not_what_arrives(make: Make, cli: Cli, tmp_path: Path) 
     (tmp_path / "order.json").write_text('{"customer": 7, "items": ["a", null]}')
     (tmp_path / "Big letter.txt").write_text("Dear Ada\n")
     assert cli("send", folder, "Call Grace").exit_code == 0
-    assert cli("send", folder, tmp_path / "order.json", tmp_path / "Big letter.txt").exit_code == 0
+    assert cli("send", folder, f"@{tmp_path}/order.json", f"@{tmp_path}/Big letter.txt").exit_code == 0
     assert cli("send", "--message", folder, "no: 22:30\nis text").exit_code == 0
     assert cli("check", folder).exit_code == 0
     assert cli("run", folder).exit_code == 0
@@ -47,12 +47,22 @@ def test_what_is_sent_is_not_what_arrives(make: Make, cli: Cli, tmp_path: Path) 
 def test_a_path_is_printed_that_is_not_there(make: Make, cli: Cli, tmp_path: Path) -> None:
     folder = make(TAKING)
     (tmp_path / "Big letter.txt").write_text("Dear Ada\n")
-    result = cli("send", folder, "one", tmp_path / "Big letter.txt")
+    result = cli("send", folder, "one", f"@{tmp_path}/Big letter.txt")
     first, second = result.stdout.splitlines()
     assert Path(first).read_text() == "one\n" and Path(second).read_text() == "Dear Ada\n"
     assert re.search(r"/inbox/\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{6}-big-letter\.md$", second)
     (told,) = data_of(cli("send", "--json", "--message", folder, "hello"))
     assert told["kind"] == "message" and (folder / told["file"]).is_file()
+
+
+def test_a_file_that_happens_to_have_the_name_of_a_text_is_sent(
+    make: Make, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make(TAKING)
+    monkeypatch.chdir(tmp_path)
+    Path("report").write_text("something private")
+    assert cli("send", folder, "report", "yes/no", "@report").exit_code == 0
+    assert sent(folder) == ["report\n", "yes/no\n", "something private\n"]
 
 
 def test_standard_input_is_taken_for_a_name(make: Make) -> None:
@@ -73,15 +83,16 @@ def test_many_at_once_collide(make: Make, cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["orders/17.yaml"], "no such file"),
-        (["order.md"], "no such file"),
+        (["@orders/17.yaml"], "no such file"),
+        (["@order.md"], "no such file"),
+        (["order.md"], "`@order.md` sends what is in it"),
         (["  "], "is empty"),
         ([], "say what to send"),
-        (["."], "is a folder"),
-        (["bad.yaml"], "bad.yaml, line"),
-        (["binary.bin"], "not UTF-8"),
-        (["good", "missing.md"], "no such file"),
-        (["--message", "bad.yaml"], "is data, but a message must be a text"),
+        (["@."], "is a folder"),
+        (["@bad.yaml"], "bad.yaml, line"),
+        (["@binary.bin"], "not UTF-8"),
+        (["good", "@missing.md"], "no such file"),
+        (["--message", "@bad.yaml"], "is data, but a message must be a text"),
     ],
 )
 def test_wrong_input_is_sent(

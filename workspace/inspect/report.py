@@ -17,6 +17,7 @@ from ..views import AtOnce, Behind
 from .load import Look
 
 PATH = ".satchel/report.json"
+NEW = "a new run"
 Kind = Literal["found", "edited", "done", "wanted"]
 
 
@@ -93,10 +94,9 @@ def amend(store: Store, report: Report) -> None:
 
 
 def last(store: Store) -> list[Remark]:
-    """The remarks of the last opening."""
+    """The remarks of the last opening. That it was new is no news of a run that has begun."""
     try:
-        remarks: list[Remark] = _file.decode(store.read(PATH).data).remarks
-        return remarks
+        return [remark for remark in _file.decode(store.read(PATH).data).remarks if remark.text != NEW]
     except (FileNotFoundError, SatchelError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
 
@@ -105,7 +105,7 @@ def describe(seen: Look) -> str:
     """One line about how the last run of this workspace ended."""
     moment = seen.moment
     if moment.is_new:
-        return "a new run"
+        return NEW
     if not moment.clean:
         return f"the last process crashed or was killed; everything up to record {moment.seq} is kept"
     if moment.status == "running":  # repaired since, and not started again

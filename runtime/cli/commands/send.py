@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import glob
 import re
 import sys
 from pathlib import Path
@@ -18,36 +18,36 @@ from ..options.storage import storage_option
 from ..render.output import print_json
 from ..render.words import visible
 
-_PATH = re.compile(r"[^\s]*(/[^\s]*|\.(md|txt|yaml|yml|json))")
-"""A word that looks like this is a path, not the text of a task."""
+_FILE = re.compile(r"\S+\.(md|txt|yaml|yml|json)")
+"""A word that looks like this is hardly the text of a task."""
 _OF_PAGES = ("http", "https")
 """URLs that may be the whole text of a task."""
 
 _EXAMPLES = """\b
 Examples:
   satchel send my-digest "Summarise the letter of 3 May as well"
-  satchel send my-digest order-17.yaml order-18.yaml
+  satchel send my-digest @order-17.yaml @order-18.yaml
   pbpaste | satchel send my-digest -
-  satchel send my-digest --key "order 17" order-17.yaml
+  satchel send my-digest --key "order 17" @order-17.yaml
   satchel send my-digest --message "Ada is on holiday; ask Grace instead"
 """
 
 
 def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     if ctx.params.get("words"):
-        return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(f"@{path}") for path in sorted(glob.glob(f"{glob.escape(incomplete.lstrip('@'))}*"))]
     return complete_folders(ctx, parameter, incomplete)
 
 
 @click.command("send", epilog=_EXAMPLES)
-@click.argument("words", nargs=-1, metavar="[WS] TEXT|FILE|-...", shell_complete=_complete)
+@click.argument("words", nargs=-1, metavar="[WS] TEXT|@FILE|-...", shell_complete=_complete)
 @click.option("--message", "as_message", is_flag=True, help="Send a message to the agent, not a task.")
 @click.option("--key", default="", metavar="KEY", help="Send it once, however often the command is repeated.")
 @json_option
 @storage_option
 def command(words: tuple[str, ...], as_message: bool, key: str, as_json: bool) -> None:
-    """Put tasks into the inbox of a run: a text, files (.md and .txt are texts; .yaml, .yml and .json are data), or
-    standard input (-).
+    """Put tasks into the inbox of a run: a text, files (@order.yaml: .md and .txt are texts; .yaml, .yml and .json are
+    data), or standard input (-).
 
     This works whether or not a process runs the workspace. Prints the paths.
     """
@@ -74,7 +74,14 @@ def _split(words: tuple[str, ...]) -> tuple[Handle, tuple[str, ...]]:
 
 
 def _content(word: str) -> str | Path:
-    """The meaning of a word on the command line: standard input, a file, or a text."""
+    """The meaning of a word on the command line: standard input, a file, or a text, whatever files there are."""
     if word == "-":
         return decode(sys.stdin.buffer.read(inbox.LIMIT + 1), "standard input")
-    return Path(word) if os.path.exists(word) or _PATH.fullmatch(word) else word
+    if word.startswith("@"):
+        return Path(word[1:])
+    if _FILE.fullmatch(word):
+        raise UsageError(
+            f"{word} is the name of a file",
+            remedy=f"`@{word}` sends what is in it; a text like this is sent from standard input (`-`)",
+        )
+    return word

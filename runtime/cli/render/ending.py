@@ -117,13 +117,18 @@ def _why(ended: Ended) -> str:
         case "paused" if ended.pause is not None and ended.reason != SIGNAL:
             return f" ({one_line(said(ended.pause), 200)})"
         case "paused":
-            return " by a signal" if ended.reason == SIGNAL else f" ({one_line(ended.reason, 200)})"
+            return " by a signal" if ended.reason == SIGNAL else _in_brackets(ended.reason)
         case "waiting":
             return f" for a person ({counted(len(ended.questions), 'question')})"
         case "sleeping":
-            return f" until {since(ended.until)} ({one_line(ended.reason, 200)})"
+            return f" until {since(ended.until)}{_in_brackets(ended.reason)}"
         case _:
             return ""
+
+
+def _in_brackets(reason: str) -> str:
+    """Nothing for a run that another process has paused or woken meanwhile, so that its reason is gone."""
+    return f" ({one_line(reason, 200)})" if reason else ""
 
 
 def _tell_failure(ended: Ended, with_traceback: bool) -> None:
