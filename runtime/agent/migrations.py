@@ -109,10 +109,7 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
 
 def dropped(data: Any, codec: Codec, drop: Sequence[str]) -> Patch:
     """The removal of the keys that the type does not have and the agent drops."""
-    from ...workspace.state import json_patch as patch
-
-    found = [each.path for each in codec.unknown_keys(data) if is_dropped(each.path, drop)]
-    return [{"op": "remove", "path": "".join(f"/{patch.escape(str(part))}" for part in path)} for path in found[::-1]]
+    return _removal([each.path for each in codec.unknown_keys(data) if is_dropped(each.path, drop)])
 
 
 def check_known(
@@ -122,13 +119,15 @@ def check_known(
     unknown: str,
     folder: str = "",
     written_by: Callable[[Where], str] | None = None,
-) -> None:
-    """Refused if the state type does not have a key of `data`, and the agent does not say what to do with it: the next
-    commit would lose it. `written_by`: who has written a key, in words."""
+) -> Patch:
+    """The removal of the same keys. Refused if the state type does not have a key of `data`, and the agent does not say
+    what to do with it: the next commit would lose it. `written_by`: who has written a key, in words."""
     from ...workspace.views import STATE
 
+    found: list[Where] = []
     for each in codec.unknown_keys(data):
         if is_dropped(each.path, drop):
+            found.append(each.path)
             continue
         in_list = any(isinstance(part, int) for part in each.path)
         if unknown == "keep" and not in_list:
@@ -143,6 +142,13 @@ def check_known(
             why=f"the next commit would lose it{written_by(each.path) if written_by else ''}",
             remedy=f"write a migration (`@migration`), or let it go with `@agent(drop=({name!r},))`; {kept}",
         )
+    return _removal(found)
+
+
+def _removal(found: Sequence[Where]) -> Patch:
+    from ...workspace.state import json_patch as patch
+
+    return [{"op": "remove", "path": "".join(f"/{patch.escape(str(part))}" for part in path)} for path in found[::-1]]
 
 
 def is_dropped(path: Where, drop: Sequence[str]) -> bool:

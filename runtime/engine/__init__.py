@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import entry, items, recording, reverify, stuck, uplink
+    from . import entry, failing, items, recording, reverify, uplink
     from .context import AgentContext, Context
     from .doubts import Doubts, put_question
     from .effect_decorator import Effect, effect

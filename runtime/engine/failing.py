@@ -1,4 +1,4 @@
-"""The end of a scope by an exception: its record, and whether the scope is entered again at once."""
+"""The end of a scope by an exception: its record, and whether the scope is entered again at once; and by crashes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from ...workspace.journal.records import Key, ScopeFailed
-from ...workspace.state import ROOT
+from ...workspace.journal.records import Failure, Key, PauseRequested, ScopeFailed
+from ...workspace.state import ROOT, STUCK_AFTER, Scope, crashes
 from ..agent import describe, of_storage
 from . import raised
+from .context import Context
 from .open_scope import OpenScope
+from .stopping import Suspended
 
 T = TypeVar("T")
 
@@ -61,3 +63,15 @@ def _untold(scope: OpenScope) -> tuple[Key, ...]:
 def is_replayed(failed: ScopeFailed | None, error: BaseException) -> bool:
     """Whether the scope is entered again at once."""
     return failed is not None and failed.uncounted and isinstance(error, Exception)
+
+
+def check_not_stuck(context: Context, scope: Scope) -> None:
+    """A run whose process crashes again and again, with nothing new on record, is paused as stuck. Call it before
+    `scope` is entered, also for the first time: the agent itself is one, too."""
+    if scope.crashes < STUCK_AFTER:
+        return
+    titles = [repr(title) for title in crashes.suspects(context.moment.agents)]
+    ran = f" while {' and '.join(titles)} ran" if titles else ""
+    why = f"the process has crashed {scope.crashes} times{ran}, with nothing new on record"
+    context.stopping.pause(PauseRequested(reason=f"stuck: {why}", by="satchel"), Failure("Crashed", why))
+    raise Suspended

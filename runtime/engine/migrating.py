@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...workspace.base import Refused
 from ...workspace.journal.records import Migrated, PauseRequested
-from ..agent import Agent, check_known, describe, dropped, migrate
+from ..agent import Agent, check_known, describe, migrate
 from ..steps import Codec
 from .context import AgentContext
 from .stopping import Suspended
@@ -18,8 +18,7 @@ def bring_up(agent: AgentContext, declared: Agent, codec: Codec) -> bool:
     was = recorded.data_version
     try:
         migrated = migrate(recorded.data, was, declared.migrations, codec, recorded.folder)
-        check_known(migrated.data, codec, declared.drop, declared.unknown, recorded.folder)
-        gone = dropped(migrated.data, codec, declared.drop)
+        gone = check_known(migrated.data, codec, declared.drop, declared.unknown, recorded.folder)
     except Refused as error:
         context.stopping.pause(PauseRequested(reason=str(error), by="satchel"), describe(error, context.store.url))
         raise Suspended from error

@@ -23,7 +23,7 @@ from ...workspace.todo import Plan, Splice, Task
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..steps import ANY, Codec, current_scope, result_codec
-from . import failing, publishing, stuck, unresolved
+from . import failing, publishing, unresolved
 from .apart import Apart
 from .context import AgentContext, Context
 from .lanes import Dismissed, Lanes
@@ -275,7 +275,7 @@ class Session(AgentContext):
                 return None
             await self.rehearse_begin(key, body.title)
             self.record_begin(key, body.title, body.splices)
-            stuck.check(self.context, self.recorded.scopes[key])
+            failing.check_not_stuck(self.context, self.recorded.scopes[key])
             return await self._try_scope(body)
 
         async def attempt() -> Any:

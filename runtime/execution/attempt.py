@@ -21,7 +21,7 @@ from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, ROOT
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, of_storage, said
-from ..engine import Context, Returned, Session, Suspension, entry, returned, stuck
+from ..engine import Context, Returned, Session, Suspension, entry, failing, returned
 from ..run import Offer, Pool, Run
 from ..steps import result_codec, runs_going
 from . import given, preflight
@@ -173,7 +173,7 @@ class Entering:
         await begun.wait()
         context = self._context
         if has_input:
-            stuck.check(context, session.recorded.scopes[ROOT])
+            failing.check_not_stuck(context, session.recorded.scopes[ROOT])
         gone = await preflight.check_references(context.workspace, context.stopping, accepts=self._start.accept_drift)
         preflight.record_config(context.workspace, self._agent, self._code, gone)
         if context.rehearsal is None:

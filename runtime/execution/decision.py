@@ -15,11 +15,9 @@ from ...workspace.people.edits import Noticed, notice
 from ...workspace.people.inbox import inbox
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
-from ..agent import load
 from ..limits import budget, limits, windows
 from . import given, preflight
 from .start import Start
-from .state_check import check_recorded
 
 
 class Leave(Struct, frozen=True):
@@ -78,29 +76,13 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
         return Stay(wanted or Wish(), window, arguments)
     is_unclean = moment.unclean or (wanted is not None and wanted.mode == "emergency")
     stop: preflight.Stop = "unclean" if is_unclean else "pause" if wanted is not None and wanted.in_force else ""
-    found = preflight.check(store, seen, start.agent, accepts=start.accept_drift, stop=stop)
+    found = preflight.check(start, seen, stop=stop)
     arguments = arguments or given.to_record(start, seen)
-    if not start.from_checkpoint:
-        _check_data(start, seen)
     if found.drift and seen.definition.on_drift == "ask" and not (start.wake or start.accept_drift):
         asked = f"changed since the last start, resume to continue: {'; '.join(found.drift)}"
         return Stay(wanted or Wish(), PauseRequested(reason=asked, by="satchel"), arguments)
     point = _point(store, seen) if start.from_checkpoint else None
     return Go(wanted, is_unclean, is_called_back, found, point, arguments)
-
-
-def _check_data(start: Start, seen: Look) -> None:
-    """Refused, with nothing changed, if the agent's code would lose what is recorded. If a person has edited something,
-    the opening finds out."""
-    try:
-        agent = start.agent or load(start.store, seen.definition.agent)
-    except Exception:
-        return  # told when it is to be called
-    try:
-        check_recorded(start.store, agent, seen.moment)
-    except Refused:
-        if not notice(start.store, seen.moment, seen.definition, patience=BRIEF).is_anything:
-            raise
 
 
 def _sleeps(seen: Look) -> bool:

@@ -51,8 +51,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         if start.watch:
             start.watch.opened(report)
         try:
-            root = await aside(start, lambda: start.agent or load(store, opened.definition.agent))
-            check_recorded(store, root, opened.moment)
+            root = await aside(start, lambda: _agent(start, seen, go, opened))
         except SatchelError as error:
             pausing.clear_lifted(opened)
             report.add("wanted", f"the agent was not called: {error}")
@@ -93,6 +92,14 @@ def _prepare(opened: Workspace, go: Go) -> None:
     elif opened.has_edits and not go.is_unclean:
         opened.checkpoint("edit")  # going back must not undo what a person has changed
     go.found.tell(opened, is_offered=go.point is None)
+
+
+def _agent(start: Start, seen: Look, go: Go, opened: Workspace) -> Agent:
+    """The agent. Refused if its code can't read, or would lose, what the opening has changed since that was checked."""
+    agent = start.agent or load(start.store, opened.definition.agent)
+    if not go.found.fits or opened.has_edits or opened.moment is not seen.moment:
+        check_recorded(start.store, agent, opened.moment)
+    return agent
 
 
 def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: Announcer) -> Entering:

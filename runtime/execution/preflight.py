@@ -8,16 +8,20 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...workspace.base import DEFINITION
+from ...workspace.base import DEFINITION, Refused
 from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import Configured, PauseRequested
 from ...workspace.lifecycle import Workspace, rewind
+from ...workspace.people.edits import notice
 from ...workspace.state import Moment, prompts
 from ...workspace.store import Store
+from ...workspace.views import BRIEF
 from ..agent import Agent, Code, load, migrate
 from ..engine import Stopping, Suspended, reverify
 from ..steps import Codec
 from . import drift, references
+from .start import Start
+from .state_check import check_recorded
 
 _REMEDY = "restore what was not changed on purpose, or untick its item in todo.md to make it again"
 
@@ -34,6 +38,7 @@ class Found(Struct, frozen=True):
     offer: str = ""  # after an unclean stop: what it can go back to
     code: Code | None = None  # of the agent, if that was looked at
     is_refused: bool = False  # it had completed, and must not continue if edits have given it new work
+    fits: bool = False  # the recorded state is known to fit the agent's code
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -54,14 +59,14 @@ class Found(Struct, frozen=True):
             workspace.save_report()
 
 
-def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, stop: Stop) -> Found:
+def check(start: Start, seen: Look, *, stop: Stop) -> Found:
     """What has changed since the last run, and what has become of its outputs. After a `stop` that was a pause, also
     which effects to verify again.
 
     Raises Refused if the run must not continue with the current agent. Nothing is changed yet, so a refusal leaves the
     workspace as it was. An agent that can't be imported is reported when it is called.
     """
-    moment, definition = seen.moment, seen.definition
+    store, moment, definition = start.store, seen.moment, seen.definition
     is_unclean = stop == "unclean"
     complaints: tuple[str, ...] = ()
     up_to = ""
@@ -73,20 +78,31 @@ def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, stop:
     if moment.is_new:
         return Found((), complaints, rechecks, offer)
     try:
-        found = agent or load(store, definition.agent)
+        found = start.agent or load(store, definition.agent)
     except Exception:
         return Found((), complaints, rechecks, offer)
     code = drift.code_of(found)
     differences = drift.differences(moment.config, drift.config(store, definition, found, code, moment.config))
-    is_refused = bool(differences) and definition.on_drift == "refuse" and not accepts
-    if moment.is_finished:
-        return Found(differences, complaints, rechecks, offer, code, is_refused)
-    if is_refused:
+    is_refused = bool(differences) and definition.on_drift == "refuse" and not start.accept_drift
+    if is_refused and not moment.is_finished:
         drift.refuse(differences)
     root = moment.root
-    if root.has_data and root.data_version != found.version:
+    if root.has_data and root.data_version != found.version and not moment.is_finished:
         migrate(root.data, root.data_version, found.migrations, Codec(found.state, "the state"))
-    return Found(differences, complaints, rechecks, offer, code)
+    fits = not start.from_checkpoint and _fits(store, seen, found)
+    return Found(differences, complaints, rechecks, offer, code, is_refused, fits)
+
+
+def _fits(store: Store, seen: Look, agent: Agent) -> bool:
+    """Whether the agent's code can read the recorded state and loses nothing of it. Otherwise Refused, unless people
+    have changed something: then the opening finds out."""
+    try:
+        check_recorded(store, agent, seen.moment)
+    except Refused:
+        if not notice(store, seen.moment, seen.definition, patience=BRIEF).is_anything:
+            raise
+        return False
+    return True
 
 
 def changed_outputs(store: Store, seen: Look, stop: Stop = "") -> tuple[str, ...]:

@@ -19,9 +19,8 @@ with on_first_use(__name__):
         Version,
         read_if_there,
     )
-    from .disk.place import settle_place
     from .disk.sharing import link
-    from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name
+    from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name, settle_place
     from .disk.syscalls import Syscalls
     from .prefix import Part
     from .probe import PROBE, check_conditional_puts, check_lock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -12,7 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 import satchel
-from satchel import Agent, Refused, Run, UsageError, agent, migration, run
+from satchel import Agent, InvalidFile, Refused, Run, UsageError, agent, migration, run
+from satchel.runtime.steps import Codec
 
 
 class Mail(msgspec.Struct):
@@ -150,6 +152,35 @@ def test_an_agent_that_keeps_what_it_does_not_know_loses_it(begun: Path, kind: A
     assert run(begun, reading(kind, unknown="keep"), wake=True).result == 2
     assert data(begun) == {"mails": {}, "settings": {}, "sent": {"ada": "yes"}, "count": 2}
     assert run(begun, reading(Before), wake=True).result == 2, "and back: `count` is answered from the record"
+
+
+def test_recorded_state_is_walked_again_and_again_at_a_start(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the opening, so that a refusal changes nothing; and when the agent is entered, for what it drops."""
+    walks: list[object] = []
+    walk = Codec.unknown_keys
+    monkeypatch.setattr(Codec, "unknown_keys", lambda codec, given: walks.append(given) or walk(codec, given))
+    assert run(begun, reading(Before), wake=True).status == "completed"
+    assert len(walks) == 2
+
+
+def test_an_edit_by_a_person_lets_a_key_be_lost(begun: Path) -> None:
+    """The check before the opening leaves it to the opening whether the edit is about that key."""
+    (begun / "todo.md").write_text("- [ ] write to Grace\n")
+    with pytest.raises(Refused, match="no key `sent`"):
+        run(begun, reading(Plain), wake=True)
+    edit(begun, lambda data: data.update(count=5))
+    with pytest.raises(InvalidFile, match="the unknown key `sent`"):
+        run(begun, reading(Plain), wake=True)
+    assert data(begun)["sent"] == {"ada": "yes"}
+    edit(begun, lambda data: data.pop("sent"))
+    assert run(begun, reading(Plain), wake=True).result == 2
+
+
+def edit(workspace: Path, change: Callable[[Any], Any]) -> None:
+    file = workspace / "state.json"
+    document = msgspec.json.decode(file.read_bytes())
+    change(document["data"])
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(document)))
 
 
 def test_two_versions_take_turns(begun: Path) -> None:

@@ -21,7 +21,6 @@ from ..contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, 
 from .access import Access, access_in, user_here
 from .errors import NOT_THERE, failed, failing, invalid, locking, reading
 from .log import DiskLog
-from .place import settle_place
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20
@@ -410,6 +409,21 @@ class DiskStore:
         with suppress(OSError):
             return stat.S_ISDIR(self._os.stat(self._inside(folder)).st_mode)
         return False
+
+
+def settle_place(folder: str, calls: Syscalls | None = None, *, levels: int = 100) -> None:
+    """Make the name of a folder durable in the folder above it, and so on for so many `levels`, before anything in it
+    is told: a process that was killed may have made them a moment ago, and a power failure would take the whole run.
+    Ends where the file system does. A folder that this user may not read is another user's."""
+    calls = calls or Syscalls()
+    device = calls.stat(folder).st_dev
+    for _ in range(levels):
+        above = os.path.dirname(folder)
+        if above == folder or calls.stat(above).st_dev != device:
+            return
+        with suppress(PermissionError):
+            calls.sync_folder(above)
+        folder = above
 
 
 def displaced_name(path: str) -> str:
