@@ -3,7 +3,7 @@
 opening     `open`: a handle on the workspace at a folder or URL; `below` finds one by its name below a root
 handle      the methods of a handle; `looking` has those that only read. They call the modules below
 standing    the status of a run; `listing`, of all runs below a folder; `overview` keeps that current for screens,
-            and `latest` one run; `wording` puts a status in words
+            and `latest` one run; `wording` puts a status in words; `forecasting`, how fast it is
 blaming     which record set a value
 checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
 making      a new workspace from a `template`; `serving` keeps all below a folder running, each in a process, and
@@ -43,6 +43,7 @@ with on_first_use(__name__):
     from .emergency import stop_all
     from .files import RunFile, is_readable
     from .finding import Finding, of_error
+    from .forecasting import Forecast, forecast
     from .forking import effects_since
     from .handle import Handle
     from .history import Result, Row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -39,6 +40,7 @@ from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
 from . import retrying, under_way
+from .forecasting import Forecast, forecast_of
 from .history import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
@@ -126,6 +128,13 @@ class Standing(Struct):
     def at_work(self) -> Task | None:
         """The item that has begun, or the next one."""
         return self.plan.next_to_do() if self.plan else None
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """How fast a running run does its items, and how long the rest takes. None before the first has ended."""
+        if self.state != "running" or self.moment is None or not self.moment.root.has_plan:
+            return None
+        return forecast_of(self.moment, time.time())
 
     @property
     def retries(self) -> list[Retrying]:

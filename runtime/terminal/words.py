@@ -201,7 +201,8 @@ def head(standing: Standing | None, name: str, width: int) -> Text:
     """The first line about a run: who, state, progress, cost, last activity. The name gives way to the rest."""
     if standing is None:
         return joined([Text(plain(name, max(8, width - 12)), "bold"), Text("looking ...")])
-    parts = [state(standing), Text(items(standing)), Text(cost(standing))]
+    ahead = standing.forecast
+    parts = [state(standing), Text(items(standing)), Text(ahead.words if ahead else ""), Text(cost(standing))]
     last = ago(standing.at)
     parts.append(Text(f"{last} ago" if last else "", "dim"))
     rest = joined(parts)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import warm
+
+from satchel.runtime.cli.render.progress import Moving, Quiet
+from satchel.workspace.inspect import Report
 
 from .conftest import PLAIN, Make
 
@@ -60,3 +64,21 @@ def test_what_an_agent_prints_is_lost_or_mixed_up(make: Make) -> None:
 def test_a_dumb_terminal_gets_moving_lines(make: Make) -> None:
     _, _, seen = _on_a_terminal(make(), "run", term="dumb")
     assert "\x1b[?25" not in seen and "begin  1 of 2  say a" in seen
+
+
+def test_a_pause_or_a_sub_agent_counts_as_work_of_the_run() -> None:
+    watch = Moving()
+
+    def ahead() -> bool:
+        return bool(re.search(r"  [0-9.]+ s, about \d+ s left$", watch._draw().plain.splitlines()[0]))
+
+    watch.item_ended("reader", "a", 1, 3)
+    assert not ahead()
+    watch.item_ended("", "a", 1, 3)
+    assert ahead()
+    Quiet.opened(watch, Report())
+    assert not ahead()
+    watch.item_ended("", "b", 2, 3)
+    assert ahead()
+    watch.item_ended("", "c", 3, 3)
+    assert not ahead()

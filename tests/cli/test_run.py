@@ -37,6 +37,7 @@ def test_a_run_does_not_complete_or_mixes_up_its_streams(make: Make, cli: Cli) -
         "begin  2 of 2  say b",
         "end    2 of 2  say b",
     ]
+    assert " left" in told[2] and " left" not in told[4]
 
 
 def test_quiet_is_not_quiet(make: Make, cli: Cli) -> None:

@@ -100,10 +100,15 @@ def test_running_and_killed_look_the_same(make: Make, started: Started, cli: Cli
     assert told["state"] == "running" and told["holder"]["pid"] == process.pid
     assert told["at_work"]["text"] == "second SLOW" and told["scopes"][0]["steps"] == 1
     assert told["streams"][0]["characters"] > 0
+    assert told["forecast"]["items_per_minute"] > 0 and told["forecast"]["seconds_left"] > 0
+    assert re.search(
+        r"^items     1 of 2 done; .*\n {10}[0-9.,]+ items? an? \w+, about .* left$", cli("status", folder).stdout, re.M
+    )
     process.kill()
     while data_of(cli("status", "--json", folder))["state"] == "running":  # it is a zombie for now, and no one waits
         time.sleep(0.02)
     out = cli("status", folder).stdout
+    assert " left\n" not in out and data_of(cli("status", "--json", folder))["forecast"] is None
     assert f"interrupted: process {process.pid} on " in out and "characters" in out and "satchel resume" in out
     recovered = cli("recover", folder)
     assert recovered.exit_code == 0, recovered.output

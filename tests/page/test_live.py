@@ -18,7 +18,7 @@ import uvicorn
 from control.test_answering import GRANTING
 
 import satchel
-from satchel import Partial, Run, agent, step
+from satchel import Item, Partial, Run, agent, step
 from satchel.runtime.control import Latest, Overview, Shot
 from satchel.runtime.engine import running
 from satchel.runtime.page import Site, live, make_app
@@ -168,6 +168,36 @@ def test_a_browser_does_not_see_which_step_runs(tmp_path: Path, monkeypatch: pyt
             go.set()
             thread.join(PATIENCE)
         assert "began <time" not in stream.until("completed").rpartition("part-head")[2]
+        stream.close()
+
+
+def test_a_browser_does_not_see_how_fast_a_run_is(tmp_path: Path) -> None:
+    handle = make(tmp_path / "letters", GRANTING)
+    go = threading.Event()
+
+    @step
+    def write(to: str) -> None:
+        assert to == "Ada" or go.wait(PATIENCE)
+
+    async def work(run: Run, item: Item) -> None:
+        await write(item.text)
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.plan(None, ["Ada", "Grace"])
+        await run.todo.each(work)
+
+    thread = threading.Thread(target=lambda: handle.run(main))
+    with serving(Site(Overview(tmp_path))) as port:
+        stream = Stream(port, "/run/letters/-/events")
+        thread.start()
+        try:
+            shown = stream.until("forecast")
+            assert re.search(r"forecast.>[0-9.,]+ items? an? \w+, about .* left<", shown)
+        finally:
+            go.set()
+            thread.join(PATIENCE)
+        assert "forecast" not in stream.until("completed").rpartition("part-head")[2]
         stream.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import time
 from contextlib import suppress
@@ -33,6 +34,23 @@ def test_a_waiting_run_is_shown_with_its_plan_its_question_and_what_has_happened
             assert "[/] write to Ada" in text and "[ ] write to Grace" in text
             assert "begin   ^1 write to Ada" in text and "stopped waiting" in text
             assert screen.lines[-1].startswith("a answer  r resume  s send  e edit todo  ? keys  q quit")
+
+    play(test)
+
+
+def test_a_running_run_does_not_say_when_it_will_be_done(make: Make, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    folder = make(WAITING.replace("GO", repr(str(go))).replace("await think(", "if item.id != '1': await think("))
+
+    async def test() -> None:
+        run = asyncio.create_task(satchel.open(folder).run_async())
+        async with watching(folder) as screen:
+            await screen.until("stormy")
+            assert re.match(r"demo-1a2b  running  1/2  [0-9.,]+ items? an? \w+, about \d+ s left  ", screen.lines[0])
+            go.touch()
+            await screen.until("completed", "2/2")
+            assert " left" not in screen.lines[0]
+        await run
 
     play(test)
 

@@ -54,6 +54,9 @@ CANCEL = "_on_cancel"
 SLEEP = "sleep"
 """The name of the call that waits (`run.sleep`). Its progress is its end."""
 
+ENDS_KEPT = 20
+"""Items whose end is remembered, to tell how fast the run is."""
+
 EVERY = "_"
 """Among the forgotten scopes: every scope, because the plan itself was lost. No scope has this name."""
 
@@ -76,6 +79,7 @@ class AgentMoment(Struct, kw_only=True):
     other_ids: dict[str, list[str]] = {}  # of items that were planned again after a return: their former ids
     results: dict[str, Kept] = {}  # of committed scopes
     outputs: dict[str, Output] = {}
+    ended_at: list[str] = []  # the times of the newest items that this opening has ended, oldest first
     edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
     messages: Count = 0  # committed
     new_messages: Unkept[list[Line]] = []  # committed since the checkpoint this was read from, or since it was emptied
@@ -140,6 +144,7 @@ class AgentMoment(Struct, kw_only=True):
         self.result = None if record.error else Kept(record.result, record.blob)
 
     def opened(self) -> None:
+        self.ended_at = []
         for scope in self.scopes.values():
             scope.messages.clear()
             scope.retries.clear()
@@ -225,6 +230,8 @@ class AgentMoment(Struct, kw_only=True):
             scope.messages = []
         else:
             self._end(record.scope)
+            if is_of_item(record.scope) and record.plan:  # else it was dropped
+                self.ended_at = [*self.ended_at[1 - ENDS_KEPT :], line.at]
             steps = sum(not step.effect for step in scope.done.values())
             self.results[record.scope] = Kept(record.result, record.blob, steps)
             if record.uncalled and (past := self.past.get(record.scope)) is not None:

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..base import decoder
-from ..journal.records import NOTHING, Key, StepCompleted, check_json
+from ..journal.records import NOTHING, Key, StepCompleted, check_json, check_time
 from ..todo import Plan, Row
 from .agent_state import ROOT, AgentMoment
 from .packing import Own, Shape, shape_of
@@ -148,6 +148,8 @@ def check_agent(path: str, agent: AgentMoment) -> None:
         raise ValueError(f"it has no list of own calls for the agent {path!r}")
     if agent.has_data and not isinstance(agent.data, dict):
         raise ValueError(f"the data of the agent {path!r} is not an object")
+    for time in agent.ended_at:
+        check_time(time)
 
 
 def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: Reused) -> AgentMoment:
@@ -191,6 +193,7 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
         other_ids=now.other_ids,
         results=results,
         outputs=now.outputs,
+        ended_at=now.ended_at,
         edits=now.edits,
         messages=now.messages,
         new_messages=[],

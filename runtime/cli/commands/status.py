@@ -206,6 +206,8 @@ def _work(standing: Standing) -> Iterator[str]:
         task = standing.at_work
         said = f"; {_at(standing, task)}: {one_line(task.text, _TEXT)}" if task else ""
         yield _row("items", f"{settled} of {leaves} done{_dropped(standing.plan)}{said}")
+        if (ahead := standing.forecast) is not None:
+            yield _row("", ahead.words)
     for number, (key, scope) in enumerate([*standing.scopes.items()][:_SHOWN]):
         newest = next(scope.newest(1), None)
         last = f", the last: {one_line(f'{newest.step}{newest.call}', _TEXT)}" if newest else ""
@@ -275,6 +277,11 @@ def _json(standing: Standing) -> dict[str, Any]:
         "position": {"seq": moment.seq, "epoch": moment.epoch, "closed": moment.clean},
         "error": msgspec.to_builtins(moment.error),
         "at_work": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
+        "forecast": (
+            {"items_per_minute": round(60 / ahead.each, 3), "seconds_left": round(ahead.left, 1)}
+            if (ahead := standing.forecast) is not None
+            else None
+        ),
         "scopes": [
             {
                 "id": key,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ....workspace.inspect import Report
+from ....workspace.state import ENDS_KEPT
+from ...control import Forecast, forecast
 from .output import columns, remarks
 from .words import counted, cut, duration, one_line
 
@@ -29,9 +31,13 @@ class Quiet:
         self.step = ""
         self.began = self.item_began = self.step_began = time.monotonic()
         self.characters = 0
+        self.opened_at = self.began
+        self.ends: list[float] = []  # of the newest items of the run's own agent
+        self.to_do = 0
 
     def opened(self, report: Report) -> None:
         """The run begins, or a finished one has recorded edits."""
+        self.opened_at, self.ends = time.monotonic(), []
 
     def agent_begun(self, agent: str) -> None:
         """A sub-agent begins. Its items and steps are shown with its path before them."""
@@ -46,6 +52,14 @@ class Quiet:
 
     def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
         self.item, self.step, self.characters = "", "", 0
+        if not agent:
+            self.ends = [*self.ends[1 - ENDS_KEPT :], time.monotonic()]
+            self.to_do = of - finished
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """From the items of this opening, so that no pause counts."""
+        return forecast(self.opened_at, self.ends, self.to_do, time.monotonic())
 
     def step_begun(self, agent: str, name: str) -> None:
         self.step, self.characters, self.step_began = one_line(named(agent, name), 40), 0, time.monotonic()
@@ -81,8 +95,10 @@ class Lines(Quiet):
         click.echo(f"{kind}  {one_line(text, 300)}", err=True)
 
     def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
-        click.echo(f"end    {self._ended(named(agent, text), finished, of)}", err=True)
+        line = self._ended(named(agent, text), finished, of)
         super().item_ended(agent, text, finished, of)
+        ahead = None if agent else self.forecast
+        click.echo(f"end    {line}{f'  {ahead.words}' if ahead else ''}", err=True)
 
 
 class Moving(Lines):
@@ -150,7 +166,8 @@ class Moving(Lines):
             second.append(f"    {step}{characters}  {duration(now - self.step_began)}", "cyan")
         else:
             second.append("    ")
-        clock = f"  {duration(now - self.began)}"
+        ahead = self.forecast
+        clock = f"  {duration(now - self.began)}{f', {ahead.time_left}' if ahead else ''}"
         width = self._live.console.width - len(clock) - 1 if self._live else 60
         first.truncate(max(10, width), overflow="ellipsis")
         first.append(clock, "dim")
