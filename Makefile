@@ -84,6 +84,6 @@ $(VENV)/made $(BENCH)/made:
 	    { echo "$(PYTHON) is `$(PYTHON) -V 2>&1`, and Satchel needs 3.11 or newer. Name one: make $(MAKECMDGOALS) PYTHON=python3.13" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	    { echo "$(PYTHON) can't make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@echo "Making a virtual environment in $(@D) ..."
-	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip --version >/dev/null 2>&1 || \
+	    { echo "Making a virtual environment in $(@D) ..."; $(PYTHON) -m venv --clear $(@D); }
 	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -151,6 +152,16 @@ def test_make_lint_does_not_see_what_a_merge_has_left(tmp_path: Path, line: str)
     for place in (".ci/run", "tests/deep/a.py"):
         (tmp_path / place).write_text(f"one\n{line}\ntwo\n")
     assert sorted(found()) == [f"./tests/deep/a.py:2:{line}", f".ci/run:2:{line}"]
+
+
+def test_make_clears_an_environment_that_a_person_has_made(tmp_path: Path) -> None:
+    """README makes `.venv` by hand and installs more into it; `make demo` after it keeps all of that."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / ".venv" / "theirs").touch()
+    subprocess.run(["make", "-s", f"PYTHON={sys.executable}", ".venv/made"], cwd=tmp_path, check=True)
+    assert sorted(os.listdir(tmp_path / ".venv")) == ["bin", "made", "theirs"]
 
 
 def test_a_retired_word_comes_back() -> None:
