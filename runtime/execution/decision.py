@@ -97,6 +97,8 @@ def _unanswered(store: Store, seen: Look) -> Leave | None:
     moment = seen.moment
     if moment.status != "waiting" or not moment.clean or not (moment.doubts or moment.approvals):
         return None
+    if moment.new_answers:
+        return None
     if not all(doubt.needs_person for doubt in moment.doubts.values()):
         return None
     refused = nothing_has_come(store, moment, datetime.now(UTC))

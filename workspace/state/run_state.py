@@ -89,6 +89,7 @@ class Moment(Questions, kw_only=True):
     definition: dict[str, Any] | None = None  # the content of workspace.yaml at the last opening
     agents: dict[str, AgentMoment] = field(default_factory=lambda: {"": AgentMoment()})  # by path, parents first
     usage: Usage = field(default_factory=Usage)
+    new_answers: list[str] = field(default_factory=list)  # to which questions, while no process called the agent
     pause: Pause | None = None  # requested, or in force
     lifted: str = ""  # `requested_at` of the last pause that is over
     instructions: str = ""  # a person's instructions when it was over
@@ -227,6 +228,7 @@ class Moment(Questions, kw_only=True):
             self.status = "paused" if self.is_replay else "running"  # only a person continues a killed replay
             self.reason = "the replay was interrupted" if self.is_replay else ""
             self.until, self.error, self.root.result = "", None, None
+            self.new_answers.clear()
         for agent in self.agents.values():
             agent.opened()
 
@@ -297,7 +299,12 @@ class Moment(Questions, kw_only=True):
             raise ValueError(f"it changes arguments, and the question {record.id!r} has none")
         self.agents[asked.agent].answered_approval(line, asked, record)
         del self.approvals[record.id]
+        self._note_answer(record.id)
         self.remember(record, record.decision, line.at, asked)
+
+    def _note_answer(self, id: str) -> None:
+        if self.status == "waiting":
+            self.new_answers.append(id)
 
     # The inbox, and costs
 
@@ -374,6 +381,7 @@ class Moment(Questions, kw_only=True):
         said = decision_of(doubt, record, agent.open_scope(doubt.scope).numbers)
         agent.resolved(doubt, record)
         del self.doubts[record.id]
+        self._note_answer(record.id)
         self.remember(record, said, line.at)
         self.forget_ended(doubt.agent, self.agents[doubt.agent].scopes)
 

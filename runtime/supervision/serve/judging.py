@@ -143,7 +143,7 @@ def _waiting(store: Store, seen: Look, now: datetime) -> Verdict:
     asked = open_questions(seen.moment)
     if not asked:
         return Verdict(True, why="no question is open any more")
-    if answered := filled_in(store, seen.moment):
+    if answered := seen.moment.new_answers or filled_in(store, seen.moment):
         return Verdict(True, why=f"{answered[0]} was answered")
     expiring = (end for question in asked if (end := question.expires_at))
     return _after(min(expiring, default=None), now, Verdict(True, why="a question has expired"))

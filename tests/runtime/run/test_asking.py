@@ -18,8 +18,11 @@ import pytest
 import warm
 from msgspec import structs
 
+import satchel
 from satchel import Answer, Item, Run, SatchelError, agent, effect, run, run_async, step
+from satchel.runtime.supervision.serve.judging import judge
 from satchel.workspace.people.approvals.question import Question
+from satchel.workspace.store import DiskStore
 
 CHOICES = ["approve", "deny"]
 
@@ -500,3 +503,36 @@ def test_plain_answers_do_not_compare_plainly() -> None:
     assert answer("250", ()) == "250" and answer("250", ()) != "251" and answer({"a": 1}, ()) == {"a": 1}
     one = answer()
     assert one == structs.replace(one, choices=()) and one != structs.replace(one, by="somebody else")
+
+
+def test_an_answer_to_one_of_several_questions_waits_for_the_others(workspace: Path) -> None:
+    """A person has answered one question by command. The next start does what the answer allows, and no further one
+    calls the agent; the same holds for `serve` and a pool."""
+    done: list[str] = []
+
+    @effect
+    async def send(to: str) -> None:
+        done.append(to)
+
+    async def work(run: Run[Any], item: Item) -> None:
+        if await run.ask(f"Write to {item.text}?", CHOICES, wait_for=0) == "approve":
+            await send(item.text)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["ada", "bob", "eve"])
+        await run.todo.each(work, parallel=3)
+
+    def starts() -> bool:
+        return judge(DiskStore(workspace), datetime.now(UTC)).starts
+
+    handle = satchel.open(workspace)
+    assert run(workspace, main).status == "waiting" and len(handle.questions()) == 3
+    assert not starts() and not run(workspace, main).entered
+    handle.answer("approve", "a2")
+    assert starts()
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.open_items, done) == ("waiting", 2, ["bob"])
+    assert not starts() and not run(workspace, main).entered
+    assert len(handle.questions()) == 2
