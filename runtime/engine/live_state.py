@@ -15,6 +15,7 @@ from ...workspace.state import Known
 from ..steps import (
     Codec,
     Part,
+    attributes,
     check_depth,
     check_numbers,
     encode,
@@ -121,7 +122,7 @@ class LiveState:
         """The change that a commit makes to the recorded data. UsageError or NotSerializable, with the place, if what
         has changed could not be loaded or would come back as something else."""
         self._check_left()
-        round_trip.check_attributes(self.value, _STATE)
+        attributes.check(self.value, self.codec.kind, _STATE)
         state = _of_object(unchecked(self.value, _STATE), self.value, _STATE)
         if state == self._committed.text:
             state, patch = self._committed.text, []

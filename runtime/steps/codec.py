@@ -38,9 +38,15 @@ def _encode_other(value: Any) -> Any:
     raise NotImplementedError(type(value).__qualname__)
 
 
-def _dumped(model: Any, mode: str = "json") -> Any:
+def _dumped(model: Any, mode: str = "json", include: set[str] | None = None) -> Any:
     """A pydantic model as JSON. What does not fit its fields is for its type to refuse, not for a warning."""
-    return model.model_dump(mode=mode, round_trip=True, by_alias=False, warnings=False)
+    return model.model_dump(mode=mode, include=include, round_trip=True, by_alias=False, warnings=False)
+
+
+def _names_of_model(model: Any) -> list[str]:
+    """What is dumped of a pydantic model."""
+    kept = [name for name, field in type(model).model_fields.items() if not field.exclude]
+    return [*kept, *(model.model_extra or ())]
 
 
 def _encode_numbers(value: Any) -> Any:
@@ -200,13 +206,17 @@ _HALF = "half of a surrogate pair is not text"
 
 
 def _faults_of_model(model: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
-    """The same in a pydantic model. Of one that can't be dumped only the fields are known."""
+    """The same in a pydantic model. One that can't be dumped has a field that can't."""
     try:
         dumped = _dumped(model)
     except _UNFIT as error:
-        parts = _inside(model, place) or ()
-        found = next(chain.from_iterable(_faults(inner, where, depth + 1) for where, inner in parts), None)
-        yield found or (place, str(error))
+        for name in _names_of_model(model):
+            where = f"{place}.{name}"
+            try:
+                _dumped(model, include={name})
+            except _UNFIT as failure:
+                yield next(_faults(getattr(model, name, None), where, depth + 1), (where, str(failure)))
+        yield place, str(error)
     else:
         yield from _faults(dumped, place, depth + 1)
 
@@ -242,16 +252,18 @@ def _inside(value: Any, place: str) -> Iterable[tuple[str, Any]] | None:
         return ((f"{place}.{key}", inner) for key, inner in value.items())
     if isinstance(value, list | tuple | set | frozenset):
         return ((f"{place}[{index}]", inner) for index, inner in enumerate(value))
-    names: Iterable[str] | None = fields_of(value)
-    if isinstance(value, pydantic_class("BaseModel")):
-        names = [name for name, field in type(value).model_fields.items() if not field.exclude]
-        names += value.model_extra or ()
+    is_model = isinstance(value, pydantic_class("BaseModel"))
+    names: Iterable[str] | None = _names_of_model(value) if is_model else fields_of(value)
     return None if names is None else ((f"{place}.{name}", getattr(value, name, None)) for name in names)
 
 
 def fields_of(value: Any) -> tuple[str, ...] | None:
     """The fields that the class of an object declares. None for other values, and for pydantic models."""
-    kind = type(value)
+    return fields_of_class(type(value))
+
+
+def fields_of_class(kind: Any) -> tuple[str, ...] | None:
+    """The same for a class."""
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))  # without those of the class, as `ClassVar`
     for attribute in ("__struct_fields__", "__attrs_attrs__"):

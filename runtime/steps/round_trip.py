@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from functools import cached_property
 from typing import Any, NamedTuple
 
-from ...schemas import short
 from ...workspace.base import NotSerializable, UsageError
 from ...workspace.state import json_patch
+from .attributes import at, check_own
 from .codec import fields_of, text_of_key, unchecked
 from .kinds import pydantic_class
 from .parts import Found, Part
@@ -63,27 +62,6 @@ def check_loads(part: Part, data: Any, patch: Iterable[Mapping[str, Any]], place
         load(found.part, found.value, where)
 
 
-def check_attributes(value: Any, place: str, above: frozenset[int] = frozenset()) -> None:
-    """NotSerializable if an object, or one in its fields, has an attribute that its class does not declare: no JSON
-    contains it. `above`: the objects that it is in, which it may contain again."""
-    fields = fields_of(value)
-    if fields is None or id(value) in above:
-        return
-    own = getattr(value, "__dict__", None)
-    if own and not own.keys() <= {*fields}:
-        for name in own.keys() - {*fields}:
-            if not isinstance(getattr(type(value), name, None), cached_property):
-                raise NotSerializable(
-                    f"{place}.{name} can't be kept",
-                    why=f"{type(value).__qualname__} has no field {name!r}",
-                    remedy="declare it in the class, with a type and a default",
-                )
-    for name in fields:
-        inner = getattr(value, name, None)
-        if type(inner) not in _JSON:
-            check_attributes(inner, f"{place}.{name}", above | {id(value)})
-
-
 def _changed(
     part: Part, value: Any, patch: list[Mapping[str, Any]], place: str, *, is_json: bool
 ) -> Iterator[tuple[Found, str]]:
@@ -122,14 +100,7 @@ def _ends(patch: list[Mapping[str, Any]]) -> dict[int, int]:
 
 
 def _below(place: str, found: Found) -> str:
-    """`state.a`, `state["a b"]`, `state[7]`."""
-    return f"{place}.{found.key}" if found.is_attribute else _at(place, found.key)
-
-
-def _at(place: str, key: Any) -> str:
-    if type(key) is not str:
-        return f"{place}[{key!r}]"
-    return f"{place}.{key}" if key.isidentifier() else f"{place}[{short(key)}]"
+    return f"{place}.{found.key}" if found.is_attribute else at(place, found.key)
 
 
 def _blame(part: Part, value: Any, place: str, error: ValueError) -> tuple[str, str]:
@@ -160,10 +131,10 @@ def _told(place: str, error: ValueError) -> tuple[str, str]:
     if isinstance(error, pydantic_class("ValidationError")):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         for key in first["loc"][first["loc"][:1] == ("value",) :]:
-            place = _at(place, key)
+            place = at(place, key)
         return place, first["msg"]
-    why, at, where = str(error).partition(" - at `$")
-    return place + where.removesuffix("`") if at else place, why
+    why, found, where = str(error).partition(" - at `$")
+    return place + where.removesuffix("`") if found else place, why
 
 
 def _loss(value: Any, back: Any, place: str) -> _Loss | None:
@@ -175,7 +146,7 @@ def _loss(value: Any, back: Any, place: str) -> _Loss | None:
         return None if value == back else _turned(value, back, place)
     if kind is dict:
         return _loss_of_keys(value, back, place) or _first(
-            _loss(inner, back[key], _at(place, key)) for key, inner in value.items()
+            _loss(inner, back[key], at(place, key)) for key, inner in value.items()
         )
     if kind is list or kind is tuple:
         if len(value) != len(back):
@@ -188,7 +159,7 @@ def _loss(value: Any, back: Any, place: str) -> _Loss | None:
     declared = fields_of(value)
     if declared is None:
         return None if value == back else _turned(value, back, place)
-    check_attributes(value, place)
+    check_own(value, place)
     return _loss_of_fields(value, back, declared, place)
 
 
@@ -210,7 +181,7 @@ def _loss_of_keys(value: dict[Any, Any], back: dict[Any, Any], place: str) -> _L
     for key in value:
         if key not in kept or not (type(key) is type(kept[key]) or _is_equal_in_another_type(key, kept[key])):
             why = f"as a key, {_a(type(key))} comes back as text"
-            return _Loss(_at(place, key), why, "use text as keys, or declare the type, as in `dict[int, str]`")
+            return _Loss(at(place, key), why, "use text as keys, or declare the type, as in `dict[int, str]`")
     return None
 
 
