@@ -370,3 +370,41 @@ def test_a_page_is_wider_than_its_window(tmp_path: Path, chrome: Chrome, width: 
         boxes = tab.do(lambda page: page.evaluate(BOXES))
         assert boxes and all(boxes), "a label is below its box"
         assert not tab.wrong
+
+
+BOOKING = """
+from satchel import agent, effect
+
+@effect
+async def book(to: str) -> str:
+    return "a receipt"
+
+async def work(run, item):
+    await book("ada")
+    raise LookupError("stopped")
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Flights", ["one"])
+    await run.todo.each(work)
+"""
+
+# Whether what each answer means begins at the right of its button, on its height
+MEANINGS = """[...document.querySelectorAll('.choices button')].map(button => {
+  const [said] = button.nextElementSibling.getClientRects(), at = button.getBoundingClientRect();
+  return said.left >= at.right && said.top < at.bottom && said.bottom > at.top;
+})"""
+
+
+@pytest.mark.parametrize("width", [375, 1000])
+def test_the_meaning_of_an_answer_is_beside_the_button_of_another(tmp_path: Path, chrome: Chrome, width: int) -> None:
+    made = make(tmp_path / "runs/flights", BOOKING)
+    assert made.run().status == "failed"
+    (tmp_path / "runs/flights/agent.py").write_text(BOOKING.replace("book", "charge"))
+    assert made.resume().status == "waiting"
+    size = {"width": width, "height": 800}
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url, viewport=size) as tab:
+        tab.go("/run/flights")
+        assert tab.do(lambda page: page.evaluate(MEANINGS)) == [True, True, True]
+        assert tab.do(lambda page: page.evaluate("document.documentElement.scrollWidth")) <= width
