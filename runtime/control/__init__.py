@@ -40,7 +40,7 @@ with on_first_use(__name__):
     from .checking import Checked, Tried
     from .comparing import Difference
     from .editing import Draft, Editing
-    from .emergency import stop_all
+    from .emergency import Undone, stop_all, undo_all
     from .files import RunFile, is_readable
     from .finding import Finding, of_error
     from .forecasting import Forecast, forecast

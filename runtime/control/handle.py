@@ -278,11 +278,10 @@ class Handle(GoBack, EditByHand):
         running; "elsewhere", a process on another machine runs it, and obeys within one poll; "failed", `said` says
         why. A storage failure is in the result, too. `stop_all` stops several at once.
         """
-        from .emergency import stop_all
+        from .emergency import stop_one
 
         arguments.no_loop("stop")
-        (stopped,) = stop_all([self], reason=reason, by=by)
-        return stopped
+        return stop_one(self, reason, by)
 
     async def stop_async(self, *, reason: str = "emergency", by: str | None = None) -> Stopped:
         """`stop`, without blocking the event loop."""

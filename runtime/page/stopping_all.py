@@ -26,7 +26,7 @@ _NAMED = 40
 _IDLE = 500
 """Runs without a process that are named afterwards, one a line. All the others are."""
 
-_ORDER = ("failed", "elsewhere", "draining", "stopped", "idle")
+_ORDER = ("failed", "elsewhere", "draining", "stopped", "idle", "new")
 """What a person may have to do something about comes first."""
 
 
@@ -69,9 +69,11 @@ def told(site: Site, stopped: list[Stopped]) -> list[str]:
         "draining": "stopping",
         "stopped": "stopped",
         "idle": "not running",
+        "new": "never begun and left alone",
     }
     rest = max(0, count["idle"] - _IDLE)
-    shown = sorted(stopped, key=lambda each: _ORDER.index(each.how))[: len(stopped) - rest]
+    begun = [each for each in stopped if each.how != "new"]
+    shown = sorted(begun, key=lambda each: _ORDER.index(each.how))[: len(begun) - rest]
     lines = [
         f"Of {counted(len(stopped), 'run')}: {', '.join(f'{count[how]} {words[how]}' for how in _ORDER if count[how])}."
     ]

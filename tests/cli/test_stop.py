@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import time
@@ -17,6 +18,7 @@ import pytest
 from supervision import supervised
 from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wait_until
 
+from satchel import open_all, stop_all
 from satchel.runtime.control import requests
 from satchel.runtime.supervision.child.aftermath import after_kill
 from satchel.workspace.inspect import lease
@@ -25,7 +27,7 @@ from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
-from .conftest import SLOW, Cli, Make, data_of, satchel
+from .conftest import ASKING, SLOW, Cli, Make, data_of, satchel
 
 
 @pytest.fixture
@@ -189,8 +191,10 @@ def test_a_lease_has_any_process_killed_as_its_supervisor(
 def test_a_lock_that_can_not_be_looked_at_keeps_the_others_running(
     make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, other = make(name="all/a"), make(name="all/b")
-    (folder / ".satchel").mkdir()
+    folder, other = make(ASKING, name="all/a"), make(ASKING, name="all/b")
+    for each in (folder, other):
+        cli("run", each)
+    (folder / ".satchel/lock").unlink()
     (folder / ".satchel/lock").symlink_to("/nowhere")
     result = cli("stop", "--all", folder.parent, "--json")
     assert [each["how"] for each in data_of(result)] == ["failed", "idle"]
@@ -346,8 +350,42 @@ def test_a_completed_run_keeps_an_emergency_for_ever(make: Make, cli: Cli) -> No
 
 
 def test_all_needs_a_folder(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make(name="runs/demo")
+    folder = make(ASKING, name="runs/demo")
+    cli("run", folder)
     monkeypatch.chdir(folder.parent)
     result = cli("stop", "--all")
     assert result.exit_code == 0 and "demo" in result.stdout
     assert "mode: emergency" in (folder / "pause.yaml").read_text()
+
+
+def test_a_stop_of_all_pauses_what_never_began_or_was_paused_and_can_not_be_undone(
+    tmp_path: Path, runs: list[subprocess.Popen[str]], make: Make, cli: Cli
+) -> None:
+    new, asking, paused = make(name="runs/new"), make(ASKING, name="runs/asking"), make(ASKING, name="runs/paused")
+    for folder in (asking, paused):
+        cli("run", folder)
+    (paused / "pause.yaml").write_text("reason: the audit\n")
+    assert cli("run", paused).exit_code == 3
+    as_paused = (paused / "pause.yaml").read_bytes()
+    active = tmp_path / "runs/active"
+    started(runs, active)
+    stopped = cli("stop", "--all", tmp_path / "runs", "--reason", "wrong recipients")
+    assert stopped.exit_code == 0 and "1 stopped, 2 idle, 1 never begun, left as it is" in stopped.stderr
+    assert "runs/new" not in stopped.stdout and "paused before, and stays so: the audit" in stopped.stdout
+    assert {path.name for path in new.iterdir()} == {"agent.py", "workspace.yaml"}
+    assert (paused / "pause.yaml").read_bytes() == as_paused
+    undo = f"satchel resume --all {tmp_path / 'runs'} --stopped-by 'wrong recipients'"
+    assert undo in stopped.stderr
+
+    refused = cli("resume", "--all", tmp_path / "runs", "--stopped-by", "another")
+    assert refused.exit_code == 0 and "none was stopped by 'another'" in refused.stderr
+    assert cli("resume", "--all", tmp_path / "runs").exit_code == 2
+    undone = data_of(cli("resume", "--json", *shlex.split(undo)[2:]))
+    assert [each["url"] for each in undone] == [str(active), str(asking)] and all(each["resumes"] for each in undone)
+    assert cli("run", paused).exit_code == 3 and "the audit" in cli("status", paused).stdout
+    assert data_of(cli("run", "--json", asking))["status"] == "waiting"
+
+
+def test_all_that_were_found_are_spared_one_by_one(make: Make) -> None:
+    (found,) = open_all(make(name="runs/new").parent)
+    assert stop_all([found])[0].how == "new" and found.stop().how == "idle"

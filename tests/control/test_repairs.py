@@ -46,7 +46,7 @@ def test_not_all_are_found(make: Make, tmp_path: Path) -> None:
     make(name="runs/a/inside")
     found = satchel.open_all(tmp_path / "runs")
     assert [Path(each.url).name for each in found] == ["a", "b", "c"]
-    assert [each.how for each in stop_all(found)] == ["idle"] * 3
+    assert [each.how for each in stop_all(found)] == ["new"] * 3
     assert not (tmp_path / "runs/.hidden/d/pause.yaml").exists() and satchel.open_all(tmp_path / "runs/.hidden/d")
     with pytest.raises(UsageError, match="no such folder"):
         satchel.open_all(tmp_path / "no")

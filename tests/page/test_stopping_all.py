@@ -73,14 +73,12 @@ def test_not_all_are_dead_or_one_outside_is(tmp_path: Path) -> None:
             first, *each = press(person, reason="wrong <recipients>")
             assert not any(is_alive(each.pid, each.process_started) for each in (holder, holder.supervisor) if each)
             assert active.status(brief=True).holder is None
-            assert first == "Of 3 runs: 1 stopped, 2 not running."
+            assert first == "Of 3 runs: 1 stopped, 1 not running, 1 never begun and left alone."
             assert each[0].startswith("team/active: Stopped: 2 processes killed")
-            assert sorted(line.partition(": Nothing was running")[0] for line in each[1:]) == ["done", "fresh"]
+            assert sorted(line.partition(": Nothing was running")[0] for line in each[1:]) == ["done"]
             assert "No run is active" in person.text and "Resume" in person.client.get("/run/team/active").text
-        for name in ("team/active", "fresh"):
-            assert (
-                pause_file.parse((tmp_path / "runs" / name / "pause.yaml").read_bytes()).reason == "wrong <recipients>"
-            )
+        paused = pause_file.parse((tmp_path / "runs/team/active/pause.yaml").read_bytes())
+        assert paused.reason == "wrong <recipients>" and not (tmp_path / "runs/fresh/pause.yaml").exists()
     finally:
         active.stop()
     assert not (tmp_path / "outside/c/pause.yaml").exists() and outside.status().state == "new"

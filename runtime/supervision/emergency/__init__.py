@@ -9,4 +9,4 @@ stopping.py   writes the stop down, kills every process of a run, and checks tha
 from ....workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from .stopping import Stopped, stop
+    from .stopping import Stopped, spared, stop

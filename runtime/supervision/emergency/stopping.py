@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ....workspace.base import DEFINITION, InvalidFile, LeaseHeld, SatchelError, UsageError
+from ....workspace import journal
+from ....workspace.base import DEFINITION, SIGNAL, InvalidFile, LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import definition, pause_file
 from ....workspace.inspect import Lease, Process, lease, pause_wish
 from ....workspace.journal.records import now
@@ -35,12 +36,12 @@ _HEARTBEAT = 12.0
 """Seconds within which a process elsewhere obeys, or renews its lease at least once."""
 _AT_ONCE = 16  # workspaces
 
-How = Literal["stopped", "idle", "elsewhere", "draining", "failed"]
+How = Literal["stopped", "idle", "new", "elsewhere", "draining", "failed"]
 
 
 class Stopped(Struct, frozen=True):
-    """The outcome for one workspace. `how`: processes were killed, or saw pause.yaml first; there were none; they are
-    on another machine, and will see pause.yaml; or an error prevented it."""
+    """The outcome for one workspace. `how`: processes were killed, or saw pause.yaml first; there were none; the run
+    has never begun; they are on another machine, and will see pause.yaml; or an error prevented it."""
 
     url: str
     how: How
@@ -53,13 +54,37 @@ def stop(stores: Sequence[Store], reason: str, by: str) -> list[Stopped]:
     looks at pause.yaml, which is durable before the first process is killed."""
     if not stores:
         return []
-    with ThreadPoolExecutor(_AT_ONCE, "satchel-stop") as several:
+    with _several() as several:
         running = list(several.map(_running, stores))
         refused = list(several.map(lambda store: _ask(store, reason, by), stores))
         killed = list(several.map(_kill, stores))
         processes.kill_sessions({leader for found in killed for leader in found.leaders})
         list(several.map(_redact, stores))
         return list(several.map(_outcome, stores, running, refused, killed))
+
+
+def spared(stores: Sequence[Store]) -> dict[str, Stopped]:
+    """Those, by URL, that a stop of all runs leaves as they are, with nothing written."""
+    with _several() as several:
+        return {found.url: found for found in several.map(_spared, stores) if found is not None}
+
+
+def _several() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_AT_ONCE, "satchel-stop")
+
+
+def _spared(store: Store) -> Stopped | None:
+    """A run that no process has, and that has never begun or is paused until a person resumes it. None for what has to
+    be stopped, and where the files don't tell."""
+    with suppress(SatchelError, OSError):
+        if lease.read(store) is not None:
+            return None
+        if not any(next(iter(store.list(folder)), None) for folder in (journal.FOLDER, journal.CHECKPOINTS)):
+            return Stopped(store.url, "new", said="it has not begun")
+        pause = pause_wish.seen(store)
+        if pause is not None and pause.status == "paused" and not pause.until and pause.reason != SIGNAL:
+            return Stopped(store.url, "idle", said=f"paused before, and stays so: {pause.reason}")
+    return None
 
 
 def _running(store: Store) -> list[Process]:
