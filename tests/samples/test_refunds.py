@@ -1,4 +1,5 @@
-"""The sample `refunds`: a refund needs approval and is paid once, and the letter is continued after a kill."""
+"""The sample `refunds`: a refund needs approval and is paid once, with the amount that a person has approved, and the
+letter is continued after a kill."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def customer(tmp_path: Path) -> Path:
 def test_what_was_approved_is_paid_once_and_the_letter_says_so_after_a_kill(customer: Path) -> None:
     first = run(customer)
     assert first.status == "waiting" and [each.id for each in first.approvals] == ["a1", "a2"], first.error
-    satchel.open(customer).answer("approve", "a1")
+    satchel.open(customer).answer("approve", "a1", arguments={"cents": 1950})
     satchel.open(customer).answer("deny", "a2", note="Only with a photo.")
     dead = warm.run([sys.executable, "-c", _DYING, str(customer)], timeout=60, check=False)
     assert dead.returncode == -signal.SIGKILL
@@ -55,8 +56,8 @@ def test_what_was_approved_is_paid_once_and_the_letter_says_so_after_a_kill(cust
     last = run(customer)
     assert last.status == "completed", last.error
     assert last.recovered > 0
-    assert [line.split(",")[1:] for line in (customer / "bank.csv").read_text().splitlines()] == [["1007", "3900"]]
+    assert [line.split(",")[1:] for line in (customer / "bank.csv").read_text().splitlines()] == [["1007", "1950"]]
     letter = (customer / "outputs/answer.md").read_text()
-    assert letter.startswith("Dear customer,\n\nwe are sorry. 39.00 were paid back for order 1007. A person has denied")
+    assert letter.startswith("Dear customer,\n\nwe are sorry. 19.50 were paid back for order 1007. A person has denied")
     assert letter.endswith("Only with a photo..\n\nYour support\n")
     assert not re.search(r"(\b\w+ \w+ \w+\b).*\1", letter), "nothing is said twice"

@@ -12,8 +12,10 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
+
+from jsonschema import Draft202012Validator
 
 from satchel import Key, NotSerializable, Partial, Retry, Run, clean, effect, step
 
@@ -129,20 +131,56 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         """Ask people about the calls that need approval. Calls that are executed elsewhere are left to the caller."""
         if (run := Run.current()) is None or not requests.approvals:
             return None
-        asked = {}
-        for call in requests.approvals:
-            context = {"arguments": clean(call.args_as_dict()), **requests.metadata.get(call.tool_call_id, {})}
-            asked[call.tool_call_id] = run.ask(
-                f"May {self.name} call {call.tool_name}?", ["approve", "deny"], context=context, wait_for=self._wait_for
-            )
-        said = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
+        ids = [call.tool_call_id for call in requests.approvals]
+        asked = [self._ask(run, ctx, call, requests.metadata.get(call.tool_call_id)) for call in requests.approvals]
+        said = dict(zip(ids, await asyncio.gather(*asked), strict=True))
         return requests.build_results(
-            approvals={
-                id: answer == "approve" or ai.ToolDenied(f"A person has denied this call. {answer.note}".strip())
-                for id, answer in said.items()
-            },
-            answered_by={id: answer.by for id, answer in said.items()},
+            approvals={id: approval for id, (approval, _, _) in said.items()},
+            answered_by={id: by for id, (_, by, _) in said.items()},
+            metadata={id: {"satchel": told} for id, (_, _, told) in said.items() if told},
         )
+
+    async def _ask(
+        self, run: Run[Any], ctx: ai.RunContext[AgentDepsT], call: ai.ToolCallPart, metadata: Any
+    ) -> tuple[ai.ToolApproved | ai.ToolDenied, str, str]:
+        """What a person says, who that is, and what the model is told of it. Asks again if the validators of the tool
+        make something else of changed arguments, or refuse them, so that what a person has approved is what runs."""
+        context, changed, approved, shown = metadata, dict[str, Any](), None, None
+        manager = ctx.tool_manager
+        assert manager is not None
+        schema: Any = getattr(manager.get_tool_def(call.tool_name), "parameters_json_schema", True)
+        while True:
+            changing = replace(call, args={**call.args_as_dict(), **changed}) if changed else call
+            try:
+                checked = await manager.validate_tool_call(changing, approved=True, wrap_validation_errors=False)
+                shown = clean(to_jsonable_python(checked.validated_args, bytes_mode="base64", fallback=str))
+            except (ValidationError, ai.ModelRetry) as error:
+                if approved is None:
+                    raise
+                changed, approved, context = {}, None, {**(metadata or {}), "refused": str(error)}
+                continue
+            if shown != approved:
+                fits = Draft202012Validator(schema).is_valid(shown)
+                text, choices = f"May {self.name} call {call.tool_name}?", ["approve", "deny"]
+                asked: dict[str, Any] = {"context": context, "schema": schema if fits else None}
+                answer = await run.ask(text, choices, arguments=shown, **asked, wait_for=self._wait_for)
+                approved = answer.arguments
+                if answer == "deny":
+                    return ai.ToolDenied(f"A person has denied this call. {answer.note}".strip()), answer.by, ""
+                changed |= answer.changed
+                if answer.changed:
+                    continue
+            told = f"A person has approved other arguments for {call.tool_name}: {json.dumps(changed)}. {answer.note}"
+            args = {**call.args_as_dict(), **changed} if changed else None
+            return ai.ToolApproved(override_args=args), answer.by, told.strip() if changed else ""
+
+    async def after_tool_execute(self, ctx: ai.RunContext[AgentDepsT], *, result: Any, **call: Any) -> Any:
+        result = await super().after_tool_execute(ctx, result=result, **call)
+        if not (told := (ctx.tool_call_metadata or {}).get("satchel")):
+            return result
+        result = result if isinstance(result, ai.ToolReturn) else ai.ToolReturn(result)
+        more = [result.content] if isinstance(result.content, str) else result.content or ()
+        return replace(result, content=[*more, told])
 
 
 class _Backend(durable.JournalCallableOperationBackend[Any]):
@@ -164,6 +202,8 @@ class _Backend(durable.JournalCallableOperationBackend[Any]):
         cache_key: tuple[Any, ...],
         config: Any,
     ) -> object:
+        if isinstance(operation_id, durable.ToolsetValidateToolArgumentsId):
+            config = step  # a validator changes nothing outside, also that of an effect
         call, is_effect = _Call(body), isinstance(config, type(effect))
         function: Callable[..., Awaitable[Any]] = call.effect if is_effect else call.plain
         match operation_id:
