@@ -69,6 +69,8 @@ def assert_survives(
     In a running event loop call it in a thread (`asyncio.to_thread`).
     """
     arguments.no_loop("assert_survives", "call `await asyncio.to_thread(assert_survives, agent)` there")
+    if isinstance(changes, Agent):
+        raise UsageError("`changes` of assert_survives() is one agent", remedy="give a list: `changes=[new_agent]`")
     if at_most < 1:
         raise UsageError(f"assert_survives() can't try {at_most} points", remedy="give 1 or more")
     with tempfile.TemporaryDirectory(prefix="satchel-test-") as made:
@@ -140,6 +142,8 @@ def _chosen(points: list[tuple[str, str]], crash: str | None, at_most: int, seed
 
 def _template(place: Path, folder: str | os.PathLike[str] | None) -> Path:
     if folder is not None:
+        if not (Path(folder) / "workspace.yaml").is_file():
+            raise UsageError(f"{os.fspath(folder)!r} is not a workspace", why="it has no workspace.yaml")
         return Path(folder)
     made = place / "template"
     made.mkdir()

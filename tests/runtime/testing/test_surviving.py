@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,3 +175,12 @@ def test_an_effect_that_changed_code_does_again_without_a_question() -> None:
         AssertionError, match=r"send has happened 2 times with equal arguments, and no person was asked"
     ):
         assert_survives(sending_in("one"), changes=[sending_in("two")])
+
+
+def test_a_wrong_call_of_assert_survives_is_an_error_of_another_module(tmp_path: Path) -> None:
+    main = continuing(doubles=False)
+    with pytest.raises(UsageError, match=r"is one agent. Give a list: `changes=\[new_agent\]`"):
+        assert_survives(main, changes=main)  # type: ignore[arg-type]
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(UsageError, match=r"is not a workspace: it has no workspace\.yaml"):
+            assert_survives(main, folder)
