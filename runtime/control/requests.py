@@ -106,32 +106,34 @@ def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
 
     store, moment = place.store, seen.moment
     if request.mode == "cancel":
-        return _cancel(place)
+        return _cancel(place, request)
     with opened(store, "pause", Report()) as workspace:
         wanted = pausing.wish(store, workspace.moment)
-        assert wanted is not None
-        pausing.stop(workspace, wanted)
+        # The file may have been removed since it was written. That is no instruction.
+        pausing.stop(workspace, wanted or pausing.Wish(), request if wanted is None else None)
         workspace.close("paused", request.reason)
     was = "; it had not started" if moment.is_new else ""
     return Stopping("paused", f"paused{was}; `{place.command('resume')}` continues")
 
 
-def _cancel(place: Place) -> Stopping:
+def _cancel(place: Place, request: PauseRequested) -> Stopping:
     """Only a run can tell what the agent has to undo. Without that, the run ends here."""
     from ...workspace.lifecycle import opened
 
     store = place.store
     with opened(store, "pause", Report()) as workspace:
         wanted = pausing.wish(store, workspace.moment)
-        assert wanted is not None
-        pausing.add_end(workspace, wanted, "")
+        if wanted is None or wanted.mode != "cancel":  # as above
+            workspace.journal.add(request)
+        else:
+            pausing.add_end(workspace, wanted, "")
         workspace.journal.flush()
         if pausing.may_have_to_undo(workspace.moment):
             workspace.close()
             said = f"will be cancelled; `{place.command('run')}` lets its agent undo what it must"
             return Stopping("paused", said)
         workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
-        stable_read.remove(store, pause_file.PATH, wanted.version)
+        stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
     return Stopping("cancelled", "cancelled")
 
 

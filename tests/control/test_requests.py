@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from cli.conftest import Make, contents
+from cli.conftest import PLAIN, Make, contents
 
 import satchel
 from satchel.runtime.control import requests, waiting
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.formats import pause_file
 from satchel.workspace.inspect.report import Report
+from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
@@ -85,6 +86,49 @@ def test_a_cancelled_run_comes_back(make: Make) -> None:
     assert handle.run().status == "cancelled"
     with pytest.raises(UsageError, match="was already cancelled"):
         handle.cancel()
+
+
+@pytest.mark.parametrize("method", ["pause", "cancel"])
+@pytest.mark.parametrize("before", ["new", "paused", "undoing"])
+def test_a_file_that_vanishes_at_once_takes_the_request_away(
+    make: Make, monkeypatch: pytest.MonkeyPatch, method: str, before: str
+) -> None:
+    """A file that is not there is no instruction, and a command is one."""
+    folder = make(UNDOING if before == "undoing" else PLAIN)
+    handle = satchel.open(folder)
+    if before == "paused":
+        handle.pause(reason="lunch")
+    if before == "undoing":
+        handle.run()
+    asked = pausing.ask
+
+    def asks(*args: Any) -> None:
+        asked(*args)
+        (folder / "pause.yaml").unlink()
+
+    monkeypatch.setattr(pausing, "ask", asks)
+    stopping = getattr(handle, method)(reason="enough", by="ada")
+    monkeypatch.undo()
+    assert stopping.is_over and handle.status().state == ("paused" if method == "pause" else stopping.status)
+    if method == "cancel":
+        assert handle.run().status == "cancelled" and handle.status().state == "cancelled"
+        assert not (folder / "pause.yaml").exists() and not list(handle.log(type="resumed"))
+        return
+    file = pause_file.parse((folder / "pause.yaml").read_bytes())
+    assert file.reason == ("lunch" if before == "paused" else "enough")
+    assert handle.run().status == "paused"
+
+
+UNDOING = """
+from satchel import agent
+
+async def undo(run):
+    pass
+
+@agent(on_cancel=undo)
+async def main(run):
+    await run.ask("Go on?", wait_for=0)
+"""
 
 
 @pytest.mark.parametrize("is_async", [False, True])
