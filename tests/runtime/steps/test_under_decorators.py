@@ -253,3 +253,25 @@ def test_fastapi_fills_in_a_step_as_a_dependency() -> None:
     app.get("/send", dependencies=[Depends(send)])(lambda: None)
     parameters = app.openapi()["paths"]["/send"]["get"]["parameters"]
     assert [each["name"] for each in parameters] == ["text", "times"]
+
+
+def test_fastapi_has_no_way_to_a_step_that_is_not_async() -> None:
+    """Outside a run its call returns the result, and FastAPI awaits that. docs/adapters.md says what to do."""
+
+    @step
+    def found(text: str) -> str:
+        return text * 2
+
+    app = FastAPI()
+    app.get("/awaited")(given_by(found))
+    app.get("/itself")(given_by(found.__wrapped__))
+    with pytest.raises(TypeError, match="can't be used in 'await' expression"):
+        TestClient(app).get("/awaited?text=ab")
+    assert TestClient(app).get("/itself?text=ab").json() == "abab"
+
+
+def given_by(dependency: Any) -> Any:
+    def root(twice: str = Depends(dependency)) -> str:
+        return twice
+
+    return root
