@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -100,6 +101,7 @@ def test_after_a_kill_it_foresees_nothing(make: Make, started: Started, cli: Cli
     result = cli("check", folder)
     assert result.exit_code == 0, result.output
     assert "torn tail" in result.stdout and "would be kept in recovered/" in result.stdout
+    assert re.search(r"^no problems: .*, interrupted$", result.stdout, re.MULTILINE), "as `status` says"
     assert contents(folder) == before
 
 

@@ -94,7 +94,8 @@ def _lines(place: Handle, checked: Checked, width: int) -> Iterator[str]:
         yield f"{counted(len(checked.problems), 'problem')} in {visible(checked.url)}"
     elif moment is not None:
         records = counted(moment.seq, "record")
-        yield f"{click.style('no problems', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
+        status = "interrupted" if moment.is_interrupted and not checked.is_running else moment.status
+        yield f"{click.style('no problems', fg='green', bold=True)}: {moment.run_id}, {records}, {status}"
     yield from _storage(checked.abilities, width, locks_fail=checked.locks_fail)
 
 
