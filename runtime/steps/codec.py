@@ -18,7 +18,7 @@ import msgspec
 
 from ...workspace.base import NotSerializable, UsageError, decoder
 from .declared import hints_of
-from .kinds import parts_of, pydantic_class, sealed_class
+from .kinds import masked, parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:
     from .unknown_keys import UnknownKey
@@ -28,8 +28,14 @@ _REMEDY = (
 )
 
 
+_MASKED = "pydantic writes a {} as asterisks"
+
+
 def _encode_other(value: Any) -> Any:
     if isinstance(value, pydantic_class("BaseModel")):
+        kind: Any = type(value)
+        if secret := masked(kind):
+            raise ValueError(_MASKED.format(secret))
         return _dumped(value)
     if isinstance(value, sealed_class()):
         return value.sealed
@@ -296,10 +302,8 @@ class Codec:
         self.kind, self._what = kind, what
         self._adapter: Any = None  # of pydantic, for a type that only pydantic can read
         self.is_plain = kind is Any
-        if not self.is_plain and (foreign := _foreign(kind)) is not None:
-            raise UsageError(
-                f"{what} has a type that can't be read back", why=f"{foreign.__qualname__} is not JSON", remedy=_REMEDY
-            )
+        if not self.is_plain and (why := _unread(kind)):
+            raise UsageError(f"{what} has a type that can't be read back", why=why, remedy=_REMEDY)
         try:
             self._decoder: msgspec.json.Decoder[Any] = decoder(kind, dec_hook=_decode_other)
         except TypeError as error:  # a type msgspec can't build; pydantic may
@@ -366,17 +370,20 @@ def fill_defaults(value: Any) -> None:
         fill_defaults(each)
 
 
-def _foreign(kind: Any) -> type | None:
-    """A class within a type that neither msgspec nor pydantic can decode. Found before a step runs, because an effect
-    that has happened and can't be read back would be in doubt for ever."""
+def _unread(kind: Any) -> str:
+    """Why neither msgspec nor pydantic can read a class within a type; empty if they can. Found before a step runs,
+    because an effect that has happened and can't be read back would be in doubt for ever."""
     from msgspec import inspect
 
     for part in parts_of(kind):
-        if isinstance(part, inspect.CustomType) and not issubclass(
-            part.cls, (sealed_class(), pydantic_class("BaseModel"))
-        ):
-            return part.cls
-    return None
+        if not isinstance(part, inspect.CustomType):
+            continue
+        if issubclass(part.cls, pydantic_class("BaseModel")):
+            if secret := masked(part.cls):
+                return _MASKED.format(secret)
+        elif not issubclass(part.cls, sealed_class()):
+            return f"{part.cls.__qualname__} is not JSON"
+    return ""
 
 
 ANY = Codec(Any, "the value")
