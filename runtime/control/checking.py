@@ -20,7 +20,7 @@ from ...workspace.people.edits import notice
 from ...workspace.state import Moment, folder_of_agent
 from ...workspace.store import Abilities, Store, check_conditional_puts, check_lock
 from ...workspace.views import BRIEF
-from ..limits import windows
+from ..limits import TriedNotice, limits, notices
 from . import survey
 from .finding import Finding, of_error, of_problem
 from .place import Place
@@ -100,6 +100,13 @@ def try_storage(store: Store) -> Tried:
     )
 
 
+def try_notices(store: Store) -> list[TriedNotice]:
+    """Send a test notice to each address of `notify:`."""
+    definition = define(store)
+    limits.check(store, definition)
+    return notices.try_all(definition.run_id, store.url, definition.notify)
+
+
 def _checked(store: Store, progress: Progress) -> Checked:
     checked = Checked(store.url, store.abilities)
     try:
@@ -115,7 +122,7 @@ def _checked(store: Store, progress: Progress) -> Checked:
             checked.problems += of_error(error)
     if checked.seen:
         try:
-            windows.check(store, checked.seen.definition)
+            limits.check(store, checked.seen.definition)
         except SatchelError as error:
             checked.problems += of_error(error)
         _foresee(store, checked.seen, checked)

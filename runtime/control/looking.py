@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...workspace.inspect import Exported
     from ...workspace.lifecycle import Cut
     from ...workspace.transfer import Tell
+    from ..limits import TriedNotice
     from .blaming import Blame
     from .checking import Checked, Tried
     from .comparing import Difference
@@ -66,6 +67,13 @@ class Look(Place):
         from . import checking
 
         return checking.try_storage(self.store)
+
+    def try_notices(self) -> list[TriedNotice]:
+        """Send a test notice to each address of `notify:` in workspace.yaml. Returns the results, in order, after 10
+        seconds at most. InvalidFile if a webhook can't work as it is written."""
+        from . import checking
+
+        return checking.try_notices(self.store)
 
     def log(
         self,

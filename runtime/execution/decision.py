@@ -56,7 +56,7 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
     arguments = given.to_record(start, seen) if start.args or start.input is not None else None
     if moment.status == "cancelled" or (not start.wake and _sleeps(seen)):
         return Leave()
-    windows.check(store, seen.definition)
+    limits.check(store, seen.definition)
     wanted = pausing.wish(store, moment)
     is_called_back = start.wake or (wanted is not None and wanted.is_overruling)
     if moment.is_replay and not is_called_back and (wanted is None or wanted.mode != "cancel"):

@@ -22,7 +22,7 @@ from ...workspace.state import folder_of_agent
 from ...workspace.store import Content, Version
 from ...workspace.views import STATE, TODO, Settling, Stage
 from ..engine import AgentContext, Context, Lanes, Session, Suspension
-from ..limits import windows
+from ..limits import limits
 from .aside import held_aside
 from .live_pause import SETTLE, PauseWatch
 from .start import Start
@@ -291,7 +291,7 @@ class EditWatch:
         if DEFINITION in held:
             try:
                 definition = parse(held[DEFINITION].data)
-                windows.check(self._store, definition)
+                limits.check(self._store, definition)
                 redactor_of(definition)
             except SatchelError as error:
                 self._definition = held[DEFINITION].version

@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError, time_text
-from ...workspace.formats import Budget, Window
+from ...workspace.formats import Budget, Definition, Webhook, Window
 from ...workspace.journal.records import PauseRequested, Spent
 from ...workspace.lifecycle import Workspace
+from ...workspace.store import Store
 from . import budget, windows
 from .announcing import Announcer
 from .budget import Share
@@ -42,6 +43,15 @@ def utc_now() -> datetime:
 def pause_for(opened: Open) -> PauseRequested:
     """The request of an open window."""
     return PauseRequested(reason=opened.window.reason, by=WINDOW, until=time_text(opened.end))
+
+
+def check(store: Store, definition: Definition) -> None:
+    """InvalidFile if `windows:`, `schedule:` or `notify:` can't work as they are written."""
+    windows.check(store, definition)
+    if any(isinstance(place, Webhook) for place in definition.notify):
+        from . import webhook  # imports what sends requests
+
+        webhook.check(store, definition)
 
 
 class Limits:

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from ...workspace.base import time_text
 from ...workspace.formats import Webhook
 
-Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget"]
+Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget", "test"]
 
 LIMIT = 10.0
 """Seconds after which a notice counts as lost."""
@@ -112,6 +112,25 @@ class Notices:
         for sending in self._under_way:
             sending.thread.join(max(0.0, deadline - time.monotonic()))
             sending.until = 0.0
+
+
+class TriedNotice(Struct, frozen=True):
+    """What became of a test notice. `place`: what may be said of its address; `problem`: why it was not sent."""
+
+    place: str
+    problem: str
+
+
+def try_all(run_id: str, url: str, places: Sequence[str | Webhook]) -> list[TriedNotice]:
+    """Send a test notice to each place, and wait for the results, LIMIT seconds at most."""
+    notices, said = Notices(lambda: places), f"{run_id}: a test"
+    notices.send(Notice("test", said, f"This is a test of `notify:`.\n\n{url}", {"run_id": run_id, "workspace": url}))
+    tried = []
+    for sending in notices._under_way:
+        sending.thread.join(max(0.0, sending.until - time.monotonic()))
+        late = "it took too long" if sending.thread.is_alive() else ""
+        tried.append(TriedNotice(sending.place, sending.problem or late))
+    return tried + [TriedNotice("the other addresses of `notify:`", problem) for problem in notices._problems]
 
 
 def _payload(notice: Notice, at: str) -> bytes:

@@ -16,12 +16,16 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...workspace.base import version
-from ...workspace.formats import Webhook
+from ...schemas import Problem
+from ...workspace.base import DEFINITION, InvalidFile, version
+from ...workspace.formats import Definition, Webhook
+from ...workspace.formats import definition as definition_file
+from ...workspace.store import Store
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds between the attempts."""
@@ -36,9 +40,40 @@ class NotSent(Exception):
     """Why, in words that have nothing secret."""
 
 
+class Malformed(NotSent):
+    """The secret is none."""
+
+
 def resolved(written: str) -> str:
     """A text with each `${NAME}` replaced from the environment. KeyError if a name is missing there."""
     return _VARIABLE.sub(lambda found: os.environ[found[1]], written)
+
+
+def check(store: Store, definition: Definition) -> None:
+    """InvalidFile if a webhook can't work as it is written. What this machine lacks, a variable or a file, is told when
+    a notice is sent."""
+    wrong = []
+    for number, place in enumerate(definition.notify):
+        for key, said in _malformed(place) if isinstance(place, Webhook) else ():
+            wrong.append((("notify", number, key), said))
+    if wrong:
+        place_of = definition_file.places(store.read(DEFINITION).data)
+        raise InvalidFile(DEFINITION, [said._replace(place=place_of(where)) for where, said in wrong])
+
+
+def _malformed(webhook: Webhook) -> Iterator[tuple[str, Problem]]:
+    """Its wrong keys. Neither the URL nor the secret is shown."""
+    with suppress(KeyError):
+        try:
+            host_of(resolved(webhook.webhook))
+        except NotSent:
+            yield "webhook", Problem("", "another address", "an http or https URL without a user name", "Correct it")
+    with suppress(KeyError, NotSent):
+        try:
+            keys_of(webhook)
+        except Malformed:
+            remedy = f"Make one with `echo {_PREFIX}$(openssl rand -base64 32)`"
+            yield "secret", Problem("", "a secret of another form", f"{_PREFIX} and base64", remedy)
 
 
 def host_of(url: str) -> str:
@@ -112,7 +147,7 @@ def keys_of(webhook: Webhook) -> list[bytes]:
     except binascii.Error:
         keys = []
     if not keys or not all(each.startswith(_PREFIX) for each in text.split()) or not all(keys):
-        raise NotSent(f"its secret is not {_PREFIX} and base64")
+        raise Malformed(f"its secret is not {_PREFIX} and base64")
     return keys
 
 

@@ -49,6 +49,7 @@ with on_first_use(__name__):
     from .runtime.control import open as open  # not in `__all__`: `import *` must not hide the builtin
     from .runtime.engine import Effect, RecordedError, Watch, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
+    from .runtime.limits import TriedNotice
     from .runtime.run import Answer, InboxTask, Item, Run
     from .runtime.steps import Key, Partial, Prompt, Retry, Sealed, Step, clean, step
     from .runtime.supervision.child import Background
@@ -153,6 +154,7 @@ __all__ = [
     "Supervised",
     "Task",
     "Tried",
+    "TriedNotice",
     "UsageError",
     "Watch",
     "Withdrawn",

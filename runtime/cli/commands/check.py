@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import click
 from msgspec.structs import asdict
 
+from ....workspace.base import UsageError
 from ....workspace.inspect import duplicates
 from ....workspace.store import Abilities
 from ...control import Checked, Handle, Tried
+from ...limits import TriedNotice
 from ..options.place import find, json_option, workspace_argument
 from ..render import abilities, asked
 from ..render.output import columns, fold, print_json, progressing
@@ -23,6 +25,7 @@ Examples:
   satchel check my-digest
   satchel check --json my-digest | jq '.problems[].file'
   satchel check --storage s3://my-bucket/runs
+  satchel check --notify my-digest
 """
 
 
@@ -34,15 +37,20 @@ Examples:
     is_flag=True,
     help="Only show what the storage can do; needs no workspace. Tests a bucket with a small file, and removes it.",
 )
+@click.option("--notify", "only_notices", is_flag=True, help="Only send a test notice to each address of `notify:`.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_json: bool) -> None:
+def command(ctx: click.Context, workspace: str | None, only_storage: bool, only_notices: bool, as_json: bool) -> None:
     """Check every file of a workspace. Show what the next start would change, and what the storage guarantees. Runs no
     code, and changes nothing.
 
     Exit code 0 if nothing is wrong and the run can continue, else 2.
     """
+    if only_storage and only_notices:
+        raise UsageError("--storage and --notify are two checks", remedy="ask for one after the other")
     place = find(workspace or "." if only_storage else workspace)
+    if only_notices:
+        ctx.exit(_tell_notices(place.try_notices(), as_json))
     if only_storage:
         _tell_storage(place.try_storage(), as_json)
         return
@@ -54,6 +62,19 @@ def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_js
         for line in _lines(place, checked, columns(sys.stdout)):
             click.echo(line)
     ctx.exit(2 if checked.problems else 0)
+
+
+def _tell_notices(tried: list[TriedNotice], as_json: bool) -> int:
+    if as_json:
+        print_json([asdict(each) for each in tried])
+    elif not tried:
+        click.echo("`notify:` of workspace.yaml names no address")
+    for each in () if as_json else tried:
+        title, colour = ("lost", "red") if each.problem else ("sent", "green")
+        said = f"{each.place}: {each.problem}" if each.problem else each.place
+        for line in _titled(title, colour, visible(said), columns(sys.stdout)):
+            click.echo(line)
+    return 2 if any(each.problem for each in tried) else 0
 
 
 def _tell_storage(found: Tried, as_json: bool) -> None:
