@@ -1,25 +1,12 @@
-"""What a type is made of, and which types are of pydantic, if the program uses it."""
+"""Secrets of pydantic: it writes them as asterisks, so a model with one does not come back."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, get_args
 
-import msgspec
-
-
-def pydantic_class(name: str) -> Any:
-    """A class of pydantic, or an empty tuple if the program has not imported pydantic: then it has no such values."""
-    module = sys.modules.get("pydantic")
-    return getattr(module, name) if module else ()
-
-
-def sealed_class() -> Any:
-    """The same for the class `Sealed`."""
-    module = sys.modules.get(f"{__package__}.sealed")
-    return module.Sealed if module else ()
+from .codec import pydantic_class
 
 
 @cache
@@ -47,24 +34,3 @@ def _written_by_pydantic(model: Any) -> Iterator[Any]:
         is_own = name in by_code or any(type(each).__name__.endswith("Serializer") for each in field.metadata)
         if not (is_own or field.exclude or own.model_serializers):
             yield field.annotation
-
-
-def parts_of(kind: Any) -> Iterator[Any]:
-    """All that msgspec knows of a type and of the types in it. Nothing of a type that only pydantic knows."""
-    from msgspec import inspect
-
-    try:
-        waiting: list[Any] = [inspect.type_info(kind)]
-    except TypeError:
-        return
-    seen: set[int] = set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        if isinstance(node, msgspec.Struct):
-            waiting += [getattr(node, name) for name in node.__struct_fields__]
-        elif isinstance(node, tuple):
-            waiting += node
