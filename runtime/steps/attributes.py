@@ -15,7 +15,8 @@ from typing import Any, get_args
 
 from ...schemas import short
 from ...workspace.base import NotSerializable
-from .codec import DEPTH, fields_of_class, pydantic_class
+from .codec import DEPTH, fields_of_class
+from .declared import pydantic_class
 
 _LEAVES = frozenset((str, int, bool, float, type(None)))
 _MANY = 8

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...workspace.base import NotSerializable, UsageError, decoder
-from .declared import hints_of
+from .declared import hints_of, parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:
     from .unknown_keys import UnknownKey
@@ -296,18 +295,6 @@ def _is_leaf(value: Any) -> bool:
     return True
 
 
-def pydantic_class(name: str) -> Any:
-    """A class of pydantic, or an empty tuple if the program has not imported pydantic: then it has no such values."""
-    module = sys.modules.get("pydantic")
-    return getattr(module, name) if module else ()
-
-
-def sealed_class() -> Any:
-    """The same for the class `Sealed`."""
-    module = sys.modules.get(f"{__package__}.sealed")
-    return module.Sealed if module else ()
-
-
 class Codec:
     """JSON to one type. `Any`, or no annotation, means JSON's own types."""
 
@@ -400,27 +387,6 @@ def _unread(kind: Any) -> str:
         elif not issubclass(part.cls, sealed_class()):
             return f"{part.cls.__qualname__} is not JSON"
     return ""
-
-
-def parts_of(kind: Any) -> Iterator[Any]:
-    """All that msgspec knows of a type and of the types in it. Nothing of a type that only pydantic knows."""
-    from msgspec import inspect
-
-    try:
-        waiting: list[Any] = [inspect.type_info(kind)]
-    except TypeError:
-        return
-    seen: set[int] = set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        if isinstance(node, msgspec.Struct):
-            waiting += [getattr(node, name) for name in node.__struct_fields__]
-        elif isinstance(node, tuple):
-            waiting += node
 
 
 ANY = Codec(Any, "the value")

@@ -1,13 +1,18 @@
-"""The declaration of a callable: a function, a bound method, a `functools.partial`, or an object with `__call__`."""
+"""What a program declares: a callable (a function, bound method, `functools.partial`, or object with `__call__`), and
+the types of its parameters and result.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, TypeGuard
+
+import msgspec
 
 
 def function_of(called: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,3 +61,36 @@ def _whole(called: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_object(called: Callable[..., Any]) -> bool:
     return not (inspect.isroutine(called) or inspect.isclass(called))
+
+
+def pydantic_class(name: str) -> Any:
+    """A class of pydantic, or an empty tuple if the program has not imported pydantic: then it has no such values."""
+    module = sys.modules.get("pydantic")
+    return getattr(module, name) if module else ()
+
+
+def sealed_class() -> Any:
+    """The same for the class `Sealed`."""
+    module = sys.modules.get(f"{__package__}.sealed")
+    return module.Sealed if module else ()
+
+
+def parts_of(kind: Any) -> Iterator[Any]:
+    """All that msgspec knows of a type and of the types in it. Nothing of a type that only pydantic knows."""
+    from msgspec import inspect
+
+    try:
+        waiting: list[Any] = [inspect.type_info(kind)]
+    except TypeError:
+        return
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, msgspec.Struct):
+            waiting += [getattr(node, name) for name in node.__struct_fields__]
+        elif isinstance(node, tuple):
+            waiting += node

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .codec import parts_of, pydantic_class, sealed_class
+from .declared import parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, get_args
 
-from .codec import pydantic_class
+from .declared import pydantic_class
 
 
 @cache

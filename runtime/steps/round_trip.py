@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from ...workspace.base import NotSerializable, UsageError
 from ...workspace.state import json_patch
 from .attributes import at, check_own
-from .codec import fields_of, pydantic_class, text_of_key, unchecked
+from .codec import fields_of, text_of_key, unchecked
+from .declared import pydantic_class
 from .parts import Found, Part
 
 _LEAVES = (str, int, bool, float, type(None))
