@@ -151,8 +151,17 @@ class Caller(Protocol):
 class AgentContext:
     """What the scopes of one agent of the tree share."""
 
-    def __init__(self, context: Context, path: str, caller: Caller | None, *, pipelined: bool = False):
+    def __init__(
+        self,
+        context: Context,
+        path: str,
+        caller: Caller | None,
+        *,
+        pipelined: bool = False,
+        keeps_unknown: bool = False,
+    ):
         self.context, self.path, self.caller, self.pipelined = context, path, caller, pipelined
+        self.keeps_unknown = keeps_unknown  # keys on record that the types of its code do not have
         self.recorded = context.moment.agents[path]
         self.run: Any = None  # the `Run` of this agent
         self.task: asyncio.Task[Any] | None = None  # a sub-agent's own

@@ -26,7 +26,7 @@ async def keep(call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> 
     """Record a result as it is. `soon`: it need not be durable when this returns, only before later records."""
     scope, context = call.scope, call.scope.context
     data = context.redactor.json(data)
-    answer = call.step.shape.codec.decode(data)
+    answer, data = call.step.shape.codec.returned(data)
     kept = blobs.keep(context.store, data, context.journal.generation)
     effect = call.step.is_effect
     context.journal.add(

@@ -20,6 +20,6 @@ def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Retur
     """NotSerializable or UsageError for a value that can't be kept: here, and not at every start after it has been
     recorded."""
     data = workspace.redactor.json(encode(value, what))
-    answer = codec.decode(data)
+    answer, data = codec.returned(data)
     is_kept = data != b"null"
     return Returned(blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer)

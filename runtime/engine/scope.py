@@ -131,7 +131,9 @@ class ScopeRun(OpenScope):
             ):
                 await step.recheck(call, done)
         try:
-            return step.shape.codec.decode(blobs.fetch(self.context.store, done))
+            data, codec = blobs.fetch(self.context.store, done), step.shape.codec
+            is_own = isinstance(step, OwnStep) and not step.is_effect  # another version may record more there
+            return codec.recorded(data, keeps_unknown=is_own or self.agent.keeps_unknown)
         except UsageError as error:
             if done.how == "resolved":
                 step.ask_again(call, error)

@@ -56,7 +56,8 @@ class Session(AgentContext):
     def __init__(
         self, context: Context, agent: Agent, path: str = "", caller: ScopeRun | None = None, *, root: str = ROOT
     ):
-        super().__init__(context, path, caller, pipelined=agent.durability == "pipelined")
+        keeps_unknown = agent.unknown == "keep"
+        super().__init__(context, path, caller, pipelined=agent.durability == "pipelined", keeps_unknown=keeps_unknown)
         self.store, self.journal, self.projector = context.store, context.journal, context.projector
         self.agent = agent
         self.scope: ScopeRun | None = None  # the running one, besides the root and those in lanes
@@ -64,7 +65,7 @@ class Session(AgentContext):
         self.root: ScopeRun  # of the calls outside it
         self.root_key = root
         codec = Codec(agent.state, f"the state of {path}" if path else "the state")
-        self.live = LiveState(codec, keeps_unknown=agent.unknown == "keep")
+        self.live = LiveState(codec, keeps_unknown=keeps_unknown)
         self._plan = self.recorded.plan.copy()
 
     def publish_schemas(self) -> None:
@@ -207,7 +208,8 @@ class Session(AgentContext):
         codec = result_codec(function)
         if key in self.recorded.results:
             self.context.tally.answered += 1
-            return codec.decode(blobs.fetch(self.store, self.recorded.results[key]))
+            data = blobs.fetch(self.store, self.recorded.results[key])
+            return codec.recorded(data, keeps_unknown=self.keeps_unknown)
         self.check_between_scopes(f"the scope {name!r} would begin")
         self.check_may_begin(name)
         body = Body(key, name, lambda: function(*args), lambda: ([], None), codec)

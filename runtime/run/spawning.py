@@ -41,7 +41,7 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
     known = context.moment.agents.get(path)
     if known is not None and known.result is not None and known.args == digest:
         context.tally.answered += 1
-        return codec.decode(blobs.fetch(session.store, known.result))
+        return codec.recorded(blobs.fetch(session.store, known.result), keeps_unknown=agent.unknown == "keep")
     begun: AgentBegun | None = None
     if known is None or known.has_ended or (known.args, known.spawned_in) != (digest, scope.key):
         preview = context.redactor.json(encoded)[1:-1][:PREVIEW].decode(errors="ignore")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...workspace.base import NotSerializable, UsageError, decoder
+from ...workspace.base import NotSerializable, SatchelError, UsageError, decoder
 from .declared import hints_of, parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:
@@ -327,6 +327,37 @@ class Codec:
             return self._decoder.decode(data)
         except (NotImplementedError, TypeError) as error:
             raise ValueError(str(error)) from error
+
+    def returned(self, data: bytes) -> tuple[Any, bytes]:
+        """The value of a result, and the JSON to record for it: without the keys that the type does not have. A
+        TypedDict keeps them."""
+        value, dropped = self._whole(data)
+        return value, encode(value, self._what) if dropped else data
+
+    def recorded(self, data: bytes, *, keeps_unknown: bool = False) -> Any:
+        """The value of a recorded result. UsageError if it is not of the type, or if earlier code has recorded a key
+        that the type does not have: a TypedDict keeps it, and with `keeps_unknown` it is only not read."""
+        value, dropped = self._whole(data)
+        if dropped and not keeps_unknown:
+            raise UsageError(f"{self._what} does not fit its type", why=str(dropped[0])) from ValueError(dropped[0])
+        return value
+
+    def _whole(self, data: bytes) -> tuple[Any, list[UnknownKey]]:
+        """The value, with the keys that TypedDicts do not have, and those that other types have dropped."""
+        value = self.decode(data)
+        if self.is_plain or data[:1] not in (b"{", b"["):
+            return value, []
+        try:
+            written = unchecked(value, self._what)
+        except SatchelError:
+            written = b"null"
+        if written == data:  # as almost always, and cheaper than to look for keys
+            return value, []
+        from .unknown_keys import put_into
+
+        left = put_into(value, msgspec.json.decode(data), self.unknown_keys)
+        own = {each.path for each in self.unknown_keys(msgspec.json.decode(written))} if left else ()
+        return value, [each for each in left if each.path not in own]  # a computed field is written, and not read
 
     def unknown_keys(self, given: Any) -> Iterator[UnknownKey]:
         """The keys in `given`, JSON's own types, that `decode` drops because the type does not have them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -34,6 +34,26 @@ def put_aside(unknown: Iterable[UnknownKey], given: Any) -> list[tuple[Where, An
             value = value[part]
         aside.append((each.path, value))
     return aside
+
+
+def put_into(value: Any, given: Any, unknown_keys: Callable[[Any], Iterable[UnknownKey]]) -> list[UnknownKey]:
+    """Put the keys that `value` has not got from `given` into its TypedDicts. Returns those of other types."""
+    left = []
+    for each in unknown_keys(given):
+        inner, said = value, given
+        for part in each.path[:-1]:
+            said = said[part]
+            if isinstance(inner, dict):
+                inner = inner.get(part)
+            elif isinstance(inner, list | tuple):
+                inner = inner[int(part)]
+            else:
+                inner = getattr(inner, str(part), None)
+        if isinstance(inner, dict):
+            inner[each.path[-1]] = said[each.path[-1]]
+        else:
+            left.append(each)
+    return left
 
 
 def put_back(text: bytes, aside: Iterable[tuple[Where, Any]]) -> bytes:
