@@ -6,4 +6,4 @@ The lowest layer: imports nothing of Satchel. It reports problems; the layers ab
 # mypy: implicit-reexport
 
 from .problem import Problem, Where, dotted, nearest, short
-from .validate import against, names, problems, schema, text
+from .validate import against, names, of_result, problems, schema, text

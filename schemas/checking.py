@@ -29,6 +29,7 @@ _Errors = Iterator[jsonschema.exceptions.ValidationError]
 _Keyword = Callable[..., _Errors]
 
 DATA = ("the schema for data (data.json)", "Remove the file .satchel/schemas/data.json; the next run writes it again")
+RESULT = ("the schema of the result", "Remove it from .satchel/schemas/results/; the next run of the step writes it")
 AGENTS_OWN = ("the schema of the answer", "Correct it in the agent's code")
 
 

@@ -72,6 +72,13 @@ def against(schema: Mapping[str, Any] | bool, value: Any, place: Place | None = 
     return checking.check_foreign(schema, value, place or dotted, LIMIT, checking.AGENTS_OWN)
 
 
+def of_result(schema: Mapping[str, Any] | bool, value: Any, place: Place) -> list[Problem]:
+    """The same with a schema of a step's result, as a workspace has it."""
+    from . import checking
+
+    return checking.check_foreign(schema, value, place, LIMIT, checking.RESULT)
+
+
 @functools.cache
 def _accepts(name: str) -> Check:
     return accepting(name, schema)

@@ -58,7 +58,7 @@ class Agent(Struct, Generic[P, R], frozen=True):
 
     def schema_of_data(self) -> dict[str, Any]:
         """What people's edits of its data are checked by."""
-        return Codec(self.state, "the state").schema(is_closed=self.unknown != "keep")
+        return Codec(self.state, "the state").schema("no" if self.unknown == "keep" else "all")
 
     def initial_state(self) -> Any:
         """The first state: the defaults of the type."""

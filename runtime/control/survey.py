@@ -24,7 +24,7 @@ from ...workspace.people.edits import rejected
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store, read_if_there
-from ...workspace.views import checkpoint_folder, message_file, partial_files, projection, running_file
+from ...workspace.views import checkpoint_folder, message_file, partial_files, projection, result_schemas, running_file
 from ..engine import reverify
 from .finding import Finding, of_error, of_problem
 
@@ -48,6 +48,7 @@ def files(store: Store, moment: Moment | None, *, is_active: bool) -> Iterator[F
         yield from _guarded(_state, store, folder, has_data)
         for look in (_steps, _messages, _recovered):
             yield from _guarded(look, store, folder)
+    yield from _guarded(_result_schemas, store)
     if moment is not None:
         yield from _guarded(_partials, store, moment)
         yield from _guarded(_outputs, store, moment)
@@ -167,6 +168,14 @@ def _steps(store: Store, folder: str) -> Iterator[Finding]:
     for of_scope in store.folders(folder + projection.STEPS):
         for entry in store.list(of_scope):
             yield from json_file(store, entry.path, "step")
+
+
+def _result_schemas(store: Store) -> Iterator[Finding]:
+    for entry in store.list(result_schemas.FOLDER):
+        name = entry.path.rpartition("/")[2].removesuffix(".json")
+        if entry.path == result_schemas.path_of(name) and result_schemas.load(store, name) is None:
+            remedy = "Remove it: the next run of a step with this result writes it again"
+            yield Finding(entry.path, "", "what can't be used", "the schema of a step's result", remedy)
 
 
 def _partials(store: Store, moment: Moment) -> Iterator[Finding]:

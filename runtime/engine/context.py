@@ -24,6 +24,7 @@ from .listening import Listening
 from .only import Only
 from .outputs import Outputs
 from .pace import Pace
+from .publishing import ResultSchemas
 from .running import Running
 from .stopping import Stopped, Stopping, Suspended
 from .watch import Tap, Told, Watch
@@ -102,6 +103,7 @@ class Context:
         self.pace = Pace(workspace, stopping.fail)
         self.running = Running(workspace)
         self.outputs = Outputs(workspace)
+        self.schemas = ResultSchemas(workspace)
         self.arrivals = Arrivals(self.store, self.moment)
         self.listening = Listening(self.arrivals)
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")

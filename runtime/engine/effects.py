@@ -179,7 +179,8 @@ async def _once(call: Call, attempt: int) -> Any:
         call.check_unchanged()
     key = verifying.idempotency_key(call)
     arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
-    scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
+    schema = scope.context.schemas.name(effect, keeps_unknown=scope.agent.keeps_unknown)
+    scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments, schema=schema))
     try:
         await scope.durable()
         await scope.context.stopping.check_has_it()

@@ -1,17 +1,21 @@
-"""The schemas of an agent's data and of its state.json, for editors."""
+"""The schemas of an agent's data, of its state.json, and of the results of its steps, for editors and all readers."""
 
 from __future__ import annotations
 
 import json
 import re
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ... import schemas
+from ...workspace.base import UsageError
 from ...workspace.formats import jsontext
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import AgentMoment
-from ...workspace.views import publish
+from ...workspace.views import publish, result_schemas
 from ..agent import Agent
+from ..steps import Closed, Codec, Step
+from .own_step import OwnStep
 
 _ELSEWHERE = re.compile(r'("\$ref": ")(?!data\.json)([a-z]+\.json)')
 """A reference from one schema to another, except to the agent's own data."""
@@ -29,6 +33,45 @@ def publish_schemas(workspace: Workspace, agent: Agent, recorded: AgentMoment) -
     if recorded.path and not store.abilities.remote:  # see views/schema_copies.py
         below = _of_sub_agent(schemas.schema("state"), recorded.folder)
         publish(store, f"{recorded.folder}state", jsontext.dump(below))
+
+
+class ResultSchemas:
+    """Of one run. Each is written at the first record of a result of its type, once in a process."""
+
+    def __init__(self, workspace: Workspace):
+        self._workspace = workspace
+        self._names = WeakKeyDictionary[Codec, str](), WeakKeyDictionary[Codec, str]()
+        self._written = set[str]()
+
+    def name(self, step: Step, *, keeps_unknown: bool) -> str:
+        """The name for the record. Empty if the result has no type, or a type without a schema, and for methods of the
+        run. `keeps_unknown`: the agent keeps keys that the type does not have."""
+        codec, names = step.shape.codec, self._names[keeps_unknown]
+        known = names.get(codec)
+        if known is None:
+            known = names[codec] = self._publish(step, "no" if keeps_unknown else "classes")
+        return known
+
+    def _publish(self, step: Step, closed: Closed) -> str:
+        if isinstance(step, OwnStep) and not step.is_effect:
+            return ""
+        try:
+            schema = step.shape.codec.schema(closed)
+        except UsageError:
+            return ""
+        if not schema:
+            return ""
+        made = result_schemas.encode(self._workspace.redactor.value(schema))
+        if made.name not in self._written:
+            self._written.add(made.name)
+            store, path = self._workspace.store, result_schemas.path_of(made.name)
+
+            def write() -> None:
+                if store.version(path) is None:
+                    store.replace(path, made.data, sync="data")
+
+            self._workspace.behind.do(path, write)
+        return made.name
 
 
 def _of_sub_agent(schema: dict[str, Any], folder: str) -> dict[str, Any]:

@@ -30,7 +30,15 @@ async def keep(call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> 
     kept = blobs.keep(context.store, data, context.journal.generation)
     effect = call.step.is_effect
     context.journal.add(
-        StepCompleted(**call.identity(), result=kept.result, blob=kept.blob, effect=effect, model=call.model, **facts)
+        StepCompleted(
+            **call.identity(),
+            result=kept.result,
+            blob=kept.blob,
+            effect=effect,
+            model=call.model,
+            schema=context.schemas.name(call.step, keeps_unknown=scope.agent.keeps_unknown),
+            **facts,
+        )
     )
     # A streamed answer's file is removed once it is recorded, so that one is waited for.
     if (scope.agent.pipelined or soon) and not effect and not call.step.shape.is_streamed:
@@ -57,6 +65,7 @@ def failed(call: Call, error: BaseException, attempt: int = 1, *, final: bool = 
             effect=call.step.is_effect,
             final=final,
             calls=tuple(inner),
+            schema=scope.context.schemas.name(call.step, keeps_unknown=scope.agent.keeps_unknown),
             **facts,
         )
     )

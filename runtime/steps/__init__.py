@@ -35,6 +35,7 @@ with on_first_use(__name__):
         result_codec,
         unchecked,
     )
+    from .json_schema import Closed
     from .partial import Partial, recover
     from .parts import ANYTHING, Part
     from .prompt import Prompt

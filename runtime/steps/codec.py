@@ -20,6 +20,7 @@ from ...workspace.base import NotSerializable, SatchelError, UsageError, decoder
 from .declared import hints_of, parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:
+    from .json_schema import Closed
     from .unknown_keys import UnknownKey
 
 _REMEDY = (
@@ -371,16 +372,16 @@ class Codec:
         """Whether only pydantic can read the type."""
         return self._adapter is not None
 
-    def schema(self, *, is_closed: bool = True) -> dict[str, Any]:
-        """The type as a JSON Schema, shared: do not change it. Unless `is_closed`, its objects take keys that it does
-        not have."""
+    def schema(self, closed: Closed = "all") -> dict[str, Any]:
+        """The type as a JSON Schema, shared: do not change it. `closed`: which objects take no key that it does not
+        have."""
         from .json_schema import schema_of  # only for who enters an agent, or its first call of a step
 
         if self.is_plain:
             return {}
         try:
-            return schema_of(self.kind, self._adapter, is_closed=is_closed)
-        except (TypeError, ValueError, NotImplementedError) as error:
+            return schema_of(self.kind, self._adapter, closed)
+        except Exception as error:
             raise UsageError(f"{self._what} has a type that has no JSON Schema", why=str(error)) from error
 
 

@@ -8,7 +8,7 @@ where its own code may read them: validators that run before those of the fields
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -17,6 +17,9 @@ from .declared import parts_of, pydantic_class, sealed_class
 if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema
 
+Closed = Literal["all", "classes", "no"]
+"""Which objects take no key that the type does not have: `classes` are all but TypedDicts."""
+
 _READS = ("function-before", "function-wrap", "function-plain")
 _WRITES = ("function-wrap", "function-plain")
 """How pydantic calls code of the user."""
@@ -24,34 +27,34 @@ _WRITES = ("function-wrap", "function-plain")
 _UNSAFE = re.compile(r"[^a-zA-Z0-9.\-_]")
 
 
-def schema_of(kind: Any, adapter: Any, *, is_closed: bool) -> dict[str, Any]:
-    """Made once for each type, and shared. `adapter`: of pydantic, if only pydantic can read the type. Unless
-    `is_closed`, objects take any key. TypeError, ValueError or NotImplementedError if the type has no schema."""
+def schema_of(kind: Any, adapter: Any, closed: Closed) -> dict[str, Any]:
+    """Made once for each type, and shared. `adapter`: of pydantic, if only pydantic can read the type. Any
+    exception if the type has no schema: its own code may have a part in it."""
     try:
         hash(kind)
     except TypeError:  # a note in the type can't be hashed
-        return _made(kind, adapter, is_closed=is_closed)
-    if (found := _known.get((kind, is_closed))) is None:
+        return _made(kind, adapter, closed)
+    if (found := _known.get((kind, closed))) is None:
         if len(_known) >= _MOST:
             _known.clear()
-        found = _known[kind, is_closed] = _made(kind, adapter, is_closed=is_closed)
+        found = _known[kind, closed] = _made(kind, adapter, closed)
     return found
 
 
 _MOST = 500  # types that are made again and again, as in a function, must not add up
-_known: dict[tuple[Any, bool], dict[str, Any]] = {}
+_known: dict[tuple[Any, Closed], dict[str, Any]] = {}
 
 
-def _made(kind: Any, adapter: Any, *, is_closed: bool) -> dict[str, Any]:
+def _made(kind: Any, adapter: Any, closed: Closed) -> dict[str, Any]:
     if adapter is not None:
-        return _by_pydantic(adapter.json_schema, "#/$defs/{model}", is_closed=is_closed)
+        return _by_pydantic(adapter.json_schema, "#/$defs/{model}", closed)
     if isinstance(kind, type) and issubclass(kind, pydantic_class("BaseModel")):
-        return _by_pydantic(kind.model_json_schema, "#/$defs/{model}", is_closed=is_closed)  # type: ignore[attr-defined]
-    models = _Models(is_closed)
+        return _by_pydantic(kind.model_json_schema, "#/$defs/{model}", closed)  # type: ignore[attr-defined]
+    models = _Models(closed)
     found: dict[str, Any] = msgspec.json.schema(kind, schema_hook=models)
     own = found.get("$defs", {})
-    if is_closed:
-        left_open = {*_left_open(kind)}
+    if closed != "no":
+        left_open = {*_left_open(kind, closed)}
         for each in own.values():
             if "properties" in each and (each.get("title"), *each["properties"]) not in left_open:
                 each.setdefault("additionalProperties", False)
@@ -60,20 +63,24 @@ def _made(kind: Any, adapter: Any, *, is_closed: bool) -> dict[str, Any]:
     return found
 
 
-def _left_open(kind: Any) -> Any:
-    """The titles and keys of pydantic's own dataclasses and TypedDicts, which may keep other keys."""
+def _left_open(kind: Any, closed: Closed) -> Any:
+    """The titles and keys of those that keep other keys, as pydantic's own dataclasses and TypedDicts may."""
     from msgspec import inspect
 
     for part in parts_of(kind):
-        if isinstance(part, inspect.DataclassType | inspect.TypedDictType) and hasattr(part.cls, "__pydantic_config__"):
+        if not isinstance(part, inspect.DataclassType | inspect.TypedDictType):
+            continue
+        if hasattr(part.cls, "__pydantic_config__") or (
+            isinstance(part, inspect.TypedDictType) and closed == "classes"
+        ):
             yield part.cls.__name__, *(field.encode_name for field in part.fields)
 
 
 class _Models:
     """The schemas of classes within a type of msgspec that are not msgspec's."""
 
-    def __init__(self, is_closed: bool):
-        self._is_closed = is_closed
+    def __init__(self, closed: Closed):
+        self._closed = closed
         self._names: dict[type, str] = {}
         self.defined: dict[str, Any] = {}
 
@@ -89,33 +96,31 @@ class _Models:
             made = _by_pydantic(
                 kind.model_json_schema,  # type: ignore[attr-defined]
                 f"#/$defs/{name}.{{model}}",
-                is_closed=self._is_closed,
+                self._closed,
             )
             self.defined |= {f"{name}.{inner}": each for inner, each in made.pop("$defs", {}).items()}
             self.defined[name] = made
         return {"$ref": f"#/$defs/{self._names[kind]}"}
 
 
-def _by_pydantic(make: Any, ref_template: str, *, is_closed: bool) -> dict[str, Any]:
-    found: dict[str, Any]
-    if not is_closed:
-        found = make(by_alias=False, ref_template=ref_template)
-        return found
+def _by_pydantic(make: Any, ref_template: str, closed: Closed) -> dict[str, Any]:
     own_code = set[Any]()
     while True:
         count = len(own_code)
-        found = make(by_alias=False, ref_template=ref_template, schema_generator=_closing(own_code))
+        generator = _generator(own_code, closed)
+        found: dict[str, Any] = make(by_alias=False, ref_template=ref_template, schema_generator=generator)
         if len(own_code) == count:
             return found
 
 
-def _closing(own_code: set[Any]) -> type[GenerateJsonSchema]:
-    """A generator that closes the objects of classes that are not in `own_code`. It adds those that it meets where code
+def _generator(own_code: set[Any], closed: Closed) -> type[GenerateJsonSchema]:
+    """One that closes the objects of classes that are not in `own_code`. It adds those that it meets where code
     of the user reads the value first, or writes it: the same class may have been met elsewhere before, so the schema is
     made again until there are no more."""
     from pydantic.json_schema import GenerateJsonSchema
 
-    class Closing(GenerateJsonSchema):
+    class Generator(GenerateJsonSchema):
+        ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
         _inside = 0
 
         def generate_inner(self, schema: Any) -> dict[str, Any]:
@@ -137,17 +142,18 @@ def _closing(own_code: set[Any]) -> type[GenerateJsonSchema]:
             return self._closed(schema, super().dataclass_schema(schema))
 
         def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
-            return self._closed(schema, super().typed_dict_schema(schema))
+            found = super().typed_dict_schema(schema)
+            return self._closed(schema, found) if closed == "all" else found
 
         def _closed(self, schema: Any, found: dict[str, Any]) -> dict[str, Any]:
             names = {schema.get("ref"), schema.get("cls")} - {None}
             if self._inside or schema.get("custom_init") or _reads(schema):
                 own_code.update(names)
-            elif not names & own_code and "properties" in found:
+            elif closed != "no" and not names & own_code and "properties" in found:
                 found.setdefault("additionalProperties", False)
             return _unless_written(schema, found)
 
-    return Closing
+    return Generator
 
 
 def _reads(schema: Any) -> bool:

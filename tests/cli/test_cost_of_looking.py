@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from satchel.runtime.control.overview import Overview
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import AT_ONCE, open_store
 from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.views import result_schemas
 
 from .conftest import Cli, data_of
 
@@ -56,6 +57,14 @@ def ending(how: str) -> satchel.Agent:
         await run.todo.each(work)
 
     return main
+
+
+OWN = [".satchel/schemas/data.json", result_schemas.path_of(result_schemas.encode({"type": "integer"}).name)]
+"""Of the agent's state, and of the result of `add`."""
+
+
+def schemas_in(paths: Iterable[str]) -> list[str]:
+    return sorted(path for path in paths if "schemas" in path)
 
 
 class Bucket:
@@ -281,7 +290,7 @@ def test_a_move_brings_copies_of_schemas_into_a_bucket(s3: Server, tmp_path: Pat
         name, _, prefix = url.removeprefix("s3://").partition("/")
         assert not getattr(satchel.open(tmp_path), carry)(url).left
         listed = [each["Key"] for each in s3.client.list_objects_v2(Bucket=name, Prefix=f"{prefix}/")["Contents"]]
-        assert [key for key in listed if "/schemas/" in key] == [f"{prefix}/.satchel/schemas/data.json"]
+        assert schemas_in([key.removeprefix(f"{prefix}/") for key in listed]) == OWN
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {"moved.yaml", "lock"}
     assert satchel.open(url).check().ok and satchel.run(url, ending("sleeping"), wake=True).status == "sleeping"
 
@@ -289,7 +298,7 @@ def test_a_move_brings_copies_of_schemas_into_a_bucket(s3: Server, tmp_path: Pat
 def test_copies_of_schemas_lie_in_a_bucket(s3: Server, cli: Cli) -> None:
     """Each would be an object that every listing tells of. Those that came with a copy go at the next opening."""
     bucket = Bucket(s3)
-    assert [path for path in bucket.paths if "schemas" in path] == [".satchel/schemas/data.json"], "the agent's own"
+    assert schemas_in(bucket.paths) == OWN
     bucket.put(".satchel/schemas/state.json", b"{}")
     assert satchel.run(bucket.url, ending("sleeping"), wake=True).status == "sleeping"
-    assert [path for path in bucket.paths if "schemas" in path] == [".satchel/schemas/data.json"]
+    assert schemas_in(bucket.paths) == OWN

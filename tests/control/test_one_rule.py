@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 from cli.conftest import Cli
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel
+from referencing import Registry, Resource
 from servers import Server
 
 import satchel
-from satchel import Item, Run, agent, step
+from satchel import Item, Run, agent, effect, step
 from satchel.runtime.control import Handle
 from satchel.workspace.base.errors import InvalidFile, Refused
 from satchel.workspace.inspect import look
 from satchel.workspace.store import open_store
+from satchel.workspace.views import result_schemas
 
 DEFINITION = "format: 1\nrun_id: {}\nagent: agent.py:main\n"
 
@@ -40,8 +43,26 @@ def price(city: str) -> int:
     return len(city)
 
 
+@step
+def plan(city: str, days: int) -> list[Trip]:
+    return [Trip(city=city, days=days)]
+
+
+@step
+def untyped(city: str):  # type: ignore[no-untyped-def]
+    return {"city": city}
+
+
+@effect
+def book(city: str) -> Trip:
+    return Trip(city=city)
+
+
 async def work(run: Run[State], item: Item) -> None:
     run.state.budget -= await price(item.text)
+    await plan(item.text, 1)
+    await untyped(item.text)
+    await book(item.text)
     if run.state.budget < 95:
         await run.ask(f"Go to {item.text}?", wait_for=0)
 
@@ -52,6 +73,9 @@ async def main(run: Run[State]) -> str:
         await run.plan("Trip", ["Rome", "Oslo"])
     await run.todo.each(work)
     return "done"
+
+
+PRICE, PLAN, UNTYPED, BOOK = (f"steps/2-oslo/{name}.json" for name in ("01-price", "02-plan", "03-untyped", "04-book"))
 
 
 class Waiting:
@@ -71,13 +95,21 @@ class Waiting:
         change(whole["data"])
         return json.dumps(whole, indent=2)
 
+    def with_result(self, path: str, result: Any) -> str:
+        return json.dumps(json.loads(self.get(path)) | {"result": result}, indent=2)
+
     def save(self, text: str) -> None:
         self.store.replace("state.json", text.encode())
 
 
+def without_stamp(data: bytes) -> Any:
+    return {key: value for key, value in json.loads(data).items() if key != "at"}
+
+
 @pytest.fixture
 def waiting(tmp_path: Path) -> Waiting:
-    return Waiting(str(tmp_path))
+    (tmp_path / "trip").mkdir()
+    return Waiting(str(tmp_path / "trip"))
 
 
 READERS: dict[str, Callable[[Handle], Any]] = {
@@ -138,6 +170,119 @@ def test_what_the_type_has_room_for_is_refused(waiting: Waiting) -> None:
     waiting.save(waiting.changed(lambda data: data["notes"].update(of={"any": "kind"})))
     waiting.handle.answer("approve")
     assert look(waiting.store).moment.root.data["notes"] == {"of": {"any": "kind"}}
+
+
+RESULTS: dict[str, tuple[str, Any, str]] = {
+    "another type": (
+        PRICE,
+        "a lot",
+        '(result): found "a lot", expected a whole number. Write a whole number in its place',
+    ),
+    "null": (PRICE, None, "(result): found nothing (null), expected a whole number."),
+    "within it": (
+        PLAN,
+        [{"city": "Oslo", "days": "2"}],
+        '(result[0].days): found "2", expected a whole number. Remove the quotes',
+    ),
+    "a misspelt key": (
+        PLAN,
+        [{"citty": "Oslo", "days": 2}],
+        "(result[0].citty): found the unknown key `citty`, expected `city` or `days`. Did you mean `city`?",
+    ),
+    "of an effect": (BOOK, "Oslo", '(result): found "Oslo", expected a mapping of keys to values.'),
+}
+"""A step's file, its result as a person writes it, and what is said."""
+
+
+@pytest.mark.parametrize("wrong", RESULTS)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_result_that_the_step_never_returns_is_taken(waiting: Waiting, reader: str, wrong: str) -> None:
+    path, result, said = RESULTS[wrong]
+    good, text = waiting.get(path), waiting.with_result(path, result)
+    waiting.store.replace(path, text.encode())
+    with pytest.raises(InvalidFile, match=rf"{path}, line [0-9]+ ") as refusal:
+        READERS[reader](waiting.handle)
+    assert said in str(refusal.value)
+    assert waiting.get(path.replace(".json", ".rejected.json")) == text.encode()
+    assert without_stamp(waiting.get(path)) == without_stamp(good)
+
+
+@pytest.mark.parametrize("wrong", RESULTS)
+def test_who_only_looks_says_nothing_of_a_result(waiting: Waiting, cli: Cli, wrong: str) -> None:
+    path, result, said = RESULTS[wrong]
+    waiting.store.replace(path, waiting.with_result(path, result).encode())
+    assert said in str(waiting.handle.merge().refused[0])
+    for command in ("status", "check"):
+        assert said in " ".join(cli(command, waiting.handle.url).output.split())
+
+
+@pytest.mark.parametrize(
+    ("path", "result"), [(PRICE, 3), (PLAN, []), (PLAN, [{"days": 2}]), (UNTYPED, "what you like"), (BOOK, {"days": 9})]
+)
+def test_a_result_of_the_type_is_refused(waiting: Waiting, path: str, result: Any) -> None:
+    waiting.store.replace(path, waiting.with_result(path, result).encode())
+    assert waiting.handle.check().ok
+    waiting.handle.answer("approve")
+    assert waiting.handle.resume(main).status in ("completed", "waiting")
+
+
+def test_an_edited_result_can_be_edited_to_anything(waiting: Waiting) -> None:
+    waiting.store.replace(PRICE, waiting.with_result(PRICE, 3).encode())
+    waiting.handle.recover()
+    waiting.store.replace(PRICE, waiting.with_result(PRICE, "3").encode())
+    with pytest.raises(InvalidFile, match="expected a whole number"):
+        waiting.handle.recover()
+
+
+@pytest.mark.parametrize("path", [PRICE, PLAN, UNTYPED, BOOK])
+def test_an_editor_does_not_know_what_a_step_returns(waiting: Waiting, path: str) -> None:
+    """The file names its schema, and that refers to others next to it."""
+
+    def load(uri: str) -> Resource[Any]:
+        return Resource.from_contents(json.loads(Path(uri.removeprefix("file:")).read_text()))
+
+    def problems(text: str) -> list[str]:
+        value = json.loads(text)
+        file = (Path(waiting.handle.url, path).parent / value["$schema"]).resolve()
+        schema = {**json.loads(file.read_text()), "$id": f"file:{file}"}
+        found = Draft202012Validator(schema, registry=Registry(retrieve=load)).iter_errors(value)  # type: ignore[call-arg]
+        return [each.json_path for each in found]
+
+    assert problems(waiting.get(path).decode()) == []
+    assert problems(waiting.with_result(path, 1.5)) == ([] if path == UNTYPED else ["$.result"])
+    assert problems(waiting.get(path).decode().replace('"status": "completed"', '"status": "?"')) == ["$.status"]
+
+
+def test_each_step_has_a_schema_of_its_own(waiting: Waiting) -> None:
+    schemas = {json.loads(waiting.get(path))["$schema"] for path in (PRICE, PLAN, UNTYPED, BOOK)}
+    assert len(schemas) == 4
+    files = [entry.path for entry in waiting.store.list(result_schemas.FOLDER)]
+    assert len(files) == 3, "what has no type, and methods of the run, have the schema step.json"
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b'{"$defs": {"-result": 3}}'])
+def test_a_missing_or_damaged_schema_of_a_result_refuses_what_is_right(waiting: Waiting, damage: bytes | None) -> None:
+    (path,) = {
+        entry.path for entry in waiting.store.list(result_schemas.FOLDER) if entry.path in waiting.get(PRICE).decode()
+    }
+    if damage is None:
+        waiting.store.remove(path)
+    else:
+        waiting.store.replace(path, damage)
+    problems = [found.file for found in waiting.handle.check().problems]
+    assert problems == ([] if damage is None else [path])
+    waiting.store.replace(PRICE, waiting.with_result(PRICE, 3).encode())
+    waiting.handle.answer("approve")
+    assert waiting.handle.resume(main).status in ("completed", "waiting")
+
+
+def test_a_fork_checks_nothing_until_it_has_run(waiting: Waiting, tmp_path: Path) -> None:
+    forked = waiting.handle.fork(tmp_path / "fork")
+    for path, key, wrong in ((PRICE, "result", "a lot"), ("state.json", "data", {"bugdet": 1})):
+        file = Path(forked.to, path)
+        file.write_text(json.dumps(json.loads(file.read_text()) | {key: wrong}))
+        with pytest.raises(InvalidFile, match=f"{path}, line"):
+            satchel.open(forked.to).recover()
 
 
 @dataclass

@@ -55,7 +55,7 @@ from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.state import AgentMoment, going_back
 from satchel.workspace.store import DiskStore
 from satchel.workspace.todo import Plan, Splice
-from satchel.workspace.views import partial_files, stable_read
+from satchel.workspace.views import partial_files, result_schemas, stable_read
 from satchel.workspace.views.partial_files import PartialHead
 
 Files = dict[str, bytes]
@@ -87,6 +87,7 @@ schedule:
 redirect_to: ../outside
 """
 TODO = "# Plan\n\nSome prose.\n\n- [ ] read\n- [ ] mail\n- [ ] ask\n  - [ ] part\n  - [ ] other\n"
+RESULT_SCHEMA = result_schemas.encode({"type": "object", "properties": {"found": {"type": "integer"}}})
 DATA_SCHEMA = b'{"type": "object", "properties": {"n": {"type": "integer"}, "word": {"pattern": "^[a-z]*$"}}}\n'
 LEASE = b"""\
 {"format": 1, "run_id": "fuzz-1", "host": "elsewhere", "pid": 4242, "process_started": "99", "epoch": 2,
@@ -136,7 +137,9 @@ BEGINNING: list[AnyRecord] = [
     ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {"n": 1, "word": "a", "list": [1, [2]]}}]),
     PlanChanged(plan=plan((0, 0, TODO)), by="agent", why="run.plan"),
     ScopeBegun(scope="1", title="read", plan=plan((4, 1, "- [/] read ^1\n"))),
-    StepCompleted(**call("1", 1, "read"), result=Raw(b'{"text":"a","size":[1,2.5,null]}'), ms=2000),
+    StepCompleted(
+        **call("1", 1, "read"), result=Raw(b'{"text":"a","size":[1,2.5,null]}'), ms=2000, schema=RESULT_SCHEMA.name
+    ),
     Spent(tokens=10, usd=0.25, scope="1", n=0),
     Message(scope="1", role="user", content=Raw(b'{"text":"hello"}')),
     ScopeCommitted(
@@ -155,8 +158,8 @@ BEGINNING: list[AnyRecord] = [
     ScopeBegun(scope="2", title="mail", plan=plan((5, 1, "- [/] mail ^2\n"))),
     StepStarted(**call("2", 1, "send"), idempotency_key="k1", arguments=Raw(b'{"to":"a"}')),
     StepCompleted(**call("2", 1, "send"), effect=True, result=Raw(b'"sent"')),
-    StepStarted(**call("2", 2, "post"), idempotency_key="k2"),
-    StepFailed(**call("2", 3, "fetch"), error=ERROR, attempt=2),
+    StepStarted(**call("2", 2, "post"), idempotency_key="k2", schema=RESULT_SCHEMA.name),
+    StepFailed(**call("2", 3, "fetch"), error=ERROR, attempt=2, schema=RESULT_SCHEMA.name),
     PartialPromoted(**call("2", 4, "think"), **CUT, file="recovered/2-mail/04-think-1.md"),
     ScopeFailed(scope="2", error=ERROR),
     TaskTaken(id="t1", scope="", file="inbox/first.md", sha256="00" * 32, content=Raw(b'"do"')),
@@ -240,6 +243,7 @@ COMMON: Files = {
     "agent.py": AGENT.encode(),
     "a.txt": b"a",
     ".satchel/schemas/data.json": DATA_SCHEMA,
+    result_schemas.path_of(RESULT_SCHEMA.name): RESULT_SCHEMA.data,
     "outputs/a.txt": b"abc",
     "inbox/first.md": b"do",
     "inbox/20261101T000000.000000Z-abc123.md": b"Look at this.\n",

@@ -57,7 +57,7 @@ def _mutate_one(files: Files, random: Random) -> str:
 def _way_for(path: str) -> Callable[[bytes, Random], bytes]:
     if path.endswith(".jsonl"):
         return _change_line
-    if path == ".satchel/schemas/data.json":
+    if path.startswith(".satchel/schemas/"):
         return _change_schema
     if path.endswith(".json"):
         return _change_json

@@ -289,8 +289,9 @@ class AgentMoment(Struct, kw_only=True):
         if doubt.why == "uncalled" and record.outcome == "done":
             scope.settled.add(doubt.key)  # it stays done, and no call of it is expected
             return
-        scope.started.pop(doubt.key, None)
-        scope.done.pop(doubt.key, None)  # an earlier answer that was not usable
+        began = scope.started.pop(doubt.key, None)
+        unusable = scope.done.pop(doubt.key, None)  # an earlier answer
+        was = began or unusable
         if record.outcome == "not_done":
             scope.settled.add(doubt.key)
         else:
@@ -306,6 +307,7 @@ class AgentMoment(Struct, kw_only=True):
                 result=record.result,
                 blob=record.blob,
                 how="resolved",
+                schema=was.schema if was is not None else "",
             )
         self._end_if_dropped(doubt.scope)
 
@@ -379,6 +381,7 @@ class AgentMoment(Struct, kw_only=True):
             result=edit.result,
             blob=edit.blob,
             how="edited",
+            schema=was.schema if isinstance(was, StepStarted | StepCompleted | StepFailed) else "",
         )
         if is_effect:
             scope.when[key] = line.at

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import DEFINITION, OF_A_RUN, Damaged, SatchelError, UsageError
+from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageError
 from ..formats import definition, yamltext
 from ..history import check_kept
 from ..inspect import Manifest, Report, look, moved_file, transfer_file
@@ -29,7 +29,7 @@ from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
 from ..state import AgentMoment, LaterEffect, MessagesAt, Moment, blobs, checkpoint, going_back, prompts
 from ..store import DiskStore, RemoteStore, Store, link, read_if_there
-from ..views import TODO, message_file
+from ..views import TODO, message_file, result_schemas
 from . import ends, inventory
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
 from .transfer import claim, definition_of, held
@@ -112,7 +112,7 @@ def fork(
             moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
             moment.is_replay = is_replay
             moment.config = prompts.released(moment.config, texts or {})
-            files = _fill(source, to, then, moment, tell)
+            files = _fill(source, to, then, latest, moment, tell)
             for name, data in (texts or {}).items():
                 to.replace(prompts.path_of(name), data)
             check_kept(source, then.seq)  # else blobs may have been removed before they could be copied
@@ -217,7 +217,7 @@ def _bring_output(source: Store, to: Store, path: str, output: Output) -> bool:
     return True
 
 
-def _fill(source: Store, to: Store, then: Moment, moment: Moment, tell: Tell) -> int:
+def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment, tell: Tell) -> int:
     """Everything but workspace.yaml. Returns the number of files that were copied."""
     at = _conversations(source, to, then, moment)
     data = checkpoint.encode(moment, at)
@@ -225,6 +225,12 @@ def _fill(source: Store, to: Store, then: Moment, moment: Moment, tell: Tell) ->
     needed = {promoted.file for scope in scopes for each in scope.promoted.values() for promoted in each}
     needed |= {entry.path for entry in source.list(blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data}
     needed |= {entry.path for entry in source.list(prompts.KEPT)}  # the fork may be held to them
+    needed |= {entry.path for entry in source.list(result_schemas.FOLDER)}
+    needed |= {
+        f"{SCHEMAS}/{agent.folder}data.json"
+        for path, agent in then.agents.items()
+        if path in latest.agents and latest.agents[path].data_version == agent.data_version
+    }
     entries = [entry for entry in inventory.walk(source) if entry.path in needed or not _is_of_the_run(entry.path)]
     total, done = sum(entry.size for entry in entries), 0
     try:

@@ -5,7 +5,16 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import checkpoint_folder, message_file, partial_files, projection, running_file, schema_copies, stable_read
+    from . import (
+        checkpoint_folder,
+        message_file,
+        partial_files,
+        projection,
+        result_schemas,
+        running_file,
+        schema_copies,
+        stable_read,
+    )
     from .checkpoint_folder import CheckpointFolders, Point
     from .guarded_files import Guard
     from .message_file import MessageFile, Row

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from ..base import ID, slug, stamp
-from ..journal.records import OfCall, StepCompleted, StepFailed
+from ..base import ID, SCHEMAS, slug, stamp
+from ..journal.records import OfCall, StepCompleted, StepFailed, StepStarted
 from ..state import ROOT, AgentMoment, Kept, Moment, Scope, Status, blobs, folder_of_agent
 from ..store import Store
+from . import result_schemas
 
 STATE = "state.json"
 TODO = "todo.md"
@@ -146,7 +147,15 @@ def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None)
         facts |= {"kind": "effect" if record.effect else "step", "status": "failed", "error": error}
     else:
         facts |= {"kind": "effect"}
-    return _json(moment, f"{_up(folder_of_agent(record.agent))}../../.satchel/schemas/step.json", facts, at)
+    top = f"{_up(folder_of_agent(record.agent))}../../"
+    return _json(moment, f"{top}{schema_of_step(record)}", facts, at)
+
+
+def schema_of_step(record: OfCall) -> str:
+    """The path of the schema that the file of a call names."""
+    if isinstance(record, StepStarted | StepCompleted | StepFailed) and record.schema:
+        return result_schemas.path_of(record.schema)
+    return f"{SCHEMAS}/step.json"
 
 
 def _up(folder: str) -> str:

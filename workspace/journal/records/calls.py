@@ -14,6 +14,7 @@ class StepStarted(OfCall, frozen=True, kw_only=True, tag="step.started"):
 
     idempotency_key: str
     arguments: Raw = NOTHING  # left out when they are long
+    schema: str = ""  # of the result that it will have, in .satchel/schemas/results/
 
 
 class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.completed"):
@@ -28,6 +29,7 @@ class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.compl
         "returned"
     )
     model: str = ""  # the fallback that answered, if the first model did not
+    schema: str = ""  # of the result
 
 
 class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
@@ -46,6 +48,7 @@ class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
     cancelled: bool = False
     ms: int = 0
     calls: tuple[Key, ...] = ()  # inner calls whose exception ended it: they run again
+    schema: str = ""  # of the result that it would have had
 
 
 class StepRetry(OfCall, frozen=True, kw_only=True, tag="step.retry"):

@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from .... import schemas
 from ....schemas import short
 from ...base import InvalidFile, Refused, stamp
 from ...formats import jsontext
-from ...journal.records import NOTHING, Edited, OfCall, StepCompleted, StepEdit, StepFailed
+from ...journal.records import NOTHING, Edited, OfCall, StepCompleted, StepEdit, StepFailed, StepStarted
 from ...state import AgentMoment, json_patch
-from ...views import projection
+from ...store import Store
+from ...views import projection, result_schemas
 from .findings import Edit, Looking, StillMoving
 from .origin import ahead, foreign, is_blank, is_of_run, object_of_run, sha
 
@@ -98,6 +100,8 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
         looking.find(path, "was changed but has the same content; Satchel writes the file again")
         return
     _check_wish(path, record, redo=redo, is_new=is_new)
+    if is_new:
+        check_result(looking.store, path, data, found["result"], record)
     result = NOTHING if redo else Raw(jsontext.dump(found["result"]).encode())
     trace = looking.store.trace(path)
     noticed.edits.append(
@@ -143,6 +147,16 @@ def _check_wish(path: str, record: OfCall, *, redo: bool, is_new: bool) -> None:
             why="the agent already used it",
             remedy="add `redo`: true to have the question asked again",
         )
+
+
+def check_result(store: Store, path: str, data: bytes, result: Any, record: OfCall) -> None:
+    """InvalidFile if the result is not of the type that the call returns."""
+    name = record.schema if isinstance(record, StepStarted | StepCompleted | StepFailed) else ""
+    if not name or (schema := result_schemas.load(store, name)) is None:
+        return
+    place = jsontext.place_of(jsontext.decode(data, path))
+    if found := schemas.of_result(schema, result, lambda where: place(("result", *where))):
+        raise InvalidFile(path, found)
 
 
 def _say(agent: AgentMoment, record: OfCall, redo: bool, found: dict[str, Any]) -> str:
