@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..control import Supervised
     from ..supervision.child import Background
 
+_WAITING = 4
+"""The exit code of a run that waits for a person; see `EXIT_CODES`, which is slow to import."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -75,7 +78,17 @@ def options(function: F) -> F:
 
 
 def start(command: Command, wish: Wish) -> int:
-    """Start it, and wait for its end unless it is detached. Returns the exit code."""
+    """Start it, and wait for its end unless it is detached. Asks what only the person at the terminal can say, and
+    continues. Returns the exit code."""
+    while (code := _start(command, wish)) == _WAITING and not (wish.is_supervised or wish.detach or wish.as_json):
+        from . import copied  # most runs ask nothing
+
+        if not copied.ask(find(wish.workspace)):
+            break
+    return code
+
+
+def _start(command: Command, wish: Wish) -> int:
     if wish.supervised is None:
         if command == "resume" and _withdraws(find(wish.workspace), wish.as_json):
             return 0

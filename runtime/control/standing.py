@@ -137,6 +137,11 @@ class Standing(Struct):
         return forecast_of(self.moment, time.time())
 
     @property
+    def is_edited(self) -> bool:
+        """Whether a start would take edits of people, or ask about files that they have copied here."""
+        return self.noticed is not None and bool(self.noticed.edits or self.noticed.back)
+
+    @property
     def retries(self) -> list[Retrying]:
         """The calls of an active run that wait to be tried again."""
         return retrying.all_of(self.moment) if self.moment and self.state in ("running", "draining") else []
@@ -275,7 +280,7 @@ def _next(place: Place, standing: Standing) -> str:
             return f"answer, then {place.command('resume')}" if asks else place.command("resume")
         case "damaged":
             return place.command("check")
-        case "completed" if standing.at_work or standing.has_tasks or (standing.noticed and standing.noticed.edits):
+        case "completed" if standing.at_work or standing.has_tasks or standing.is_edited:
             return place.command("resume")
         case _:
             return ""

@@ -68,7 +68,7 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
             return Stay(wanted, arguments=arguments)
     if wanted is not None:
         pausing.check_may_go_on(wanted)
-    elif not start.wake and (waits := _unanswered(store, seen)) is not None:
+    elif (moment.asks_whether_back or not start.wake) and (waits := _unanswered(store, seen)) is not None:
         return waits
     elif _is_done(start, seen):
         return Done()
@@ -93,14 +93,15 @@ def _sleeps(seen: Look) -> bool:
 
 def _unanswered(store: Store, seen: Look) -> Leave | None:
     """For a run that only waits for answers of people. None if a start may find more: a person has answered or edited,
-    or an effect in doubt can be verified."""
+    or an effect in doubt can be verified, unless it is asked whether the run shall go back."""
     moment = seen.moment
-    if moment.status != "waiting" or not moment.clean or not (moment.doubts or moment.approvals):
+    if not moment.clean or moment.new_answers:
         return None
-    if moment.new_answers:
-        return None
-    if not all(doubt.needs_person for doubt in moment.doubts.values()):
-        return None
+    if not moment.asks_whether_back:
+        if moment.status != "waiting" or not (moment.doubts or moment.approvals):
+            return None
+        if not all(doubt.needs_person for doubt in moment.doubts.values()):
+            return None
     refused = nothing_has_come(store, moment, datetime.now(UTC))
     if refused is None or (noticed := notice(store, moment, seen.definition, patience=BRIEF)).is_anything:
         return None
@@ -114,7 +115,9 @@ def _is_done(start: Start, seen: Look) -> bool:
     """Whether it has completed and an opening would find nothing to do and nothing to repair. Then it is not opened:
     starts that do nothing must not make the journal longer."""
     store, moment = start.store, seen.moment
-    if start.from_checkpoint or not moment.is_finished or moment.url != store.url or inbox.has_work(store, moment):
+    if start.from_checkpoint or moment.asks_whether_back or not moment.is_finished:
+        return False
+    if moment.url != store.url or inbox.has_work(store, moment):
         return False
     if next(iter(store.list(DISPLACED)), None) is not None:
         return False  # there may be a save

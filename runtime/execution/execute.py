@@ -41,6 +41,8 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         is_decided=True,
     )
     async with held_aside(start, entering) as opened:
+        if opened.moment.asks_whether_back:
+            return await _waits_for_an_answer(start, opened, go)
         if opened.was_finished:
             return _nothing_to_do(start, opened, go)
         if go.found.is_refused:
@@ -68,6 +70,19 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         ended = await _entered(start, opened, go, root, announcer).run()
     await announcer.finish()
     return After(_outcome(opened, ended), opened.moment)
+
+
+async def _waits_for_an_answer(start: Start, opened: Workspace, go: Go) -> After:
+    """The agent is not entered before a person has said whether the run shall go back."""
+    if start.watch:
+        start.watch.opened(opened.report)
+    if go.wanted is not None:
+        pausing.clear(opened, go.wanted)
+    announcer = Announcer(opened, start.watch)
+    await aside(start, lambda: opened.close("waiting", "files of a checkpoint were copied over those of the run"))
+    announcer.ended("waiting")
+    await announcer.finish()
+    return leaving.left(opened.moment, opened.report, is_waiting=True)
 
 
 def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> After:

@@ -104,6 +104,8 @@ def _unsettled(standing: Standing) -> list[str]:
     """The edits of a run that rests which a person has to settle or correct before it starts."""
     asked = standing.noticed.questions if standing.noticed else []
     found = [f"{each.path} conflicts with the run: {each.places[0]}" for each in asked]
+    if standing.noticed and standing.noticed.back:
+        found.append(f"a start asks: {standing.noticed.back.question}")
     if standing.begun:
         found.append(str(standing.begun))
     if standing.wants_merge:

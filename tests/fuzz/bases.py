@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from satchel.workspace.journal.records import (
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
+    Back,
     Closed,
     Configured,
     Doubt,
@@ -172,6 +174,7 @@ BEGINNING: list[AnyRecord] = [
         by="ann@laptop",
         sha="33" * 32,
         base=6,
+        own_work=("2",),
         says=("data.n is now 3",),
         patch=[{"op": "replace", "path": "/n", "value": 3}],
     ),
@@ -200,6 +203,13 @@ ASKED: list[AnyRecord] = [
         **call("2", 9, "ask"), id="a5", question="Pay?", choices=("approve", "deny"), arguments=Raw(b'{"sum":90}')
     ),
     ApprovalAnswered(id="a5", decision=Raw(b'"approve"'), arguments=Raw(b'{"sum":50}'), by="ann"),
+    ApprovalAsked(
+        **call("", 0, "checkpoint"),
+        id="a6",
+        question="state.json is from a checkpoint. What shall the run do?",
+        choices=("go-back", "data", "keep"),
+        back=Back(checkpoint="000000000004-start", to=4, files=("state.json",), data=Raw(b'{"":{"n":1,"word":"a"}}')),
+    ),
     ApprovalAnswered(id="a3", decision=Raw(b'"this"'), by="ann", note="why not"),
     Pruned(by="ann", up_to=3, base="checkpoints/000000000004-start.json", files={"journal": 1}, bytes=99),
     Closed(status="waiting", reason="a person is asked"),
@@ -252,6 +262,12 @@ COMMON: Files = {
 }
 
 
+def _copied_back(files: Files) -> Files:
+    """What a person finds in the newest folder of a checkpoint, over the files of a run."""
+    folders = [path.rpartition("/")[0] for path in files if re.fullmatch(r"checkpoints/[^/]+/why\.md", path)]
+    return {name: files[f"{max(folders)}/{name}"] for name in ("state.json", "todo.md")}
+
+
 def build() -> list[Files]:
     """All of them, the same at every call but for the times and the process of the openings in them."""
     asked = _opened_once(COMMON | _journal([*BEGINNING, *ASKED]))
@@ -264,7 +280,7 @@ def build() -> list[Files]:
         asked,
         crashed,
         recovered,
-        _opened_once(COMMON | _journal([*BEGINNING, *ENDED])),
+        _opened_once(COMMON | _journal([*BEGINNING, *ENDED])) | _copied_back(asked),
         _opened_once(COMMON | _journal([*BEGINNING, *REWOUND])),
         _opened_once(COMMON | _journal([*BEGINNING, *SLEEPING])) | {"pause.yaml": PAUSE},
         _opened_once(COMMON | _journal([*BEGINNING, *FAILED])) | {".satchel/lease.json": LEASE},

@@ -138,6 +138,15 @@ RECORDS: list[records.AnyRecord] = [
         default=Raw(b'"deny"'),
         withdraws=("a1",),
     ),
+    records.ApprovalAsked(
+        **CALL,
+        id="a3",
+        question="x?",
+        back=records.Back(checkpoint="000000000007-stop", to=7, files=("state.json",), data=Raw(b'{"":{}}')),
+    ),
+    records.ApprovalAsked(
+        **CALL, id="a4", question="x?", back=records.Back(checkpoint="000000000007", to=7, files=(), blob=BLOB)
+    ),
     records.ApprovalAnswered(id="a1", decision=Raw(b'"deny"'), by="alice"),
     records.ApprovalAnswered(id="a1", decision=Raw(b"3"), by="alice", note="x", how="expired"),
     records.TaskTaken(id="t", scope="", file="inbox/t.md", sha256="0" * 64, content=Raw(b'"x"')),
@@ -164,6 +173,7 @@ RECORDS: list[records.AnyRecord] = [
         base=5,
         outline=[[0, 3, -1, 0, 1]],
         plan=(Splice(0, 0, "- [ ] a\n"),),
+        own_work=("1",),
         redone=("1", "_notes"),
         dropped=("2",),
         says=("one is to be done again",),

@@ -40,7 +40,7 @@ with on_first_use(__name__):
     )
     from .pauses import SIGNAL, Mode, Resume
     from .person import myself
-    from .stamp import Stamp, Stamped, read_json, read_markdown
+    from .stamp import Copy, Stamp, Stamped, read_json, read_markdown
     from .textfile import UNSAFE, decode, lines, place, visible
     from .times import moment_of, time_text
     from .typed import decoder

@@ -1,6 +1,9 @@
 """The stamp of every projection: the moment that it shows, and a hash that reveals a person's edit.
 
 In JSON it is the key `at`; in Markdown the last line is a comment, `<!-- satchel 42.3.9c1f03ab -->`.
+
+A copy in the folder of a checkpoint is no projection, and says so: in JSON with the key `checkpoint` before `at`, in
+Markdown with `checkpoint: NAME of RUN/AGENT` in the comment.
 """
 
 from __future__ import annotations
@@ -14,6 +17,11 @@ _MARKDOWN = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]
 _MOVED = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) -->[ \t]*(?:\r?\n|\Z)")
 _JSON = re.compile(rb'"at": ?\{\s*"seq": ?(\d{1,15}),\s*"epoch": ?(\d{1,9}),\s*"sha": ?"([0-9a-f]{8})"\s*\}')
 _BLANK = b"00000000"
+_NAME = rb"(\d{12}(?:-[a-z0-9_-]+)?)"
+_COPY_JSON = re.compile(rb'"checkpoint": ?"%s",\s*(?="at")' % _NAME)
+_COPY_MARKDOWN = re.compile(
+    rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) checkpoint: %s of (\S+) -->[ \t]*(?:\r?\n|\Z)" % _NAME
+)
 
 
 class Stamp(NamedTuple):
@@ -30,6 +38,20 @@ class Stamped(NamedTuple):
     stamp: Stamp | None
     body: bytes
     untouched: bool
+
+
+class Copy(NamedTuple):
+    """A file that was written into the folder of the checkpoint `name`, of the run and agent `of` (empty if it does not
+    say), and whether it is as it was written."""
+
+    name: str
+    of: str
+    untouched: bool
+
+    @property
+    def seq(self) -> int:
+        """The record of the checkpoint."""
+        return int(self.name[:12])
 
 
 def sign_markdown(body: bytes, seq: int, epoch: int, of: str) -> bytes:
@@ -64,6 +86,35 @@ def read_markdown(data: bytes, of: str = "") -> Stamped:
     body = data[: match.start()].removesuffix(b"\r")
     end = b"" if not body or body.endswith(b"\n") else b"\n"
     return _stamped(match, body + end + data[match.end() :], b"")
+
+
+def sign_copy(body: bytes, seq: int, epoch: int, of: str, name: str) -> bytes:
+    """`body` with the stamp of a copy in the folder of the checkpoint `name`."""
+    sha = sha_of_markdown(body, f"{of} {name}")
+    return b"%s\n<!-- satchel %d.%d.%s checkpoint: %s of %s -->\n" % (body, seq, epoch, sha, name.encode(), of.encode())
+
+
+def read_copy(data: bytes) -> Copy | None:
+    """The stamp of a copy that this Markdown has; None if there is none."""
+    *_, match = (None, *_COPY_MARKDOWN.finditer(data)) if b" checkpoint: " in data else (None,)
+    if match is None:
+        return None
+    name, of = match[4].decode(), match[5].decode(errors="replace")
+    is_last = match.end() == len(data)
+    return Copy(name, of, is_last and match[3] == sha_of_markdown(data[: match.start()], f"{of} {name}"))
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a checkpoint may have this name."""
+    return re.fullmatch(_NAME, name.encode()) is not None
+
+
+def read_json_copy(data: bytes) -> Copy | None:
+    """The same of an untouched JSON file, whose `run_id` says of which run it is."""
+    at, match = _JSON.search(data), _COPY_JSON.search(data)
+    if at is None or match is None or match.end() != at.start():
+        return None
+    return Copy(match[1].decode(), "", read_json(data).untouched)
 
 
 def sign_json(text: bytes) -> bytes:

@@ -17,6 +17,8 @@ from ..base import SatchelError
 from ..journal.records import (
     AnyRecord,
     ApprovalAnswered,
+    ApprovalAsked,
+    Back,
     Closed,
     Edited,
     Key,
@@ -211,11 +213,13 @@ class _Gathering:
                 self._work(record.agent, record.scope)
                 troubles = self._troubles.setdefault((record.agent, record.scope), {})
                 troubles.setdefault(record.key, []).append(line)
+            case ApprovalAsked(back=Back()):
+                pass  # no call of an agent
             case OfCall():
                 self._note_call(line, record)
             case Resolved() | ApprovalAnswered():
                 asked = self._moment.doubts.get(record.id) or self._moment.approvals.get(record.id)
-                if asked is not None:
+                if asked is not None and getattr(asked, "back", None) is None:
                     self._put((asked.agent, asked.scope), asked.key, line)
             case Edited(step=StepEdit() as step):
                 self._put((record.agent, step.scope), step.key, line)
@@ -277,7 +281,8 @@ class _Gathering:
         """The calls of an open scope."""
         scope = self._scope(place)
         assert scope is not None, place
-        asked = {each.key: each for each in self._moment.approvals.values() if (each.agent, each.scope) == place}
+        approvals = [each for each in self._moment.approvals.values() if each.back is None]
+        asked = {each.key: each for each in approvals if (each.agent, each.scope) == place}
         doubted = {each.key for each in self._moment.doubts.values() if (each.agent, each.scope) == place}
         troubles = self._troubles.get(place, {})
         if self._returns:

@@ -291,6 +291,8 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     for path in moment.agents:
         workspace.join(path, noticed)
     workspace.mark_all()
+    if not workspace.index.is_current:
+        workspace.projector.want(workspace.index)
     if not store.abilities.remote:
         workspace.projector.write_all()
     workspace.save_report()

@@ -18,7 +18,8 @@ from ..retention import Pruner
 from ..secrets import redactor_of
 from ..state import Kept, MessagesAt, Moment, Written, checkpoint, folder_of_agent
 from ..store import Store, Version
-from ..views import CheckpointFolders, Files, Guard, MessageFile, Point, Projector, behind
+from ..views import CheckpointFolders, CheckpointIndex, Files, Guard, MessageFile, Point, Projector, behind
+from . import copies
 from .acquire import Owned
 from .checkpoint_due import Due
 
@@ -42,12 +43,13 @@ class Workspace:
         self.owned: Owned
         self.files: dict[str, Files] = {}  # by agent
         self.messages: dict[str, MessageFile] = {}
-        self.desk = Desk(store, moment, lambda: self.redactor)
+        self.desk = Desk(store, moment, lambda: self.redactor, partial(copies.obey, store, moment, report))
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
         self.checkpointed = ""  # the last checkpoint that was written
         self.has_edits = False  # this opening has recorded people's edits
         self.was_finished = False  # it had completed, and nothing of its plan is left to do
         self._folders = CheckpointFolders(store, self.behind)
+        self.index = CheckpointIndex(store, moment, self.behind)
         self._report_file = ReportDocument(report, store, self.behind)
         self.due = Due(store.abilities.remote)
         self.definition_version: Version | None = None  # the version of the file that `definition` comes from
@@ -92,6 +94,8 @@ class Workspace:
         self.journal.add(Saved(file=written.path, why=why, bytes=written.size, sha256=written.sha256))
         if why == "milestone":
             self.projector.mark(self._folders)
+        if why != "stop":
+            self.projector.want(self.index)
         return written.path
 
     async def checkpoint_start(self) -> None:
@@ -106,6 +110,7 @@ class Workspace:
         written: asyncio.Future[Written] = loop.create_future()
         at = {path: messages.at for path, messages in self.messages.items()}
         made = checkpoint.draft(self.store, self.moment, at, "start")
+        self.index.add(made.path, "start")
 
         def put() -> None:
             try:
@@ -120,6 +125,7 @@ class Workspace:
         self.due.saved(found.size, self.journal.bytes_added, began)
         self.checkpointed = found.path
         self.journal.add(Saved(file=found.path, why="start", bytes=found.size, sha256=found.sha256))
+        self.projector.want(self.index)
 
     def _checkpoint(self, why: Occasion, name: str = "") -> Written:
         began = self.due.clock()
@@ -133,6 +139,9 @@ class Workspace:
         written = checkpoint.write(self.store, self.moment, at, name or why, self.definition.keep, listed)
         self.due.saved(written.size, self.journal.bytes_added, began)
         self.checkpointed = written.path
+        self.index.add(written.path, why)
+        if why == "stop":
+            self.index.write()
         if why in ("milestone", "stop"):
             self._folders.add(self.moment, Point(written.path, why, name, tuple(self.journal.recent)))
         return written
@@ -155,8 +164,7 @@ class Workspace:
 
     def add_edits(self, noticed: Noticed) -> None:
         """The same, in the next group."""
-        free_id = partial(self.desk.free_id, "d")
-        apply.record(self.store, self.moment, self.journal, self.report, noticed, free_id)
+        apply.record(self.store, self.moment, self.journal, self.report, noticed, self.desk.free_id)
 
     def mark_all(self) -> None:
         """Let every file show this moment."""
@@ -213,6 +221,8 @@ class Workspace:
         self.journal.flush()
         self.pruner.remove(self.journal)
         self.desk.lay_out()
+        if not is_settled:
+            self.projector.drop(self.index)  # it is written with the checkpoint
         self.show_all()
         if not is_settled:
             self._checkpoint("stop")

@@ -202,6 +202,7 @@ def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
         check_time(time)
     raws = [task.content for task in moment.tasks.values()] + [each.decision for each in moment.answered.values()]
     raws += [raw for asked in moment.approvals.values() for raw in (asked.context, asked.default)]
+    raws += [asked.back.data for asked in moment.approvals.values() if asked.back is not None]
     for raw in raws:
         check_json(raw)
     if moment.status == "sleeping" and not moment.until:

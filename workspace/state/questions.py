@@ -38,6 +38,9 @@ class Verdict(NamedTuple):
 DONE, REDO, NEW = "done", "redo", "new"
 """The possible answers about an effect in doubt."""
 
+GO_BACK, DATA, KEEP = "go-back", "data", "keep"
+"""The possible answers about files of a checkpoint that a person has copied over those of the run."""
+
 
 def verdicts(doubt: Doubt, numbers: Mapping[Key, int]) -> dict[str, Verdict]:
     """The possible answers to a doubt, with their meaning. `numbers`: those of the calls of its scope. With several
@@ -73,6 +76,11 @@ class Questions(Struct, kw_only=True):
     approvals_asked: int = 0
     asked_at: dict[str, str] = {}  # of the open questions, doubts and approvals alike
     answered: dict[str, Answered] = {}  # the newest, by the ids of their questions
+
+    @property
+    def asks_whether_back(self) -> bool:
+        """Whether a question is open that a start must not pass."""
+        return any(asked.back is not None for asked in self.approvals.values())
 
     def ask_doubt(self, record: Doubt, at: str) -> None:
         """An older question about an unclaimed call of the effect is over, because that call was not made again."""

@@ -237,7 +237,8 @@ class Moment(Questions, kw_only=True):
         self.clean, self.boot = True, ""
         self.tasks_done.clear()
         if record.status in ("completed", "cancelled"):
-            self.approvals.clear()  # no call waits for an answer any more
+            waiting = {id: asked for id, asked in self.approvals.items() if asked.back is not None}
+            self.approvals = waiting if record.status == "completed" else {}  # no call waits for an answer any more
             self.untaken = record.untaken
         if record.status == "cancelled":
             self.root.cancelled()
@@ -290,14 +291,16 @@ class Moment(Questions, kw_only=True):
     # Questions to people
 
     def _approval_asked(self, line: Line, record: ApprovalAsked) -> None:
-        self.agents[record.agent].asked_approval(record)
+        if record.back is None:
+            self.agents[record.agent].asked_approval(record)
         self.ask_approval(record, line.at)
 
     def _approval_answered(self, line: Line, record: ApprovalAnswered) -> None:
         asked = self.approvals[record.id]
         if len(record.arguments) and not len(asked.arguments):
             raise ValueError(f"it changes arguments, and the question {record.id!r} has none")
-        self.agents[asked.agent].answered_approval(line, asked, record)
+        if asked.back is None:
+            self.agents[asked.agent].answered_approval(line, asked, record)
         del self.approvals[record.id]
         self._note_answer(record.id)
         self.remember(record, record.decision, line.at, asked)

@@ -187,7 +187,7 @@ def _moment(
         lifted="",
         resumed_at="",
         instructions="",
-        approvals={id: asked for id, asked in then.approvals.items() if id in latest.approvals},
+        approvals={id: asked for id, asked in then.approvals.items() if id in latest.approvals and asked.back is None},
         doubts={id: asked for id, asked in then.doubts.items() if id in latest.doubts},
         doubts_asked=latest.doubts_asked,
         approvals_asked=latest.approvals_asked,

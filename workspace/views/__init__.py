@@ -16,6 +16,7 @@ with on_first_use(__name__):
         stable_read,
     )
     from .checkpoint_folder import CheckpointFolders, Point
+    from .checkpoint_index import CheckpointIndex
     from .guarded_files import Guard
     from .message_file import MessageFile, Row
     from .partial_files import PARTIALS, RECOVERED, Marker, PartialHead

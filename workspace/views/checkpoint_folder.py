@@ -1,7 +1,8 @@
 """A folder next to each checkpoint that people can open: `todo.md` and `state.json` of every agent, and `why.md`.
 
-Satchel never reads what these files say about the run. Two folders differ only where the run differs: `todo.md` has no
-stamp, and `why.md`, the last one written, has the hashes of the other files.
+Satchel never reads what these files say about the run. If a person copies `todo.md` or `state.json` over that of the
+run, their stamp says where they come from. Two folders differ only where the run differs, and in these stamps.
+`why.md`, the last file written, has the hashes of the others.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from ..journal import CHECKPOINTS, checkpoint_position
 from ..journal.records import Line, Occasion
 from ..state import AgentMoment, Moment, checkpoint
 from ..store import Store
-from .projection import STATE, TODO, state_file
+from .checkpoint_index import command
+from .projection import STATE, TODO, state_file, todo_copy
 from .write_behind import AtOnce, Behind
 
 WHY = "why.md"
+_RETURN = ("## Return", "")
 RECORDS = 4
 """So many of the last records `why.md` tells."""
 
@@ -85,14 +88,15 @@ class CheckpointFolders:
 
     def _files(self, moment: Moment, point: Point) -> Iterator[_File]:
         folder = folder_of(point.path)
-        files = _shown(moment, f"{folder}/", _AGENTS_REMOTELY if self._is_remote else _AGENTS)
+        files = _shown(moment, folder.rpartition("/")[2], _AGENTS_REMOTELY if self._is_remote else _AGENTS)
         if self._is_remote and sum(map(len, files.values())) > _REMOTE_BYTES:
             return
         earlier = [each for each in map(folder_of, checkpoint.paths(self._store)) if each < folder]
         there = {self._last, *self._store.folders(CHECKPOINTS)}
         shown = [each for each in earlier if each in there]
         previous = _named(earlier[-1]) if earlier else "none is kept"
-        told = _why(moment, point, previous, files).encode()
+        returns = command(self._store, point.path)
+        told = _why(moment, point, previous, files, returns).encode()
         files[WHY] = stamp.sign_markdown(told, moment.seq, moment.epoch, moment.run_id)
         for name, data in files.items():
             yield _File(f"{folder}/{name}", len(data), partial(self._replace, point.path, f"{folder}/{name}", data))
@@ -151,23 +155,23 @@ def _quietly(job: Callable[[], object]) -> None:
         job()
 
 
-def _shown(moment: Moment, folder: str, most: int) -> dict[str, bytes]:
-    """The files of the agents by their path in `folder`: the root, unfinished agents, then others."""
+def _shown(moment: Moment, name: str, most: int) -> dict[str, bytes]:
+    """The files of the agents by their path in the folder `name`: the root, unfinished agents, then others."""
     order = sorted(moment.agents.values(), key=lambda agent: (bool(agent.path), agent.has_ended))
     chosen = {agent.path for agent in order[:most]}
     files: dict[str, bytes] = {}
     for agent in moment.agents.values():
         if agent.path in chosen:
-            files |= _of_agent(moment, agent, folder)
+            files |= _of_agent(moment, agent, name)
     return files
 
 
-def _of_agent(moment: Moment, agent: AgentMoment, folder: str) -> dict[str, bytes]:
-    plan = {f"{agent.folder}{TODO}": agent.plan.text.encode()} if agent.has_plan else {}
-    return {**plan, f"{agent.folder}{STATE}": state_file(moment, agent, inside=folder)}
+def _of_agent(moment: Moment, agent: AgentMoment, name: str) -> dict[str, bytes]:
+    plan = {f"{agent.folder}{TODO}": todo_copy(moment, agent, name)} if agent.has_plan else {}
+    return {**plan, f"{agent.folder}{STATE}": state_file(moment, agent, checkpoint=name)}
 
 
-def _why(moment: Moment, point: Point, previous: str, files: dict[str, bytes]) -> str:
+def _why(moment: Moment, point: Point, previous: str, files: dict[str, bytes], returns: str) -> str:
     reason = f": {_quoted(moment.reason)}" if moment.reason else ""
     why = {
         "milestone": f"the milestone {point.name}" if point.name else "the agent called `run.checkpoint()`",
@@ -183,7 +187,8 @@ def _why(moment: Moment, point: Point, previous: str, files: dict[str, bytes]) -
         f"- Why: {why}",
         f"- Record: {own}",
         "",
-        "A resume reads the file next to this folder, never the folder. Changes in it have no effect.",
+        "A resume reads the file next to this folder, never the folder. Changes in it have no effect. If you copy",
+        "`todo.md` and `state.json` over those of the run, its next start asks what you mean.",
         "",
         "## Before",
         "",
@@ -198,6 +203,9 @@ def _why(moment: Moment, point: Point, previous: str, files: dict[str, bytes]) -
         "## After",
         "",
         f"- {_next(moment)}",
+        "",
+        *_RETURN,
+        f"`{returns}`",
         "",
     ]
     return "\n".join(told)
@@ -223,9 +231,9 @@ def _tell_next(store: Store, path: str, following: str, seq: int, run_id: str) -
     if found.stamp is None or found.stamp.sha.encode() != stamp.sha_of_markdown(found.body, run_id):
         return
     at, epoch, _ = found.stamp
-    body = (
-        found.body + f"- Records {at + 1} to {seq}\n- The next checkpoint at that time: {_named(following)}\n".encode()
-    )
+    before, heading, command = found.body.rpartition(b"\n%s\n" % _RETURN[0].encode())
+    told = f"- Records {at + 1} to {seq}\n- The next checkpoint at that time: {_named(following)}\n".encode()
+    body = before + told + heading + command
     store.replace(path, stamp.sign_markdown(body, at, epoch, run_id), sync="data")
 
 

@@ -34,8 +34,8 @@ _STEP_FILE = re.compile(r"/[0-9]{2,}-[a-z0-9-]+\.json\Z")
 _AT = b'"at": {"seq": %d, "epoch": %d, "sha": "00000000"}'
 
 
-def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = None, *, inside: str = "") -> bytes:
-    """`inside`: the folder of the whole tree, if it is not the workspace itself."""
+def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = None, *, checkpoint: str = "") -> bytes:
+    """`checkpoint`: the name of the one in whose folder it is a copy, and no projection."""
     facts: dict[str, object] = {"status": status_of(moment, agent)}
     if not agent.path:
         facts |= {"reason": moment.reason} if moment.reason else {}
@@ -60,7 +60,8 @@ def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = 
     facts |= _kept("input", agent.input)
     facts |= _kept("result", agent.result)
     facts["data"] = agent.data
-    return _json(moment, f"{_up(inside)}{schema_of_state(agent)}", facts, at)
+    inside = "../../" if checkpoint else ""
+    return _json(moment, f"{inside}{schema_of_state(agent)}", facts, at, checkpoint)
 
 
 def _kept(name: str, kept: Kept | None) -> dict[str, object]:
@@ -87,6 +88,11 @@ def status_of(moment: Moment, agent: AgentMoment) -> Status:
 
 def todo_file(moment: Moment, agent: AgentMoment) -> bytes:
     return stamp.sign_markdown(agent.plan.text.encode(), moment.seq, moment.epoch, owner(moment, agent))
+
+
+def todo_copy(moment: Moment, agent: AgentMoment, checkpoint: str) -> bytes:
+    """For the folder of this checkpoint."""
+    return stamp.sign_copy(agent.plan.text.encode(), moment.seq, moment.epoch, owner(moment, agent), checkpoint)
 
 
 def owner(moment: Moment, agent: AgentMoment) -> str:
@@ -187,9 +193,12 @@ def file_stem(no: int, step: str) -> str:
     return f"{no:02d}-{slug(step) or 'step'}"
 
 
-def _json(moment: Moment, schema: str, facts: dict[str, object], at: tuple[int, int] | None = None) -> bytes:
+def _json(
+    moment: Moment, schema: str, facts: dict[str, object], at: tuple[int, int] | None = None, checkpoint: str = ""
+) -> bytes:
     """Pretty JSON with the stamp near its top, on one line."""
     head = {"$schema": schema, "format": 1, "run_id": moment.run_id}
+    head |= {"checkpoint": checkpoint} if checkpoint else {}
     top = msgspec.json.format(msgspec.json.encode(head), indent=2)[:-2]
     rest = msgspec.json.format(msgspec.json.encode(facts), indent=2)[1:]
     return stamp.sign_json(b"%s,\n  %s,%s\n" % (top, _AT % (at or (moment.seq, moment.epoch)), rest))

@@ -180,6 +180,7 @@ def _foreseen(standing: Standing) -> list[str]:
     if noticed is None:
         return []
     said = [f"{edit.record.file}: {say}" for edit in noticed.edits for say in edit.record.says]
+    said += [f"a start asks: {noticed.back.question}"] if noticed.back else []
     return said + [f"refused: {line}" for each in noticed.refusals for line in str(each.error).splitlines()]
 
 

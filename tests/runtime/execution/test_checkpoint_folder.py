@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import re
 import shutil
@@ -61,13 +60,26 @@ def folders(workspace: Path) -> list[Path]:
     return sorted(path for path in (workspace / "checkpoints").iterdir() if path.is_dir())
 
 
+def body(todo: Path) -> str:
+    """The plan without its last line, which says where the file comes from."""
+    text, _, last = todo.read_text().rstrip("\n").rpartition("\n")
+    *above, checkpoint = todo.parts[todo.parts.index("checkpoints") : -1][1:2]
+    assert f"checkpoint: {checkpoint} of " in last and not above
+    return text
+
+
+def body_of_why(path: Path) -> str:
+    return path.read_text().rpartition("\n<!-- satchel ")[0]
+
+
 def test_a_milestone_or_a_stop_has_no_folder_to_open(ran: Path) -> None:
     first, second, last = folders(ran)
     assert re.fullmatch(r"\d{12}-1-a", first.name) and re.fullmatch(r"\d{12}-2-b", second.name)
     for folder in (first, second, last):
         assert folder.with_name(f"{folder.name}.json").is_file()
         assert not (folder / "workspace.yaml").exists()
-    assert first.joinpath("todo.md").read_text() == PLAN.replace("[ ] a", "[x] a ^1")
+    assert body(first / "todo.md") == PLAN.replace("[ ] a", "[x] a ^1")
+    assert json.loads((first / "state.json").read_text())["checkpoint"] == first.name
     assert json.loads((first / "state.json").read_text())["data"] == {"a": "A"}
     assert json.loads((second / "state.json").read_text())["open"] == ["2-b"]
     little = json.loads((last / "agents" / "little" / "state.json").read_text())
@@ -75,7 +87,7 @@ def test_a_milestone_or_a_stop_has_no_folder_to_open(ran: Path) -> None:
     assert (last / "agents" / "little" / little["$schema"]).resolve() == (
         ran / ".satchel/schemas/agents/little/state.json"
     )
-    assert (last / "agents" / "little" / "todo.md").read_text() == "# Little\n\n- [ ] one\n"
+    assert body(last / "agents" / "little" / "todo.md") == "# Little\n\n- [ ] one\n"
 
 
 def test_why_md_does_not_say_what_was_around_it(ran: Path) -> None:
@@ -91,6 +103,9 @@ def test_why_md_does_not_say_what_was_around_it(ran: Path) -> None:
         "a link is dead when its folder is pruned"
     )
     assert "the agent called `run.checkpoint()`" in second.read_text()
+    for each in (first, second, last):
+        command = f"satchel rewind --to {each.parent.name}"
+        assert body_of_why(each).endswith(f"\n## Return\n\n`{command}`\n")
     assert "and the run is completed" in last.read_text() and "The next checkpoint" not in last.read_text()
 
 
@@ -104,10 +119,10 @@ def test_folders_of_one_plan_differ_in_more_than_the_run_does(workspace: Path) -
         (workspace / "inbox").mkdir(exist_ok=True)
         (workspace / "inbox" / "more.md").write_text("more\n")
     one, other = folders(workspace)[:2]
-    assert filecmp.cmp(one / "todo.md", other / "todo.md", shallow=False)
+    assert body(one / "todo.md") == body(other / "todo.md")
     lines = [(path / "state.json").read_text().splitlines() for path in (one, other)]
     different = [pair for pair in zip(*lines, strict=True) if pair[0] != pair[1]]
-    assert all(re.match(r' *"(at|attempt|seconds|steps)"', line) for line, _ in different), different
+    assert all(re.match(r' *"(at|attempt|checkpoint|seconds|steps)"', line) for line, _ in different), different
 
 
 def test_a_change_in_a_folder_is_not_seen_or_changes_the_run(ran: Path) -> None:
@@ -209,5 +224,5 @@ def test_a_stop_in_a_bucket_costs_more_than_the_files_of_a_folder(
     found = moto.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/checkpoints/")["Contents"]
     names = [each["Key"].removeprefix(f"{prefix}/checkpoints/") for each in found]
     assert {f"{name.partition('/')[0]}.json" for name in names if "/" in name} == {
-        name for name in names if "/" not in name
+        name for name in names if "/" not in name and name != "README.md"
     }

@@ -552,7 +552,7 @@ def taken_apart(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     get = BucketStore._get
 
     def counted(self: BucketStore, path: str, *arguments: Any, **more: Any) -> Any:
-        whole.extend([path] if path.startswith("checkpoints/") and "Range" not in more else [])
+        whole.extend([path] if re.fullmatch(r"checkpoints/[^/]*\.json", path) and "Range" not in more else [])
         return get(self, path, *arguments, **more)
 
     monkeypatch.setattr(BucketStore, "_get", counted)

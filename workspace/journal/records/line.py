@@ -388,6 +388,8 @@ def _check(record: AnyRecord) -> None:
             check_json(record.context)
             check_json(record.default)
             _check_arguments(record.arguments)
+            if record.back is not None:
+                check_json(record.back.data)
         case ApprovalAnswered():
             check_json(record.decision)
             _check_arguments(record.arguments)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from .base import NOTHING, Key, OfCall, Record
+from .base import NOTHING, Count, Key, OfCall, Record
 
 
 class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
@@ -45,10 +45,22 @@ class Resolved(Record, frozen=True, kw_only=True, tag="resolved"):
     blob: str = ""
 
 
+class Back(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Files of the `checkpoint`, at record `to`, that a person has copied over those of the run. `data` are those in
+    them, by the agent's path, or in the file `blob`."""
+
+    checkpoint: str
+    to: Count
+    files: tuple[str, ...]
+    data: Raw = NOTHING
+    blob: str = ""
+
+
 class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
     """A question to a person (`run.ask`). `withdraws` are earlier ones of the scope that no longer count.
 
-    `arguments`: those of the call that the question is about. A person may approve it with others.
+    `arguments`: those of the call that the question is about. A person may approve it with others. With `back` it is no
+    call of an agent: Satchel asks whether to go back.
     """
 
     id: str
@@ -60,6 +72,7 @@ class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
     expires: str = ""  # UTC, ISO 8601
     default: Raw = NOTHING  # the answer once it has expired
     withdraws: tuple[str, ...] = ()
+    back: Back | None = None
 
 
 class ApprovalAnswered(Record, frozen=True, kw_only=True, tag="approval.answered"):

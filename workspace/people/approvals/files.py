@@ -20,7 +20,7 @@ from msgspec import Raw
 from ...base import InvalidFile, Refused, SatchelError
 from ...journal import Journal, first_kept
 from ...journal import read as records_after
-from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, Doubt, Resolved
+from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, Back, Doubt, Resolved
 from ...secrets import Redactor, parsed
 from ...state import Answered, Kept, Moment, blobs
 from ...store import Content, FileChanged, Store, Version, read_if_there
@@ -40,6 +40,10 @@ _TIMES = 3
 BY_DEFAULT = "the default"
 
 
+GoBack = Callable[[Journal, Back, str, str], None]
+"""Does what a person has decided about files of a checkpoint: the decision, and who it was."""
+
+
 class Found(NamedTuple):
     """The results of a look, for people."""
 
@@ -51,9 +55,10 @@ class Found(NamedTuple):
 class Desk:
     """The work on approvals/ for one opening. Used from one thread, like the moment that it reads."""
 
-    def __init__(self, store: Store, moment: Moment, redactor: Callable[[], Redactor]):
-        """`redactor` returns that of the workspace as it is now."""
-        self._store, self._moment, self._redactor = store, moment, redactor
+    def __init__(self, store: Store, moment: Moment, redactor: Callable[[], Redactor], go_back: GoBack):
+        """`redactor` returns that of the workspace as it is now. `go_back` obeys an answer about files of a
+        checkpoint, before it is on record."""
+        self._store, self._moment, self._redactor, self._go_back = store, moment, redactor, go_back
         self._seen: dict[str, Version] = {}  # by id: files that need no change
         self._closed: dict[str, Version] = {}  # by id: files whose question is closed
         self._settling = Settling(store)
@@ -258,6 +263,8 @@ class Desk:
                 )
             )
         else:
+            if isinstance(question.asked, ApprovalAsked) and question.asked.back is not None:
+                self._go_back(journal, question.asked.back, str(reply.decision), reply.by)
             changes = Raw(msgspec.json.encode({**reply.arguments})) if reply.arguments else NOTHING
             said = ApprovalAnswered(
                 id=question.id, decision=decision, arguments=changes, by=reply.by, note=reply.note, how=how

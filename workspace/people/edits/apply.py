@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
 import msgspec
 
 from ...inspect import Report
 from ...journal import Journal
-from ...journal.records import PlanChanged
+from ...journal.records import ApprovalAsked, PlanChanged
 from ...state import Moment, blobs, folder_of_agent
 from ...store import Store
 from ...todo import Plan, Splice
 from ...views import TODO
 from .findings import Edit, Noticed
 
+FreeId = Callable[[Literal["a", "d"]], str]
 
-def record(
-    store: Store, moment: Moment, journal: Journal, report: Report, noticed: Noticed, free_id: Callable[[], str]
-) -> None:
-    """Add the edits and plans that were found to the next group, and report each. `free_id` names new questions."""
+
+def record(store: Store, moment: Moment, journal: Journal, report: Report, noticed: Noticed, free_id: FreeId) -> None:
+    """Add the edits, plans and copies that were found to the next group, and report each. `free_id` names new
+    questions."""
     for edit in noticed.edits:
-        record_edit(store, moment, journal, report, edit, free_id)
+        record_edit(store, moment, journal, report, edit, partial(free_id, "d"))
+    if noticed.back is not None:
+        _ask_whether_back(store, journal, report, noticed.back, free_id("a"))
     for path, text in noticed.plans.items():
         adopted, file = Plan(text), folder_of_agent(path) + TODO
         splices = (Splice(0, 0, text), *adopted.identify(moment.agents[path].highest_id))
@@ -36,6 +41,14 @@ def record(
             )
         )
         report.add("found", f"a plan of {len(adopted.tasks)} items in {file}")
+
+
+def _ask_whether_back(store: Store, journal: Journal, report: Report, asked: ApprovalAsked, id: str) -> None:
+    assert asked.back is not None
+    kept = blobs.keep(store, bytes(asked.back.data), journal.generation)
+    back = msgspec.structs.replace(asked.back, data=kept.result, blob=kept.blob)
+    journal.add(msgspec.structs.replace(asked, id=id, back=back))
+    report.add("wanted", f"{id}: {asked.question}")
 
 
 def record_edit(

@@ -14,7 +14,7 @@ from ...state import AgentMoment, History, Listed, Moment
 from ...store import Content, Store, read_if_there
 from ...todo import Plan
 from ...views import PATIENCE, STATE, TODO, owner, projection
-from . import definition, rejected, state, steps, todo
+from . import copies, definition, rejected, state, steps, todo
 from .findings import CheckData, Looking, Noticed, Question, Refusal, Side, StillMoving, version_of
 from .upwards import reach
 
@@ -63,6 +63,7 @@ def notice(
                 continue
             except (InvalidFile, Refused) as error:  # what can't even be read: too large, a folder
                 looking.refuse(error.path or agent.folder, error)
+    copies.ask(looking)
     _ask_again(looking)
     if looking.redactor:
         _refuse_secrets(looking)
@@ -90,7 +91,15 @@ def judge(
 ) -> Noticed:
     """What a look would find if a person saved `data` as this one of the `editable` files. Changes nothing."""
     looking = Looking(
-        store, moment, History(store, moment), Noticed(), {}, None, is_rebuilt, redactor=redactor_of(defined)
+        store,
+        moment,
+        History(store, moment),
+        Noticed(),
+        {},
+        None,
+        is_rebuilt,
+        redactor=redactor_of(defined),
+        is_unsaved=True,
     )
     looking.noticed.kept = rejected.not_settled(store, moment)
     agent = editable(moment)[path]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
-from ...base import Refused, SatchelError
+from ...base import Copy, Refused, SatchelError
 from ...inspect import is_unchanged
-from ...journal.records import Doubt, Edited, OfCall
+from ...journal.records import ApprovalAsked, Doubt, Edited, OfCall
 from ...secrets import Redactor
 from ...state import AgentMoment, History, Listed, Moment
 from ...store import Content, Store, Version
@@ -79,6 +79,17 @@ class Question(Struct, frozen=True):
     theirs: bytes
 
 
+class Copied(Struct, frozen=True):
+    """A file from the folder of a checkpoint, over the run's own. `data`: the agent's data in it, if there are some
+    that the agent could take."""
+
+    path: str
+    copy: Copy
+    bytes: bytes
+    agent: str
+    data: Raw | None
+
+
 Kept = Literal["base", "ours", "theirs"]
 """The versions of a conflict: base, the run's, the file's."""
 
@@ -116,6 +127,8 @@ class Noticed(Struct):
     kept: dict[str, bytes] = field(default_factory=dict)  # by path: people's versions in unresolved conflicts
     plans: dict[str, str] = field(default_factory=dict)  # by agent: a plan that a person wrote where there was none
     definition: dict[str, object] | None = None  # the content of workspace.yaml, if the journal doesn't have it yet
+    back: ApprovalAsked | None = None  # the question about files of a checkpoint; without an id
+    changed_copies: list[str] = field(default_factory=list)  # those of these files that a person has changed
     being_saved: list[str] = field(default_factory=list)  # files that have not settled: they are left alone
 
     @property
@@ -127,7 +140,7 @@ class Noticed(Struct):
     @property
     def is_anything(self) -> bool:
         """Whether an opening would have to report or do something about people's changes."""
-        return bool(self.edits or self.refusals or self.questions or self.plans or self.definition)
+        return bool(self.edits or self.refusals or self.questions or self.plans or self.definition or self.back)
 
     @property
     def told(self) -> list[str]:
@@ -163,6 +176,13 @@ class Looking(Struct):
     patience: float = PATIENCE  # seconds that one file is waited for, otherwise
     listed: Listed = field(default_factory=dict)  # files that show the moment, if these are still their versions
     redactor: Redactor = Redactor()
+    is_unsaved: bool = False  # a text that is about to be saved
+    copies: list[Copied] = field(default_factory=list)  # files of checkpoints
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a process runs it."""
+        return self.held is not None
 
     def is_as_listed(self, path: str) -> bool:
         return is_unchanged(self.store, self.listed, path)

@@ -62,6 +62,12 @@ def ahead(path: str, stamped: Stamped, moment: Moment) -> Refused | None:
     )
 
 
+def of_another_run(path: str, why: str) -> Refused:
+    return Refused(
+        "is from another run", path=path, why=why, remedy="copy a file of this run, from its own folder checkpoints/"
+    )
+
+
 def foreign(path: str, why: str) -> Refused:
     return Refused(
         "does not belong to this run",

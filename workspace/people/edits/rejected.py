@@ -185,7 +185,16 @@ def set_aside(store: Store, noticed: Noticed) -> list[str]:
             file = version_of(path, "theirs")
             if (there := read_if_there(store, file)) is not None and there.data == data:
                 settling.remove(store, file, there.version)
-    return said
+    return [*said, *_changed_copies(store, noticed)]
+
+
+def _changed_copies(store: Store, noticed: Noticed) -> Iterator[str]:
+    """What a person has changed in a copy from a checkpoint, before the run writes the file again."""
+    for path in noticed.changed_copies:
+        if (there := read_if_there(store, path)) is not None:
+            error = Refused("is a changed copy from a checkpoint", path=path, why="Satchel asks what to do with it")
+            kept = reject(store, Refusal(path, error, there.data), "and is asked about")
+            yield f"your changed copy of {path} is kept as {kept}"
 
 
 def clear_questions(store: Store, moment: Moment, still_open: Sequence[Question]) -> None:

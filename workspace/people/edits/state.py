@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Raw
+
 from .... import schemas
 from ....schemas import short
-from ...base import SCHEMAS, InvalidFile, Refused, Stamped, UsageError, stamp
+from ...base import SCHEMAS, Copy, InvalidFile, Refused, Stamped, UsageError, stamp
 from ...formats import jsontext
 from ...journal.records import Edited, Patch
 from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
 from ...views import projection
+from . import copies
 from .findings import Edit, Looking, Question, Refusal
 from .origin import ahead, foreign, is_blank, is_of_run, object_of_run, sha
 
@@ -53,6 +57,12 @@ def judge(looking: Looking, agent: AgentMoment, data: bytes) -> None:
 
 def _judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped, *, is_ours: bool) -> None:
     path, moment = agent.folder + projection.STATE, looking.moment
+    try:
+        if copies.look(looking, agent, path, data, _usable):
+            return
+    except (InvalidFile, Refused) as error:
+        looking.refuse(path, error, data)
+        return
     if (later := ahead(path, stamped, moment)) is not None:
         looking.refuse(path, later)
     elif is_ours:
@@ -66,6 +76,24 @@ def _judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped, 
             edited(looking, agent, path, data)
         except (InvalidFile, Refused) as error:
             looking.refuse(path, error, data)
+
+
+def _usable(looking: Looking, agent: AgentMoment, path: str, data: bytes, copy: Copy) -> Raw | None:
+    """The data of a copy from a checkpoint, for the state type as it is now. What does not fit is refused if a person
+    has changed it."""
+    text = jsontext.decode(data, path)
+    found = object_of_run(data, path, looking.moment.run_id, "edit what is inside `data` only")
+    schema = str(found.get("$schema", ""))
+    _check_owner(looking.moment, agent, path, schema[schema.find(".satchel/") :])
+    if found.get("data_version", 1) != agent.data_version or found.get("data") is None:
+        return None
+    try:
+        _validate(looking, agent, path, found, text)
+    except (InvalidFile, Refused):
+        if copy.untouched:
+            return None
+        raise
+    return Raw(msgspec.json.encode(found["data"]))
 
 
 def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
@@ -161,7 +189,8 @@ def _state_file(moment: Moment, agent: AgentMoment, path: str) -> dict[str, Any]
 def _check_owner(moment: Moment, agent: AgentMoment, path: str, schema: Any) -> None:
     """Nothing else in the file names its owner."""
     for other in moment.agents.values():
-        if other.path != agent.path and schema == projection.schema_of_state(other):
+        known = projection.schema_of_state(other)
+        if other.path != agent.path and schema in (known, known.lstrip("./")):
             whose = f"the agent {other.path}" if other.path else "the run's own agent"
             raise foreign(path, f"the file belongs to {whose}: its schema is {short(schema)}")
 

@@ -15,6 +15,7 @@ from ...journal.records import Doubt, Edited, OfCall, StepCompleted
 from ...state import AgentMoment, Scope, is_of_item
 from ...todo import Plan, Task, between, plainly
 from ...views import projection
+from . import copies
 from .findings import Edit, Looking, Question, Refusal
 from .origin import ahead, foreign, is_blank, sha
 from .state import no_journal
@@ -56,6 +57,8 @@ def judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped) -
     """The finding about one content of the file, in it or about to be saved."""
     path, moment = agent.folder + projection.TODO, looking.moment
     try:
+        if copies.look(looking, agent, path, data):
+            return
         if not agent.has_plan:
             _before_the_agent(looking, agent, path, stamped)
         elif (later := ahead(path, stamped, moment)) is not None:
