@@ -14,6 +14,7 @@ from typing import Any
 
 from ...workspace.base import DEFINITION, InvalidFile, SatchelError
 from ...workspace.formats import parse
+from ...workspace.inspect import another_run
 from ...workspace.journal.records import PauseRequested
 from ...workspace.people.edits import CheckData, Noticed, notice, rejected
 from ...workspace.people.inbox import inbox
@@ -291,6 +292,8 @@ class EditWatch:
         if DEFINITION in held:
             try:
                 definition = parse(held[DEFINITION].data)
+                if definition.run_id != context.moment.run_id:
+                    raise another_run(context.moment.run_id, definition.run_id)
                 limits.check(self._store, definition)
                 redactor_of(definition)
             except SatchelError as error:

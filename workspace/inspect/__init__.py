@@ -11,7 +11,7 @@ with on_first_use(__name__):
     from .discover import below, below_store
     from .export_file import Exported
     from .lease import PATH, Lease, Process
-    from .load import Look, Signature, glance, look, look_beside, read_by_glance, signature
+    from .load import Look, Signature, another_run, glance, look, look_beside, read_by_glance, signature
     from .moved_file import Tombstone
     from .rebuild import begun
     from .report import Remark, Report, ReportDocument

@@ -181,7 +181,7 @@ def _look(store: Store, before: Signature, described: Definition | None, *, know
     defined_at = before.definition if store.version(DEFINITION) == before.definition else None
     moment = found or Moment(run_id=described.run_id)
     if moment.run_id != described.run_id:
-        raise _other_run(moment.run_id, described.run_id)
+        raise another_run(moment.run_id, described.run_id)
     has_journal = bool(journal.segments(store))
     is_fork = not has_journal and _is_new_fork(found)
     if not has_journal and not is_fork and (rebuilt := rebuild.rebuild(store, moment.run_id, found)) is not None:
@@ -220,7 +220,8 @@ def _is_new_fork(found: Moment | None) -> bool:
     return found is not None and found.forked is not None and found.forked.seq == found.seq
 
 
-def _other_run(found: str, expected: str) -> Damaged:
+def another_run(found: str, expected: str) -> Damaged:
+    """The error of a folder whose files belong to the run `found`, and whose workspace.yaml says `expected`."""
     return Damaged(
         f"the files belong to the run {found!r}",
         path=DEFINITION,

@@ -221,9 +221,15 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
         own_work=tuple(sorted(after.own_work - now.own_work)),
         redone=redone,
         dropped=dropped,
-        says=(*_say(agent, done), *_warnings(saved.plan, saved.base, now)) or ("the text around the items",),
+        says=(*_say(agent, done), *_warnings(saved.plan, saved.base, now)) or _named(now, after),
     )
     return Edit(record, after, tuple(_doubts(agent, dropped)), done)
+
+
+def _named(now: Plan, after: Plan) -> tuple[str, ...]:
+    """What is said if nothing else was changed: items have got their ids from a person, or the text between them."""
+    named = [task for task in after.tasks if task.id and now.task(task.id) is None][:_TOLD]
+    return tuple(f"{_quoted(task.text)} has the id ^{task.id}" for task in named) or ("the text around the items",)
 
 
 _STAMP_CUT_OFF = re.compile(rb"(?:\A|\n)<(?:!(?:-(?:-(?: (?:s[a-z]*(?: [0-9a-f.]*(?: -?-?)?)?)?)?)?)?)?\Z")

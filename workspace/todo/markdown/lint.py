@@ -11,13 +11,15 @@ from .index import Reading
 from .parse import NESTING, Suspect
 
 _KNOWN = "[ ] (open), [/] (begun), [x] (done) or [-] (cancelled)"
+_OF_GIT = ("<<<<<<< ", ">>>>>>> ")
 _SHOWN = 40
 
 
 def problems(reading: Reading, suspects: Sequence[Suspect]) -> list[Problem]:
     """In the order of the text: ids used twice, unknown marks, checkboxes without a blank, lists too deep, mistyped
-    milestones."""
+    milestones, conflicts of git."""
     found = _ids_used_twice(reading)
+    found += [(number, _conflict(number)) for number, line in enumerate(reading.lines) if line.startswith(_OF_GIT)]
     found += [
         (number, _milestone(reading.lines, number)) for number in mistyped_milestones(reading.lines, reading.rows)
     ]
@@ -41,6 +43,15 @@ def _ids_used_twice(reading: Reading) -> list[tuple[int, Problem]]:
             )
             found.append((task.line, problem))
     return found
+
+
+def _conflict(number: int) -> Problem:
+    return Problem(
+        f"line {number + 1}",
+        "a conflict that git has left",
+        "the plan",
+        "Keep the lines that are right, and remove those that begin with <<<<<<<, ======= and >>>>>>>",
+    )
 
 
 def _milestone(lines: Sequence[str], number: int) -> Problem:
