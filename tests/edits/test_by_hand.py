@@ -328,6 +328,7 @@ STEPS = [
         "two three four",
         at_work="join two\nread two\nsend two!\nthree four",
     ),
+    Act("change a result to another type", READ, put('"result": "TWO"', '"result": 2'), "expected text", how="refused"),
     Act("ask for a step with another word", READ, put('"result"', '"redo": "yes", "result"'), "`redo`", how="refused"),
     Act("change the arguments of a step", READ, put('two\\")', 'zwei\\")'), "`call`", how="refused"),
     Act("remove the file of a step", READ, removed, "", how="nothing"),
