@@ -272,10 +272,10 @@ ADAPTERS = ROOT / "src/satchel/adapters"
 
 @pytest.mark.parametrize("path", sorted(ADAPTERS.glob("*.py")), ids=lambda path: path.stem)
 def test_an_adapter_is_short_and_uses_public_names_only(path: Path) -> None:
-    """It shows that the public names are enough. What needs more than 340 lines shows that they are not."""
+    """It shows that the public names are enough. What needs more than 350 lines shows that they are not."""
     import satchel
 
-    assert len(path.read_text().splitlines()) <= 340
+    assert len(path.read_text().splitlines()) <= 350
     for node in ast.walk(tree(path)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):

@@ -17,10 +17,12 @@ from ...workspace.inspect import Remark, Report, lease, look_beside
 from ...workspace.journal.records import NOTHING
 from ...workspace.lifecycle import opened
 from ...workspace.people.approvals import (
+    APPROVE,
     Question,
     Reply,
     answer_text,
     blank,
+    check_standing,
     fill_in,
     find,
     fit,
@@ -77,6 +79,7 @@ class Saying(NamedTuple):
     note: str
     is_typed: bool
     arguments: Mapping[str, Any] | None = None  # those that it changes
+    standing: bool = False  # it approves later calls of the tool, too
     redactor: Redactor = Redactor()  # of the workspace
 
     def redacted_by(self, redactor: Redactor) -> Saying:
@@ -162,6 +165,68 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
         yield from place.look_again(_LOOK_AGAIN)
 
 
+def revoke(place: Place, id: str, by: str) -> Steps[Answering]:
+    """Record that a standing approval is revoked. If a process runs the workspace, write it into the file of the
+    question: that process reads it before the next call begins."""
+    arguments.text("question", id)
+    arguments.text("by", by)
+    until = time.monotonic() + (_REMOTE_PATIENCE if place.store.abilities.remote else _PATIENCE)
+    is_written = False
+    while True:
+        seen = look_beside(place.store)
+        moment, redactor = seen.moment, redactor_of(seen.definition)
+        id = id or _only_standing(moment)
+        said = Saying(id, APPROVE, None, redactor.text(by), "", False)
+        if id not in moment.standing:
+            if id not in moment.answered or not moment.answered[id].revoked:
+                raise _stands_not(id, moment)
+            return replace(_told(said, moment, place, is_recorded=True), was_before=not is_written)
+        with suppress(LeaseHeld):
+            report = Report()
+            takeover.check_free(place.store)
+            with opened(place.store, "answer", report) as workspace:
+                if id in workspace.moment.standing:
+                    workspace.desk.revoke(workspace.journal, id, said.by)
+                workspace.close()
+            told = _told(said, workspace.moment, place, is_recorded=True)
+            return replace(told, report=(*report.remarks[1:],))
+        if not is_written:
+            _write_revoked(place, id, said.by)
+            is_written = True
+        if time.monotonic() > until:
+            return _told(said, moment, place, is_recorded=False)
+        yield from place.look_again(_LOOK_AGAIN)
+
+
+def _write_revoked(place: Place, id: str, by: str) -> None:
+    """Like a person, into the file of the answered question."""
+    store, path = place.store, path_of(id)
+    for _ in range(_TIMES):
+        try:
+            there = store.read(path)
+            data = fill_in(there.data, {"standing": False, "revoked_by": by})
+            store.replace(path, data, if_version=there.version)
+            return
+        except FileChanged:
+            continue
+        except (FileNotFoundError, InvalidFile) as error:
+            why, remedy = str(error), "pause the run, and revoke it then"
+            raise UsageError("the file of the question can't be written", path=path, why=why, remedy=remedy) from None
+    raise UsageError("keeps changing", path=path, remedy="revoke it again when it is saved")
+
+
+def _only_standing(moment: Moment) -> str:
+    if len(moment.standing) != 1:
+        raise _stands_not("", moment)
+    return next(iter(moment.standing))
+
+
+def _stands_not(id: str, moment: Moment) -> UsageError:
+    found = "; ".join(f"{each} ({standing.tool})" for each, standing in moment.standing.items())
+    what = f"{id} is no standing approval" if id else "name the question" if found else "there is no standing approval"
+    return UsageError(what, why=f"in force: {found}" if found else "none is in force")
+
+
 def _told(said: Saying, moment: Moment, place: Place, *, is_recorded: bool) -> Answering:
     left, waits_for = questions_of(moment, place), ""
     if not is_recorded:
@@ -171,7 +236,8 @@ def _told(said: Saying, moment: Moment, place: Place, *, is_recorded: bool) -> A
     answer = None
     if known is not None:
         changes = value_of(known.changes)
-        answer = Given(value_of(known.decision), known.by, known.note, changes, at=known.at, how=known.how)
+        counts = bool(known.standing and not known.revoked)
+        answer = Given(value_of(known.decision), known.by, known.note, changes, counts, at=known.at, how=known.how)
     return Answering(said.id, path_of(said.id), is_recorded, answer, left, waits_for=waits_for)
 
 
@@ -201,6 +267,8 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
         values["result"] = msgspec.json.decode(reply.result)
     if question.may_change:
         values["arguments"] = {**reply.arguments} or None  # a person may have begun to type some
+    if question.tool:
+        values["standing"] = reply.standing or None
     form = blank(question, run_id)
     for _ in range(_TIMES):
         version, there = store.version(path), form
@@ -215,7 +283,8 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
             if there != form:
                 reject(store, Refusal(path, error, there), "and was written again with the answer of a command")
         if before is not None:  # another answer came first and is about to be taken
-            if before.decision == reply.decision and same(before.arguments, reply.arguments):
+            is_same = before.decision == reply.decision and before.standing == reply.standing
+            if is_same and same({**before.arguments}, {**reply.arguments}):
                 return
             says = answer_text(msgspec.Raw(msgspec.json.encode(before.decision)))
             raise UsageError(
@@ -238,7 +307,8 @@ def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
     if answer is None:
         return None
     recorded = msgspec.json.decode(answer.decision)
-    if not any(same(recorded, each) for each in said.readings) or not _changes_the_same(said, answer):
+    is_same = any(same(recorded, each) for each in said.readings) and bool(answer.standing) == said.standing
+    if not is_same or not _changes_the_same(said, answer):
         raise UsageError(
             f"{said.id} is already answered",
             why=_answered_text(answer),
@@ -254,19 +324,19 @@ def _reply(said: Saying, question: Question) -> Reply:
     try:
         decision = fit(question, value, said.text, file=said.id)
     except InvalidFile as error:
-        problem = error.problems[0]
-        raise UsageError(
-            f"that is not a valid answer to {said.id}: {question.text}",
-            why=f"found {problem.found}, expected {problem.expected}",
-            remedy=problem.remedy or None,
-        ) from None
+        raise _refusal(f"that is not a valid answer to {said.id}: {question.text}", error) from None
     if decision is None:
         raise UsageError(f"an answer to {said.id} can't be empty", why="null means that there is no answer yet")
     if said.result is not None and not question.has_happened(decision):
         raise UsageError("a result needs an effect that has happened", remedy=f"give one only with the answer {DONE!r}")
     result = NOTHING if said.result is None else _result(said.result, said.is_typed, said.redactor)
     changes = _changes(said, question, decision) if said.arguments is not None else {}
-    return Reply(decision, said.by, said.note.strip(), result, arguments=changes)
+    if said.standing:
+        try:
+            check_standing(question, decision, changes, file=said.id)
+        except InvalidFile as error:
+            raise _refusal(f"the answer to {said.id} can't stand for later calls: {question.text}", error) from None
+    return Reply(decision, said.by, said.note.strip(), result, arguments=changes, standing=said.standing)
 
 
 def _changes(said: Saying, question: Question, decision: Any) -> dict[str, Any]:
@@ -274,12 +344,14 @@ def _changes(said: Saying, question: Question, decision: Any) -> dict[str, Any]:
     try:
         return fit_arguments(question, said.changes, said.texts, decision, file=said.id)
     except InvalidFile as error:
-        problem = error.problems[0]
-        raise UsageError(
-            f"{problem.place} can't be changed so in {said.id}: {question.text}",
-            why=f"found {problem.found}, expected {problem.expected}",
-            remedy=problem.remedy or None,
-        ) from None
+        place = error.problems[0].place
+        raise _refusal(f"{place} can't be changed so in {said.id}: {question.text}", error) from None
+
+
+def _refusal(what: str, error: InvalidFile) -> UsageError:
+    problem = error.problems[0]
+    why = f"found {problem.found}, expected {problem.expected}"
+    return UsageError(what, why=why, remedy=problem.remedy or None)
 
 
 def _changes_the_same(said: Saying, answer: Answered) -> bool:

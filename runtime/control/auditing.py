@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...workspace.journal.records import (
     AnyRecord,
     ApprovalAnswered,
+    ApprovalRevoked,
     Closed,
     Edited,
     Forced,
@@ -27,6 +28,7 @@ _AUDITED = (
     Saved,
     Edited,
     ApprovalAnswered,
+    ApprovalRevoked,
     Resolved,
     PauseRequested,
     PauseLate,

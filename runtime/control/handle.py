@@ -458,6 +458,7 @@ class Handle(GoBack, EditByHand):
         question: str = "",
         *,
         arguments: Mapping[str, Any] | None = None,
+        standing: bool = False,
         result: Any = None,
         by: str | None = None,
         note: str = "",
@@ -468,12 +469,13 @@ class Handle(GoBack, EditByHand):
 
         `decision` is one of the choices, a text, or the JSON value that the question's schema describes. `question` may
         be left out if only one is open. `arguments`: other ones to approve, by name, if the agent has asked with some;
-        those that are left out stay. `result`: the result of an effect that has happened. `by` is `user@host` if it is
-        None. `typed`: decision, arguments and result are texts from a command line: YAML, if a schema needs a value.
-        UsageError if it is not a valid answer, or another answer is on record. Runs nothing of the agent; `resume`
-        continues. If a process runs the workspace, this waits some seconds until it has taken the answer.
+        those that are left out stay. `standing`: approve each later call of the question's tool, too. `result`: the
+        result of an effect that has happened. `by` is `user@host` if it is None. `typed`: decision, arguments and
+        result are texts from a command line: YAML, if a schema needs a value. UsageError if it is not a valid answer,
+        or another answer is on record. Runs nothing of the agent; `resume` continues. If a process runs the workspace,
+        this waits some seconds until it has taken the answer.
         """
-        return finish("answer", self._answer(decision, question, arguments, result, by, note, typed))
+        return finish("answer", self._answer(decision, question, arguments, standing, result, by, note, typed))
 
     async def answer_async(
         self,
@@ -481,19 +483,21 @@ class Handle(GoBack, EditByHand):
         question: str = "",
         *,
         arguments: Mapping[str, Any] | None = None,
+        standing: bool = False,
         result: Any = None,
         by: str | None = None,
         note: str = "",
         typed: bool = False,
     ) -> Answering:
         """`answer`, without blocking the event loop."""
-        return await finish_async(self._answer(decision, question, arguments, result, by, note, typed))
+        return await finish_async(self._answer(decision, question, arguments, standing, result, by, note, typed))
 
     def _answer(
         self,
         decision: Any,
         question: str,
         arguments: Mapping[str, Any] | None,
+        standing: bool,
         result: Any,
         by: str | None,
         note: str,
@@ -501,5 +505,19 @@ class Handle(GoBack, EditByHand):
     ) -> Steps[Answering]:
         from . import answering
 
-        saying = answering.Saying(question, decision, result, by or myself(), note, typed, arguments)
+        saying = answering.Saying(question, decision, result, by or myself(), note, typed, arguments, standing)
         return answering.answer(self, saying)
+
+    def revoke(self, question: str = "", *, by: str | None = None) -> Answering:
+        """Revoke a standing approval, given with the answer to `question`, which may be left out if only one counts.
+        Calls that it has approved and that have not begun are asked about again. If a process runs the workspace, it
+        reads this before the next call of the tool begins. UsageError if there is no such approval."""
+        from . import answering
+
+        return finish("revoke", answering.revoke(self, question, by or myself()))
+
+    async def revoke_async(self, question: str = "", *, by: str | None = None) -> Answering:
+        """`revoke`, without blocking the event loop."""
+        from . import answering
+
+        return await finish_async(answering.revoke(self, question, by or myself()))

@@ -21,6 +21,8 @@ class Given(Struct, frozen=True):
     """An answer that a person, or the time, has given. Its values are plain, as JSON has them.
 
     `arguments`: those that the answer changes, by name; None if it changes none.
+    `standing`: it also approves later calls of the tool.
+
     `result`: of an effect in doubt, what it returned; None if nothing was said. `by` and `note` are empty if nothing
     was said. `at`: when it was put on record (UTC, ISO 8601); empty if it is not yet. `how` tells where it came from:
     "file", "command" or "expired"; empty with an empty `at`.
@@ -30,6 +32,7 @@ class Given(Struct, frozen=True):
     by: str = ""
     note: str = ""
     arguments: dict[str, Any] | None = None
+    standing: bool = False
     result: Any = None
     at: str = ""
     how: str = ""
@@ -74,10 +77,10 @@ class OpenQuestion(Struct, frozen=True):
 
     @property
     def call(self) -> str:
-        """The effect in doubt, for people: its name, and a preview of its arguments. Empty for a question of the
-        agent."""
+        """The call that it is about, for people: of an effect in doubt its name, and a preview of its arguments; the
+        `tool` of a question of the agent, which is empty if it has given none."""
         asked = self.question.asked
-        return f"{asked.step}{asked.call}" if self.question.is_doubt else ""
+        return f"{asked.step}{asked.call}" if self.question.is_doubt else self.question.tool
 
     @property
     def arguments(self) -> dict[str, Any] | None:
@@ -112,7 +115,7 @@ def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
     if said is None:
         return OpenQuestion(question, command)
     shown = _redactor(place).value(
-        [said.decision, said.by, said.note, {**said.arguments} or None, value_of(said.result)]
+        [said.decision, said.by, said.note, {**said.arguments} or None, said.standing, value_of(said.result)]
     )
     return OpenQuestion(question, command, Given(*shown))
 

@@ -35,7 +35,7 @@ from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
 from ...workspace.retention import Size, size_of
 from ...workspace.secrets import redactor_of
-from ...workspace.state import ROOT, Fired, Moment, Scope, prompts
+from ...workspace.state import ROOT, Approval, Fired, Moment, Scope, prompts
 from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
@@ -160,6 +160,11 @@ class Standing(Struct):
         if self.state == "paused" and not (self.wants_merge or _asked(self) or self.pause_problem):
             return not _ends_by_itself(self)
         return bool(wanted(self)) or self.problem is not None
+
+    @property
+    def approved(self) -> dict[str, Approval]:
+        """The approvals that stand for later calls, by their questions."""
+        return self.moment.standing if self.moment else {}
 
     @property
     def scopes(self) -> dict[str, Scope]:

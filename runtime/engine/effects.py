@@ -19,7 +19,7 @@ from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarte
 from ...workspace.state import Answer, Kept, blobs
 from ..agent import said
 from ..steps import ONCE, Step
-from . import recording, reverify, verifying
+from . import recording, reverify, revoked, verifying
 from .invoking import invoke
 from .open_scope import Call, waits
 from .raised import is_kept
@@ -178,6 +178,7 @@ async def _once(call: Call, attempt: int) -> Any:
     if attempt > 1:
         call.check_unchanged()
     key = verifying.idempotency_key(call)
+    revoked.check(call)
     arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
     schema = scope.context.schemas.name(effect, keeps_unknown=scope.agent.keeps_unknown)
     scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments, schema=schema))

@@ -9,7 +9,7 @@ from functools import partial as bind
 from typing import Any
 
 from ..steps import ONCE, encode, is_mistake
-from . import recording, streaming
+from . import recording, revoked, streaming
 from .invoking import invoke
 from .open_scope import Call
 from .raised import is_kept
@@ -28,6 +28,7 @@ async def perform(call: Call) -> Any:
     try:
         if before is not None:
             await _wait(call, before.ms / 1000)
+        revoked.check(call)
         result = await _tried(call)
     except asyncio.CancelledError as error:
         if not isinstance(error, Suspended) and not scope.is_stopping:

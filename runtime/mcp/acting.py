@@ -67,6 +67,7 @@ def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.Answered:
         wanted.decision,
         wanted.question,
         arguments=wanted.arguments,
+        standing=wanted.standing,
         result=wanted.result,
         by=asking.by,
         note=wanted.note,

@@ -135,6 +135,7 @@ def question(asked: OpenQuestion) -> shapes.Question:
         [*found.choices],
         answer_schema=found.schema,
         arguments=found.arguments if found.may_change else None,
+        tool=found.tool,
         context=found.facts.get("context"),
         asked_at=found.asked_at,
     )

@@ -56,6 +56,9 @@ class AnswerArguments(Struct, forbid_unknown_fields=True):
         dict[str, Any] | None,
         Meta(description="Other arguments to approve, by name. Those that are left out stay as they were asked."),
     ] = None
+    standing: Annotated[
+        bool, Meta(description="Approve each later call of the question's tool, too. Only if your user has said so.")
+    ] = False
     question: Annotated[str, Meta(description="The id of the question, such as a1. Not needed if one is open.")] = ""
     note: Annotated[str, Meta(description="A remark for the record.", max_length=2000)] = ""
     result: Annotated[Any, Meta(description="Only for an effect in doubt that has happened: its result.")] = None
@@ -94,6 +97,7 @@ class Question(Struct):
         Json, Meta(description="The JSON Schema of the answer, if it is no text, or of the arguments.")
     ] = None
     arguments: Annotated[Json, Meta(description="Of the call. It may be approved with other ones.")] = None
+    tool: Annotated[str, Meta(description="The name of the call. An approval may stand for its later calls.")] = ""
     context: Json = None
     asked_at: str = ""
 

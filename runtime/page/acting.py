@@ -111,6 +111,7 @@ def answer(asked: Asked) -> Done:
             decision,
             id,
             arguments=_changes(asked, id) if decision == APPROVE else None,
+            standing=asked.is_on("standing") and decision == APPROVE,
             result=result or None,
             by=asked.text("by") or None,
             note=asked.text("note"),
@@ -124,6 +125,7 @@ def answer(asked: Asked) -> Done:
     if not done.is_recorded:
         return said(f"{id}: the answer is in {done.file}. {done.waits_for} takes it at the latest when the run stops.")
     words = with_changes(_words(done.answer.decision), done.answer.arguments) if done.answer else ""
+    words += ", for later calls too" if done.answer and done.answer.standing else ""
     lines = [f"{id} is {'already ' if done.was_before else ''}answered: {words}."]
     if not done.waits_for and not done.questions and asked.handle.status(brief=True).holder is None:
         lines.append("No process runs the run. Resume it, if `satchel serve` does not.")

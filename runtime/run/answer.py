@@ -26,7 +26,7 @@ class Answer(Struct, frozen=True, dict=True, rename={"_decision": "decision", "_
     by: str  # who answered, as far as known; "the default" if the question had expired
     note: str
     at: datetime  # when it was recorded
-    how: Literal["file", "command", "expired"]
+    how: Literal["file", "command", "expired", "standing"]
     choices: tuple[str, ...] = ()
     changed: dict[str, Any] = {}
     _arguments: dict[str, Any] | None = None

@@ -17,7 +17,7 @@ from ...schemas import against
 from ...workspace.base import InvalidFile, UsageError, arguments, decoder, time_text
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import APPROVE, DENY, Question, blank, fit, read
+from ...workspace.people.approvals import APPROVE, DENY, Question, Reply, blank, find, fit, read
 from ...workspace.state import blobs
 from ..engine import (
     Call,
@@ -47,6 +47,7 @@ class Asking(Struct, frozen=True):
     question: str
     choices: Sequence[str] | None
     arguments: Mapping[str, Any] | None
+    tool: str
     schema: Any  # a JSON Schema, or a type
     context: Any
     expires: float | timedelta | datetime | None
@@ -73,9 +74,11 @@ async def ask(scope: ScopeRun, asking: Asking) -> Answer:
     context = Raw(encode(asking.context, "context")) if asking.context is not None else NOTHING
     default = Raw(encode(asking.default, "default")) if asking.default is not None else NOTHING
     arguments = Raw(encode(asking.arguments, "arguments")) if given is not None else NOTHING
-    step = _Ask(choices, schema, arguments, context, expires, default, _seconds(asking.wait_for, "wait_for"))
+    wait_for = _seconds(asking.wait_for, "wait_for")
+    step = _Ask(choices, schema, arguments, asking.tool, context, expires, default, wait_for)
     _check(asking, step)
-    said = await scope.call(step, (asking.question, list(choices), schema, asking.context, asking.arguments), {})
+    identity = (asking.question, list(choices), schema, asking.context, asking.arguments, asking.tool)
+    said = await scope.call(step, identity, {})
     return _answer(said, choices, given, schema)
 
 
@@ -97,13 +100,15 @@ class _Ask(OwnStep[..., Any]):
         choices: tuple[str, ...],
         schema: dict[str, Any] | bool | None,
         arguments: Raw,
+        tool: str,
         context: Raw,
         expires: str,
         default: Raw,
         wait_for: float,
     ):
         super().__init__(_question, name="ask", retry=None, on_partial="restart")
-        self.choices, self.answer_schema, self.arguments, self.context = choices, schema, arguments, context
+        self.choices, self.answer_schema, self.context = choices, schema, context
+        self.arguments, self.tool = arguments, tool
         self.expires, self.default, self._wait_for = expires, default, wait_for
 
     def as_record(self, question: str, id: str, identity: dict[str, Any], withdraws: tuple[str, ...]) -> ApprovalAsked:
@@ -114,6 +119,7 @@ class _Ask(OwnStep[..., Any]):
             choices=self.choices,
             answer_schema=self.answer_schema,
             arguments=self.arguments,
+            tool=self.tool,
             context=self.context,
             expires=self.expires,
             default=self.default,
@@ -135,6 +141,7 @@ class _Ask(OwnStep[..., Any]):
         until, quiet_looks = time.monotonic() + wait_for, 0
         while True:
             _look_for_answers(context.workspace, context.tally.noticed)
+            self._use_standing(call, id)
             done = scope.agent.recorded.scopes[scope.key].done.get(call.key)
             if done is not None:
                 return msgspec.json.decode(blobs.fetch(context.store, done))
@@ -161,12 +168,29 @@ class _Ask(OwnStep[..., Any]):
         scope.agent.check_going_on()
         id = context.workspace.desk.free_id("a")
         context.journal.add(self.as_record(call.arguments["question"], id, call.identity(), _stale(scope)))
-        context.journal.flush()
-        put_question(context.workspace, id)
+        if not self._use_standing(call, id):
+            context.journal.flush()
+            put_question(context.workspace, id)
         return id
 
+    def _use_standing(self, call: Call, id: str) -> bool:
+        """Answer the question if a standing approval counts for this tool, and no person has revoked it until now."""
+        context, agent = call.scope.context, call.scope.agent.path
+        moment, desk = context.moment, context.workspace.desk
+        if id not in moment.approvals or moment.stands_for(agent, self.tool) is None:
+            return False
+        context.tally.noticed += [each.text for each in desk.look_for_revocations(context.journal, is_fresh=True)]
+        under, question = moment.stands_for(agent, self.tool), find(moment, id)
+        if under is None or question is None:
+            return False
+        reply = Reply(APPROVE, moment.standing[under].by, "", NOTHING)
+        desk.record(context.journal, question, reply, "standing", under)
+        return True
 
-def _question(question: str, choices: list[str], schema: Any, context: Any, arguments: Any = None) -> Any:
+
+def _question(
+    question: str, choices: list[str], schema: Any, context: Any, arguments: Any = None, tool: str = ""
+) -> Any:
     """What identifies a question."""
 
 
@@ -223,6 +247,8 @@ def _check(asking: Asking, step: _Ask) -> None:
     if not isinstance(question, str) or not question.strip():
         raise UsageError("run.ask() takes a question", why=f"got {question!r}")
     arguments.text("the question in run.ask()", question)
+    if arguments.text("the tool in run.ask()", asking.tool) != asking.tool.strip() or len(asking.tool.splitlines()) > 1:
+        raise UsageError("`tool` of run.ask() is the name of a call", why=f"got {asking.tool!r}")
     if len(step.context) > _LONGEST:
         raise UsageError(
             f"the context of a question has {len(step.context):,} bytes",
@@ -250,6 +276,7 @@ def _check(asking: Asking, step: _Ask) -> None:
         step.expires,
         {} if not len(step.context) else {"context": msgspec.json.decode(step.context)},
         arguments=msgspec.json.decode(step.arguments) if len(step.arguments) else None,
+        tool=step.tool,
     )
     if asking.default is not None:
         try:
@@ -298,7 +325,7 @@ _NOWHERE: dict[str, Any] = {"scope": "", "no": 0, "step": "ask", "args": "", "n"
 def _choices(asking: Asking) -> tuple[str, ...]:
     choices = asking.choices
     if choices is None:
-        return () if asking.arguments is None else (APPROVE, DENY)
+        return (APPROVE, DENY) if asking.arguments is not None or asking.tool else ()
     if asking.schema is not None and asking.arguments is None:
         raise UsageError("run.ask() takes `choices` or `schema`", why="both were given", remedy="leave one of them out")
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
@@ -310,9 +337,9 @@ def _choices(asking: Asking) -> tuple[str, ...]:
         arguments.text("a choice", each)
     if len(set(choices)) != len(choices):
         raise UsageError("a choice is given twice", why=f"got {list(choices)!r}")
-    if asking.arguments is not None and APPROVE not in choices:
+    if (asking.arguments is not None or asking.tool) and APPROVE not in choices:
         why = f"got {list(choices)!r}"
-        raise UsageError(f"a question with `arguments` has the choice {APPROVE!r}", why=why, remedy="add it")
+        raise UsageError(f"a question about a call has the choice {APPROVE!r}", why=why, remedy="add it")
     return tuple(choices)
 
 

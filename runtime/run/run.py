@@ -212,6 +212,7 @@ class Run(RunParameter, Generic[S]):
         choices: Sequence[str] | None = None,
         *,
         arguments: Mapping[str, Any] | None = None,
+        tool: str = "",
         schema: type | dict[str, Any] | bool | None = None,
         context: Any = None,
         expires: float | timedelta | datetime | None = None,
@@ -224,11 +225,13 @@ class Run(RunParameter, Generic[S]):
         `arguments` are those of the call that the question is about. The choices are then `approve` and `deny`, and a
         person may approve other arguments, which fit `schema`, or without one have the same kinds. Make the call with
         `answer.arguments`, and read them before the decision: an answer that changes some raises UsageError otherwise.
+        With `tool`, the name of that call, a person may also approve all later calls of it by this agent, as long as
+        the code stays the same. Then the question is answered at once.
 
         The question is a file in `approvals/`. A person types the answer into it or uses `satchel answer`. The answer
         is on record before this returns, and stays the answer however often the scope is entered again. Questions are
-        equal if text, choices, schema, arguments and `context` are equal in the same scope; a second equal call in one
-        scope is a question of its own.
+        equal if text, choices, schema, arguments, tool and `context` are equal in the same scope; a second equal call
+        in one scope is a question of its own.
 
         After `wait_for` seconds the run stops as `waiting`, without a process. Under `satchel serve` it stops at once
         if nothing else runs. When the question `expires` (after so many seconds, or at a time), `default` is the
@@ -236,7 +239,7 @@ class Run(RunParameter, Generic[S]):
         """
         from .ask import Asking, ask
 
-        asking = Asking(question, choices, arguments, schema, context, expires, default, wait_for)
+        asking = Asking(question, choices, arguments, tool, schema, context, expires, default, wait_for)
         return await ask(self._scope("run.ask()"), asking)
 
     @awaited("run.pause")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 import warm
 from pydantic import AfterValidator, BaseModel, BeforeValidator
-from pydantic_ai import Agent, ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai import Agent, FunctionToolset, ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.capabilities import Hooks
 from servers import Server
 
@@ -284,3 +284,37 @@ def test_a_kill_after_a_changed_approval_pays_something_else(
     assert ended.returncode == 0 and deaths == 4, (ended, satchel.open(url).questions())
     assert ended.stdout.startswith("completed") and '"cents": 50' in ended.stdout
     assert [line.split()[1] for line in (tmp_path / "bank.txt").read_text().splitlines()] == ["50"]
+
+
+@pytest.mark.parametrize("way", ["agent", "toolset"])
+def test_a_tool_is_asked_about_again_that_a_person_has_approved_for_the_run(workspace: Path, way: str) -> None:
+    """Until that is revoked: then nothing begins that was approved in the same breath."""
+    log: list[int] = []
+
+    def pay(cents: int) -> str:
+        log.append(cents)
+        if cents == 3:
+            satchel.open(workspace).revoke(by="Bob")
+        return f"paid {cents}"
+
+    toolset: FunctionToolset[None] = FunctionToolset(id="bank")
+    tools = [toolset] if way == "toolset" else []
+    helper = Agent(
+        calling([("pay", {"cents": 1})], [("pay", {"cents": 2})], [("pay", {"cents": cents}) for cents in (3, 4)]),
+        name="helper",
+        toolsets=tools,
+        capabilities=[SatchelDurability(wait_for=0)],
+    )
+    place: Any = toolset.tool_plain if way == "toolset" else helper.tool_plain
+    place(requires_approval=True, metadata=as_effect(), sequential=True)(pay)
+    main = entered(helper)
+    run(workspace, main)
+    name = "helper.bank.pay" if way == "toolset" else "helper.pay"
+    (question,) = satchel.open(workspace).questions()
+    assert question.call == name
+    satchel.open(workspace).answer("approve", standing=True)
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting" and log == [1, 2, 3], outcome.error
+    assert asked(workspace) == [{"cents": 4}]
+    satchel.open(workspace).answer("deny")
+    assert run(workspace, main).status == "completed" and log == [1, 2, 3]

@@ -340,3 +340,35 @@ def test_arguments_typed_into_the_file_are_not_shown(make: Make, cli: Cli) -> No
     path.write_text(text.replace("\narguments:", "\narguments: {amount: 50}"))
     assert 'the file says: answered "approve" with amount: 50' in cli("status", folder).stdout
     assert "approvals/a1.yaml: approve with amount: 50, by" in cli("resume", folder).stderr
+
+
+PAYING = """
+from satchel import agent
+
+@agent
+async def main(run):
+    return [(await run.ask(f"Pay {name}?", tool="pay", wait_for=0)).how for name in ("ada", "eve", "bob")]
+"""
+
+
+def test_an_approval_can_not_stand_or_be_revoked(make: Make, cli: Cli) -> None:
+    folder = make(PAYING)
+    assert "each later call of pay, too: satchel answer" in cli("run", folder).stdout
+    assert "no standing approval: none is in force" in cli("answer", folder, "--revoke").stderr
+    wrong = cli("answer", folder, "deny", "--standing")
+    assert wrong.exit_code == 2 and "unless the decision is approve" in wrong.stderr
+    done = cli("answer", folder, "a1", "approve", "--standing", "--by", "ann")
+    assert "a1 is answered: approve, for later calls too" in done.stdout
+    shown = cli("status", folder).stdout
+    assert "each call of pay: a1, by ann" in shown and "used 0 times" in shown and "a1 --revoke" in shown
+    assert data_of(cli("status", "--json", folder))["approved"][0]["tool"] == "pay"
+    assert cli("answer", folder, "a1", "--revoke", "--note", "x").exit_code == 2
+    revoked = cli("answer", folder, "--revoke", "--by", "bob")
+    assert revoked.exit_code == 0 and "a1 is revoked: it counts for no later call" in revoked.stdout
+    assert "a1 is already revoked" in cli("answer", folder, "a1", "--revoke").stdout
+    assert cli("resume", folder).exit_code == 4 and "approved" not in cli("status", folder).stdout
+    cli("answer", folder, "approve", "--standing", "--by", "ann")
+    assert data_of(cli("resume", "--json", folder))["result"] == ["command", "command", "standing"]
+    logged = cli("log", "--audit", folder).stdout
+    assert 'a1 by ann: "approve", for later calls too' in logged and "revoked     a1 by bob" in logged
+    assert "answered    a3 as ann has approved with a2" in logged

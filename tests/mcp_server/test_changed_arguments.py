@@ -18,7 +18,7 @@ from satchel import agent
 
 @agent
 async def main(run):
-    answer = await run.ask("Refund 80 to Ada?", arguments={"amount": 80, "to": "ada"}, wait_for=0)
+    answer = await run.ask("Refund 80 to Ada?", arguments={"amount": 80, "to": "ada"}, tool="refund", wait_for=0)
     return answer.arguments if answer.arguments and answer == "approve" else None
 """
 
@@ -37,6 +37,9 @@ def test_a_client_is_not_shown_or_can_not_change_the_arguments(make: Make, root:
             assert "unless the decision is approve" in await refusal(
                 client, "answer", run="refunds", decision="deny", arguments={"amount": 50}
             )
+            assert asked["tool"] == "refund"
+            both = {"arguments": {"amount": 50}, "standing": True}
+            assert "together with changed arguments" in await refusal(client, "answer", **wrong, **both)
             done = await call(client, "answer", **wrong, arguments={"amount": 50})
             assert done["is_recorded"]
 

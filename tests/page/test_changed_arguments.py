@@ -31,7 +31,7 @@ class Mail(TypedDict, total=False):
 @agent
 async def main(run):
     arguments = {"to": "ada", "copies": 1, "kind": "letter", "urgent": False, "text": "Dear \"Ada\" <b>,\n# one\n"}
-    answer = await run.ask("Send it?", arguments=arguments, schema=Mail, wait_for=0)
+    answer = await run.ask("Send it?", arguments=arguments, schema=Mail, tool="send", wait_for=0)
     return [answer.arguments, answer.changed, answer.decision]
 """
 TEXT = 'Dear "Ada" <b>,\n# one\n'
@@ -60,6 +60,13 @@ def test_a_form_that_nobody_touched_changes_an_argument(person: Person) -> None:
     assert "<option selected>letter</option><option>card</option>" in form or "<option>card</option>" in form
     assert "a1 is answered: approve." in person.act("answer", question="a1", decision="approve", **fields())
     assert outcome(person)[1:] == [{}, "approve"]
+
+
+def test_an_approval_of_the_page_can_not_stand(person: Person) -> None:
+    assert "approve each later call of send" in person.read()
+    said = person.act("answer", question="a1", decision="approve", standing="yes", **fields())
+    assert "a1 is answered: approve, for later calls too." in said
+    assert satchel.open(f"{person.site.overview.url}/{person.name}").status().approved["a1"].tool == "send"
 
 
 @pytest.mark.parametrize(

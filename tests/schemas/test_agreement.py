@@ -147,6 +147,11 @@ RECORDS: list[records.AnyRecord] = [
     records.ApprovalAsked(
         **CALL, id="a4", question="x?", back=records.Back(checkpoint="000000000007", to=7, files=(), blob=BLOB)
     ),
+    records.ApprovalAsked(**CALL, id="a3", question="x?", arguments=Raw(b'{"amount":80}'), tool="pay"),
+    records.ApprovalAnswered(id="a3", decision=Raw(b'"approve"'), arguments=Raw(b'{"amount":50}'), by="alice"),
+    records.ApprovalAnswered(id="a3", decision=Raw(b'"approve"'), by="alice", standing=True),
+    records.ApprovalAnswered(id="a4", decision=Raw(b'"approve"'), by="alice", how="standing", under="a3"),
+    records.ApprovalRevoked(id="a3", by="alice"),
     records.ApprovalAnswered(id="a1", decision=Raw(b'"deny"'), by="alice"),
     records.ApprovalAnswered(id="a1", decision=Raw(b"3"), by="alice", note="x", how="expired"),
     records.TaskTaken(id="t", scope="", file="inbox/t.md", sha256="0" * 64, content=Raw(b'"x"')),
@@ -356,6 +361,9 @@ APPROVAL = {
     "choices": ["approve", "deny"],
     "expires": AT,
     "asked_arguments": {"amount": 80},
+    "tool": "pay",
+    "standing": False,
+    "revoked_by": "alice",
     "decision": "deny",
     "arguments": {"amount": 50},
     "note": "x",

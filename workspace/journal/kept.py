@@ -18,6 +18,7 @@ from .records import (
     NOTHING,
     ApprovalAnswered,
     ApprovalAsked,
+    ApprovalRevoked,
     Doubt,
     Edited,
     Message,
@@ -36,7 +37,7 @@ FULL_BYTES = 4 << 20
 """A larger file is not written again; the next records begin another."""
 
 _READ_LIMIT = 1 << 30
-_KEPT = (StepStarted, Doubt, Resolved, ApprovalAsked, ApprovalAnswered, Edited, Rewound, Pruned)
+_KEPT = (StepStarted, Doubt, Resolved, ApprovalAsked, ApprovalAnswered, ApprovalRevoked, Edited, Rewound, Pruned)
 
 
 def kept_path(up_to: int) -> str:

@@ -12,6 +12,7 @@ from .records import (
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
+    ApprovalRevoked,
     Closed,
     Configured,
     Doubt,
@@ -270,9 +271,16 @@ def _approval_asked(record: ApprovalAsked) -> Told:
 def _approval_answered(record: ApprovalAnswered) -> Told:
     said = _json(bytes(record.decision))
     said += f", changed to {_json(bytes(record.arguments))}" if len(record.arguments) else ""
+    said += ", for later calls too" if record.standing else ""
+    if record.how == "standing":
+        return Told(f"answered    {record.id} as {record.by} has approved with {record.under}: {said}", "yellow")
     if record.how == "expired":
         return Told(f"answered    {record.id} by default, because it expired: {said}", "yellow")
     return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
+
+
+def _approval_revoked(record: ApprovalRevoked) -> Told:
+    return Told(f"revoked     {record.id} by {record.by}: it counts for no later call", "yellow")
 
 
 def _task_taken(record: TaskTaken) -> Told:
@@ -314,6 +322,7 @@ WORDS: dict[type[AnyRecord], Callable[[Any], Told]] = {
     Resumed: _resumed,
     ApprovalAsked: _approval_asked,
     ApprovalAnswered: _approval_answered,
+    ApprovalRevoked: _approval_revoked,
     TaskTaken: _task_taken,
     TaskDone: _task_done,
     Spent: _spent,

@@ -15,7 +15,7 @@ with on_first_use(__name__):
     from .json_patch import same
     from .parts import Fired, Pause, Status, TaskFile, Usage, folder_of_agent, is_of_item, scope_of_task
     from .prompts import prompt_text
-    from .questions import DATA, DONE, GO_BACK, KEEP, REDO, Answered, Verdict, verdicts
+    from .questions import DATA, DONE, GO_BACK, KEEP, REDO, Answered, Approval, Verdict, verdicts
     from .run_state import Moment
     from .scope_state import STUCK_AFTER, Answer, Kept, Past, Scope, is_done_again
     from .strict_merge import contradiction

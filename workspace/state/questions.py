@@ -9,8 +9,9 @@ from collections.abc import Container, Mapping
 from typing import Literal, NamedTuple
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from ..journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, Doubt, Key, OfCall, Resolved
+from ..journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Doubt, Key, OfCall, Resolved
 
 
 class Answered(Struct, frozen=True, omit_defaults=True):
@@ -23,9 +24,23 @@ class Answered(Struct, frozen=True, omit_defaults=True):
     by: str
     at: str
     note: str = ""
-    how: Literal["file", "command", "expired"] = "file"
+    how: Literal["file", "command", "expired", "standing"] = "file"
     arguments: Raw = NOTHING
     changes: Raw = NOTHING
+    standing: str = ""  # the tool whose later calls it approves, too
+    revoked: str = ""  # by whom and when
+
+
+class Approval(Struct, omit_defaults=True):
+    """An approval that counts for the later calls of a tool by one agent, until its code changes."""
+
+    agent: str
+    tool: str
+    code: str  # SHA-256 of the agent's code
+    by: str
+    at: str
+    uses: int = 0
+    told: dict[str, ApprovalAsked] = {}  # approved under it, by question; the calls have not begun yet
 
 
 class Verdict(NamedTuple):
@@ -76,6 +91,8 @@ class Questions(Struct, kw_only=True):
     approvals_asked: int = 0
     asked_at: dict[str, str] = {}  # of the open questions, doubts and approvals alike
     answered: dict[str, Answered] = {}  # the newest, by the ids of their questions
+    standing: dict[str, Approval] = {}  # approvals in force, by the ids of their questions
+    taken_back: list[str] = []  # open questions that were answered under an approval that was revoked since
 
     @property
     def asks_whether_back(self) -> bool:
@@ -115,9 +132,68 @@ class Questions(Struct, kw_only=True):
             how=record.how,
             arguments=asked.arguments if asked else NOTHING,
             changes=record.arguments if isinstance(record, ApprovalAnswered) else NOTHING,
+            standing=asked.tool if asked and isinstance(record, ApprovalAnswered) and record.standing else "",
         )
         for old in list(self.answered)[:-_ANSWERS]:
             del self.answered[old]
+
+    # Approvals that stand for later calls
+
+    def stands_for(self, agent: str, tool: str) -> str | None:
+        """The question whose standing approval counts for a call of this tool."""
+        place = agent, tool
+        return next((id for id, each in self.standing.items() if (each.agent, each.tool) == place), None)
+
+    def check_standing(self, asked: ApprovalAsked, record: ApprovalAnswered) -> None:
+        """ValueError if the answer can't stand, or uses an approval that does not stand."""
+        if record.standing and (not asked.tool or len(record.arguments) or bytes(record.decision) != b'"approve"'):
+            raise ValueError(f"it can't stand for later calls: {record.id}")
+        if record.how == "standing" and self.stands_for(asked.agent, asked.tool) != record.under:
+            raise ValueError(f"no approval counts for {record.id}")
+
+    def note_standing(self, asked: ApprovalAsked, record: ApprovalAnswered, code: str, at: str) -> None:
+        """Remember an approval that counts from now on, or the use of one."""
+        self.taken_back = [id for id in self.taken_back if id != record.id]
+        if record.standing:
+            self.standing[record.id] = Approval(asked.agent, asked.tool, code, record.by, at)
+        elif record.how == "standing":
+            used = self.standing[record.under]
+            used.uses += 1
+            used.told[record.id] = asked
+
+    def note_begun(self, record: OfCall) -> None:
+        """A call has begun that was approved under a standing approval."""
+        for each in self.standing.values():
+            if (each.agent, each.tool) == (record.agent, record.step):
+                begun = next((id for id, asked in each.told.items() if asked.scope == record.scope), None)
+                each.told.pop(begun or "", None)
+
+    def revoke(self, record: ApprovalRevoked, at: str) -> list[ApprovalAsked]:
+        """The approval no longer counts. Returns the questions that were answered under it, and whose calls have not
+        begun. LookupError if it does not stand."""
+        revoked = self.standing.pop(record.id)
+        if record.id in self.answered:
+            self.answered[record.id] = replace(self.answered[record.id], revoked=f"{record.by}, {at}")
+        return list(revoked.told.values())
+
+    def ask_again(self, asked: ApprovalAsked, at: str) -> None:
+        """A question whose answer does not count any more."""
+        self.answered.pop(asked.id, None)
+        self.approvals[asked.id] = asked
+        self.taken_back.append(asked.id)
+        self._note_time(asked.id, at)
+
+    def is_taken_back(self, agent: str, scope: str, tool: str) -> bool:
+        """Whether a call of the tool was approved in this scope, and is asked about again."""
+        asked = (self.approvals.get(id) for id in self.taken_back)
+        return any(each is not None and (each.agent, each.scope, each.tool) == (agent, scope, tool) for each in asked)
+
+    def drop_standing(self, code: str, at: str) -> None:
+        """The agent has this code now."""
+        for id in [id for id, each in self.standing.items() if each.code != code]:
+            del self.standing[id]
+            if id in self.answered:
+                self.answered[id] = replace(self.answered[id], revoked=f"a change of the code, {at}")
 
     # Questions that no call waits for any more
 
@@ -128,7 +204,9 @@ class Questions(Struct, kw_only=True):
                 del self.approvals[id]
 
     def forget_in(self, agent: str, scope: str) -> None:
-        """The scope has ended without the answer, and without the call that a doubt is about."""
+        """The scope has ended without the answer, and without the call that a doubt is about, or that was approved."""
+        for each in self.standing.values():
+            each.told = {id: asked for id, asked in each.told.items() if (asked.agent, asked.scope) != (agent, scope)}
         for questions in (self.doubts, self.approvals):
             for id, asked in list(questions.items()):
                 if (asked.agent, asked.scope) == (agent, scope):

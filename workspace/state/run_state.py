@@ -20,6 +20,7 @@ from ..journal.records import (
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
+    ApprovalRevoked,
     Before,
     Closed,
     Configured,
@@ -299,11 +300,19 @@ class Moment(Questions, kw_only=True):
         asked = self.approvals[record.id]
         if len(record.arguments) and not len(asked.arguments):
             raise ValueError(f"it changes arguments, and the question {record.id!r} has none")
+        self.check_standing(asked, record)
         if asked.back is None:
             self.agents[asked.agent].answered_approval(line, asked, record)
         del self.approvals[record.id]
         self._note_answer(record.id)
         self.remember(record, record.decision, line.at, asked)
+        self.note_standing(asked, record, self._code, line.at)
+
+    def _approval_revoked(self, line: Line, record: ApprovalRevoked) -> None:
+        for asked in self.revoke(record, line.at):
+            scope = self.agents[asked.agent].scopes.get(asked.scope)
+            if scope is not None and scope.done.pop(asked.key, None) is not None:
+                self.ask_again(asked, line.at)
 
     def _note_answer(self, id: str) -> None:
         if self.status == "waiting":
@@ -344,6 +353,12 @@ class Moment(Questions, kw_only=True):
 
     def _configured(self, line: Line, record: Configured) -> None:
         self.config = record.config
+        self.drop_standing(self._code, line.at)
+
+    @property
+    def _code(self) -> str:
+        """SHA-256 of the agent's code."""
+        return str(self.config.get("agent_sha256", ""))
 
     def _agent_begun(self, line: Line, record: AgentBegun) -> None:
         above = record.agent.rpartition("/")[0]
@@ -358,11 +373,17 @@ class Moment(Questions, kw_only=True):
             self.forget_below(record.agent)
 
     def _started(self, line: Line, record: StepStarted) -> None:
-        self.agents[record.agent].started(record)
+        agent = self.agents[record.agent]
+        is_again = record.key in agent.open_scope(record.scope).started
+        agent.started(record)
         self.forget_gone_on(record)
+        if not is_again:
+            self.note_begun(record)
 
     def _completed(self, line: Line, record: StepCompleted) -> None:
         self.agents[record.agent].completed(line, record)
+        if not record.effect:
+            self.note_begun(record)
         self.usage.steps += 1
         if record.effect:
             self.forget_gone_on(record)
@@ -441,6 +462,7 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Resumed: Moment._resumed,
     ApprovalAsked: Moment._approval_asked,
     ApprovalAnswered: Moment._approval_answered,
+    ApprovalRevoked: Moment._approval_revoked,
     TaskTaken: Moment._task_taken,
     TaskDone: Moment._task_done,
     Spent: Moment._spent,

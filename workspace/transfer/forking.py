@@ -192,6 +192,8 @@ def _moment(
         doubts_asked=latest.doubts_asked,
         approvals_asked=latest.approvals_asked,
         answered=latest.answered,
+        standing={},
+        taken_back=[],
         tasks={id: task for id, task in then.tasks.items() if id in latest.tasks},  # of others no effect is known
         tasks_taken=latest.tasks_taken,
         fired=latest.fired,

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from typing import Any
 
 import click
 import msgspec
@@ -27,6 +28,8 @@ Examples:
   satchel answer my-run a2 deny --by Ada --note "not before May"
   satchel answer my-run a3 '{amount: 250}'    where a JSON Schema asks for it
   satchel answer my-run a4 approve --set amount=50   with another argument
+  satchel answer my-run a5 approve --standing  and each later call of this tool
+  satchel answer my-run a5 --revoke           the later calls no more
   satchel answer my-run d1 done --result 4711  it has happened
   satchel answer my-run d1 redo               it has not: do it
 """
@@ -61,38 +64,80 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
     multiple=True,
     help="Approve it with another argument, as YAML. Can be repeated; the others stay as they were asked.",
 )
+@click.option("--standing", is_flag=True, help="Approve each later call of this tool in the run, too.")
+@click.option("--revoke", is_flag=True, help="Revoke a standing approval. It holds before the next call begins.")
 @click.option("--result", metavar="RESULT", help="What an effect that has happened returned, as JSON or text.")
 @click.option("--by", metavar="NAME", help="Who answers. [default: user@host]")
 @click.option("--note", metavar="TEXT", default="", help="A note to the answer. The run records it.")
 @json_option
 @storage_option
 def command(
-    words: tuple[str, ...], changes: tuple[str, ...], result: str | None, by: str | None, note: str, as_json: bool
+    words: tuple[str, ...],
+    changes: tuple[str, ...],
+    standing: bool,
+    revoke: bool,
+    result: str | None,
+    by: str | None,
+    note: str,
+    as_json: bool,
 ) -> None:
     """Answer a question of an agent (a1, a2, ...), or say whether an effect has happened (d1, d2, ...).
 
     `satchel status` shows the questions. You can leave out ID if only one question is open. This command runs no code
     of the agent. If a process is running the workspace, that process reads the answer from the file of the question.
     """
-    place, id, decision = _split(words)
-    arguments = _named(changes) if changes else None
-    done = place.answer(decision, id, arguments=arguments, result=result, by=by, note=note, typed=True)
+    if revoke:
+        place, id = _revoked(words, changes or standing or result is not None or note)
+        done = place.revoke(id, by=by)
+    else:
+        place, id, decision = _split(words)
+        arguments = _named(changes) if changes else None
+        done = place.answer(
+            decision, id, arguments=arguments, standing=standing, result=result, by=by, note=note, typed=True
+        )
     for line in remarks(done.report, columns(sys.stderr)):
         click.echo(line, err=True)
     if as_json:
-        print_json(
-            {
-                "id": done.id,
-                "is_recorded": done.is_recorded,
-                "file": done.file,
-                "answer": msgspec.to_builtins(done.answer),
-                "was_before": done.was_before,
-                "waits_for": done.waits_for or None,
-                "questions": asked.as_json(done.questions),
-            }
-        )
+        print_json(_as_json(done))
+    elif revoke:
+        _tell_revoked(done)
     else:
         _tell(place, done)
+
+
+def _as_json(done: Answering) -> dict[str, Any]:
+    return {
+        "id": done.id,
+        "is_recorded": done.is_recorded,
+        "file": done.file,
+        "answer": msgspec.to_builtins(done.answer),
+        "was_before": done.was_before,
+        "waits_for": done.waits_for or None,
+        "questions": asked.as_json(done.questions),
+    }
+
+
+def _tell_revoked(done: Answering) -> None:
+    again = "already " * done.was_before
+    late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
+    click.echo(visible(f"{done.id} is {again}revoked: it counts for no later call{late}"))
+
+
+def _revoked(words: tuple[str, ...], others: object) -> tuple[Handle, str]:
+    """The workspace and the question, or an empty text. `others`: options that revoke nothing."""
+    if others:
+        raise UsageError("--revoke goes with --by only")
+    match words:
+        case (folder, id):
+            return find(folder), id
+        case (id,) if _ID.fullmatch(id) and not is_workspace(id):
+            return find(None), id
+        case (folder,):
+            return find(folder), ""
+        case ():
+            return find(None), ""
+        case _:
+            raise UsageError("--revoke takes the workspace and the question", remedy="`satchel answer WS a1 --revoke`")
 
 
 def _tell(place: Handle, done: Answering) -> None:

@@ -94,6 +94,9 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         if standing.history and (standing.history.kept_from > 1 or standing.history.bytes >= _WORTH_TELLING):
             files, bytes_, begins = standing.history
             yield _row("history", f"{size(bytes_)} in {counted(files, 'file')}, kept from record {begins:,} on")
+    for id, each in standing.approved.items():
+        used = f"used {counted(each.uses, 'time')}; {place.command('answer', id)} --revoke"
+        yield from _row_of("approved", f"each call of {each.tool}: {id}, by {each.by}, {since(each.at)}, {used}", width)
     for complaint in standing.complaints:
         yield from _row_of("note", complaint, width)
     yield from _pause(standing, width)
@@ -322,6 +325,10 @@ def _json(standing: Standing) -> dict[str, Any]:
         "schedule": scheduled.as_json(standing),
         "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
         "questions": asked.as_json(standing.questions),
+        "approved": [
+            {"id": id, "tool": each.tool, "agent": each.agent, "by": each.by, "at": each.at, "uses": each.uses}
+            for id, each in standing.approved.items()
+        ],
         "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
         "complaints": standing.complaints,
         "edits": _foreseen(standing),

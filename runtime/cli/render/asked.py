@@ -32,6 +32,7 @@ def _typed(asked: OpenQuestion) -> str:
     if asked.reply is None:
         return ""
     said = with_changes(json.dumps(asked.reply.decision, ensure_ascii=False), asked.reply.arguments)
+    said += ", for later calls too" if asked.reply.standing else ""
     return f"answered {one_line(said, _CONTEXT)}"
 
 
@@ -58,6 +59,8 @@ def _asked(question: Question, place: Handle) -> str:
     elif 0 < len(question.choices) <= _CHOICES:
         lines += [f"    {answer} {shlex.quote(choice)}" for choice in question.choices]
         lines += [f"    {answer} {APPROVE} --set {_first(question)}=VALUE"] * question.may_change
+        if question.tool:
+            lines.append(f"    each later call of {question.tool}, too: {answer} {APPROVE} --standing")
     else:
         lines.append(f"    {answer} ANSWER")
     lines.append(f"    or write it into {os.path.join(place.typed, question.path)}")
@@ -75,6 +78,7 @@ def as_json(questions: Iterable[OpenQuestion]) -> list[dict[str, Any]]:
             "choices": list(question.choices) or None,
             "answer_schema": question.schema,
             "arguments": question.arguments,
+            "tool": question.tool or None,
             "context": question.facts.get("context"),
             "agent": question.agent,
             "item": question.item,
@@ -120,4 +124,4 @@ def text_of(value: Any) -> str:
 
 def outcome_of(given: Given) -> str:
     """A decision, with the arguments that it changes."""
-    return with_changes(text_of(given.decision), given.arguments)
+    return with_changes(text_of(given.decision), given.arguments) + ", for later calls too" * given.standing

@@ -131,9 +131,9 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         """Ask people about the calls that need approval. Calls that are executed elsewhere are left to the caller."""
         if (run := Run.current()) is None or not requests.approvals:
             return None
-        ids = [call.tool_call_id for call in requests.approvals]
-        asked = [self._ask(run, ctx, call, requests.metadata.get(call.tool_call_id)) for call in requests.approvals]
-        said = dict(zip(ids, await asyncio.gather(*asked), strict=True))
+        calls = {call.tool_call_id: call for call in requests.approvals}
+        asked = [self._ask(run, ctx, call, requests.metadata.get(id)) for id, call in calls.items()]
+        said = dict(zip(calls, await asyncio.gather(*asked), strict=True))
         return requests.build_results(
             approvals={id: approval for id, (approval, _, _) in said.items()},
             answered_by={id: by for id, (_, by, _) in said.items()},
@@ -146,8 +146,7 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         """What a person says, who that is, and what the model is told of it. Asks again if the validators of the tool
         make something else of changed arguments, or refuse them, so that what a person has approved is what runs."""
         context, changed, approved, shown = metadata, dict[str, Any](), None, None
-        manager = ctx.tool_manager
-        assert manager is not None
+        manager: Any = ctx.tool_manager
         schema: Any = getattr(manager.get_tool_def(call.tool_name), "parameters_json_schema", True)
         while True:
             changing = replace(call, args={**call.args_as_dict(), **changed}) if changed else call
@@ -160,19 +159,20 @@ class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
                 changed, approved, context = {}, None, {**(metadata or {}), "refused": str(error)}
                 continue
             if shown != approved:
-                fits = Draft202012Validator(schema).is_valid(shown)
-                text, choices = f"May {self.name} call {call.tool_name}?", ["approve", "deny"]
-                asked: dict[str, Any] = {"context": context, "schema": schema if fits else None}
-                answer = await run.ask(text, choices, arguments=shown, **asked, wait_for=self._wait_for)
+                kind = schema if Draft202012Validator(schema).is_valid(shown) else None
+                tool = _step_name(self.name, checked.tool.toolset.id if checked.tool else None, call.tool_name)
+                asked: dict[str, Any] = {"arguments": shown, "schema": kind, "tool": tool, "context": context}
+                answer = await run.ask(f"May {self.name} call {call.tool_name}?", **asked, wait_for=self._wait_for)
                 approved = answer.arguments
                 if answer == "deny":
                     return ai.ToolDenied(f"A person has denied this call. {answer.note}".strip()), answer.by, ""
                 changed |= answer.changed
                 if answer.changed:
                     continue
+            if not changed:
+                return ai.ToolApproved(), answer.by, ""
             told = f"A person has approved other arguments for {call.tool_name}: {json.dumps(changed)}. {answer.note}"
-            args = {**call.args_as_dict(), **changed} if changed else None
-            return ai.ToolApproved(override_args=args), answer.by, told.strip() if changed else ""
+            return ai.ToolApproved(override_args=changing.args_as_dict()), answer.by, told.strip()
 
     async def after_tool_execute(self, ctx: ai.RunContext[AgentDepsT], *, result: Any, **call: Any) -> Any:
         result = await super().after_tool_execute(ctx, result=result, **call)
@@ -213,7 +213,7 @@ class _Backend(durable.JournalCallableOperationBackend[Any]):
                 function = call.stream if streaming else call.request
             case durable.ToolsetCallToolId(toolset_id=toolset):
                 tool, arguments = cache_key[:2]
-                name = f"{self._agent}.{tool}" if toolset == "<agent>" else f"{self._agent}.{toolset}.{tool}"
+                name = _step_name(self._agent, toolset, tool)
             case durable.CapabilityOperationId("workspace", operation="call"):
                 arguments = clean({"call": _content(cache_key[:-1])})  # the last is the id of this attempt
             case _:
@@ -278,6 +278,10 @@ def _declared(_: object, tool: object, name: str) -> Any:
     if unit is not False and not isinstance(unit, type(step) | type(effect)):
         raise TypeError(f"the metadata `satchel` of the tool {name} comes from `as_effect`, or is False: {unit!r}")
     return unit
+
+
+def _step_name(agent: str | None, toolset: str | None, tool: str) -> str:
+    return f"{agent}.{tool}" if toolset == "<agent>" else f"{agent}.{toolset}.{tool}"
 
 
 def _as_returned(result: Any) -> Any:

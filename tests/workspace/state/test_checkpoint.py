@@ -33,6 +33,7 @@ from satchel.workspace.journal.records import (
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
+    ApprovalRevoked,
     Closed,
     Configured,
     Doubt,
@@ -380,14 +381,27 @@ class History:
                 answer_schema=self.choose.choice([None, {"type": "string"}]),
                 context=Raw(b'{"user": "ada"}'),
                 default=self.choose.choice([NOTHING, Raw(b'"deny"')]),
+                arguments=Raw(b'{"sum":80}') if self.calls % 2 else NOTHING,
+                tool="pay",
                 withdraws=tuple(earlier) if self.choose.random() < 0.3 else (),
             )
         )
 
     def approve(self) -> None:
         if self.moment.approvals:
-            id = self.choose.choice([*self.moment.approvals])
-            self.group(ApprovalAnswered(id=id, decision=Raw(b'"deny"'), by="ann", note="no", how="command"))
+            asked = self.moment.approvals[self.choose.choice([*self.moment.approvals])]
+            under = self.moment.stands_for(asked.agent, asked.tool)
+            yes = Raw(b'"approve"')
+            if under is not None:
+                self.group(ApprovalAnswered(id=asked.id, decision=yes, by="ann", how="standing", under=under))
+            elif self.calls % 3:
+                self.group(ApprovalAnswered(id=asked.id, decision=yes, by="ann", standing=True))
+            else:
+                changed = Raw(b'{"sum":50}') if len(asked.arguments) else NOTHING
+                self.group(ApprovalAnswered(id=asked.id, decision=yes, arguments=changed, by="ann", how="command"))
+        used = [id for id, each in self.moment.standing.items() if each.told]
+        if used and self.calls % 2:
+            self.group(ApprovalRevoked(id=used[0], by="bob"))
 
     def take_task(self) -> None:
         if self.moment.tasks and self.choose.random() < 0.5:

@@ -58,7 +58,7 @@ from .process import (
     Spent,
     code_version,
 )
-from .questions import ApprovalAnswered, ApprovalAsked, Back, Doubt, Resolved
+from .questions import ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
 from .work import (
     AgentBegun,
     AgentEnded,

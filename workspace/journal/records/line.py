@@ -19,7 +19,7 @@ from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, Ste
 from .edits import Edited, Rewound
 from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
 from .process import FORMAT, Closed, Configured, Fenced, Input, Opened, Pruned, Resource, Saved, Spent
-from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
+from .questions import ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Doubt, Resolved
 from .work import (
     AgentBegun,
     AgentEnded,
@@ -62,6 +62,7 @@ AnyRecord = (
     | Resumed
     | ApprovalAsked
     | ApprovalAnswered
+    | ApprovalRevoked
     | TaskTaken
     | TaskDone
     | Spent

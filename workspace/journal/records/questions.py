@@ -59,8 +59,9 @@ class Back(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
     """A question to a person (`run.ask`). `withdraws` are earlier ones of the scope that no longer count.
 
-    `arguments`: those of the call that the question is about. A person may approve it with others. With `back` it is no
-    call of an agent: Satchel asks whether to go back.
+    `arguments`: those of the call that the question is about. A person may approve it with others. `tool`: the name of
+    that call. A person may approve all later calls of this name, too. With `back` it is no call of an agent: Satchel
+    asks whether to go back.
     """
 
     id: str
@@ -68,6 +69,7 @@ class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
     choices: tuple[str, ...] = ()
     answer_schema: dict[str, object] | bool | None = None  # JSON Schema of the answer, or of the arguments
     arguments: Raw = NOTHING  # a JSON object
+    tool: str = ""
     context: Raw = NOTHING  # JSON
     expires: str = ""  # UTC, ISO 8601
     default: Raw = NOTHING  # the answer once it has expired
@@ -78,7 +80,9 @@ class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
 class ApprovalAnswered(Record, frozen=True, kw_only=True, tag="approval.answered"):
     """A person's answer, or the default of an expired question. From here on it is the result of the call.
 
-    `arguments` are those that the person has changed, with their new values.
+    `arguments` are those that the person has changed, with their new values. `standing`: it also approves each later
+    call of the tool by the same agent, as long as the run's code stays the same. `under`: the question whose standing
+    approval this one uses.
     """
 
     id: str
@@ -86,4 +90,14 @@ class ApprovalAnswered(Record, frozen=True, kw_only=True, tag="approval.answered
     arguments: Raw = NOTHING  # a JSON object
     by: str
     note: str = ""
-    how: Literal["file", "command", "expired"] = "file"
+    how: Literal["file", "command", "expired", "standing"] = "file"
+    standing: bool = False
+    under: str = ""
+
+
+class ApprovalRevoked(Record, frozen=True, kw_only=True, tag="approval.revoked"):
+    """A person has revoked a standing approval. Calls that were approved under it and have not begun are asked about
+    again."""
+
+    id: str
+    by: str

@@ -9,4 +9,4 @@ with on_first_use(__name__):
     from .parse import Reply, form_problems, read
     from .question import APPROVE, DENY, FOLDER, Question, find, open_questions, path_of, with_changes
     from .render import blank, fill_in
-    from .validate import fit, fit_arguments, properties_of
+    from .validate import check_standing, fit, fit_arguments, properties_of

@@ -20,7 +20,7 @@ from msgspec import Raw
 from ...base import InvalidFile, Refused, SatchelError
 from ...journal import Journal, first_kept
 from ...journal import read as records_after
-from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, Back, Doubt, Resolved
+from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
 from ...secrets import Redactor, parsed
 from ...state import Answered, Kept, Moment, blobs
 from ...store import Content, FileChanged, Store, Version, read_if_there
@@ -28,7 +28,7 @@ from ...views import Settling, Unsettled, stable_read, until_settled
 from ..edits import Refusal, reject
 from ..edits import origin as looking
 from . import render
-from .parse import Reply, check_form, read
+from .parse import Reply, check_form, read, revoked_by
 from .question import FOLDER, Question, closed, open_questions, path_of, with_changes
 from .question import find as find_question
 
@@ -61,6 +61,7 @@ class Desk:
         self._store, self._moment, self._redactor, self._go_back = store, moment, redactor, go_back
         self._seen: dict[str, Version] = {}  # by id: files that need no change
         self._closed: dict[str, Version] = {}  # by id: files whose question is closed
+        self._revoked: set[str] = set()  # the files of these show that their approval was revoked
         self._settling = Settling(store)
         self._numbers = {"a": 0, "d": 0}  # the last ones given away
 
@@ -80,7 +81,10 @@ class Desk:
         for question in open_questions(self._moment):
             with suppress(InvalidFile):  # something else is in its place, and `look` has reported it
                 self.put(question)
-        for id in self._moment.answered:
+        for id, answer in self._moment.answered.items():
+            if answer.revoked and id not in self._revoked:
+                self._revoked.add(id)
+                self._closed.pop(id, None)
             with suppress(InvalidFile):
                 self._show_answer(id)
         self._withdraw()
@@ -112,7 +116,7 @@ class Desk:
             there = read_if_there(self._store, path)
             if there is None:
                 return
-            if render.is_signed(there.data) and render.remarks(there.data, "answered"):
+            if render.is_signed(there.data) and render.tells(there.data, answer):
                 self._closed[id] = there.version
                 return
             data = self._redactor().data(there.data)
@@ -190,7 +194,7 @@ class Desk:
 
         With `may_wait` this waits until a file that was just saved has settled; otherwise a later look takes it.
         """
-        found = []
+        found = self.look_for_revocations(journal)
         for question in open_questions(self._moment):
             try:
                 there = self._held_still(question, may_wait=may_wait)
@@ -241,10 +245,52 @@ class Desk:
         self.record(journal, question, reply, reply.how)
         return self._told(question)
 
+    def look_for_revocations(self, journal: Journal, *, is_fresh: bool = False) -> list[Found]:
+        """Record which standing approvals people have revoked in their files, durably. `is_fresh`: also where a look is
+        a request."""
+        if is_fresh and self._moment.standing and self._store.abilities.remote:
+            self._store.refresh(FOLDER)
+        found = []
+        for id, standing in list(self._moment.standing.items()):
+            path = path_of(id)
+            version = self._store.version(path)
+            if version is None or version == self._closed.get(id):
+                continue
+            try:
+                there = read_if_there(self._store, path)
+            except (InvalidFile, Refused):
+                continue
+            by = None if there is None else revoked_by(self._moment.run_id, id, there.data)
+            if there is None or render.is_signed(there.data) or by is None:
+                continue
+            self.revoke(journal, id, self._redactor().text(by) or self._store.trace(path).by or "a person")
+            found.append(Found("answered", id, f"{path}: it counts for no later call of {standing.tool}"))
+        return found
+
+    def revoke(self, journal: Journal, id: str, by: str) -> None:
+        """Record that an approval no longer counts, durably. What was approved under it and has not begun is asked
+        about again."""
+        asked_again = [*self._moment.standing[id].told]
+        journal.add(ApprovalRevoked(id=id, by=by))
+        journal.flush()
+        self._closed.pop(id, None)
+        self._show_answer(id)
+        for each in asked_again:
+            self._closed.pop(each, None)
+            if (question := find_question(self._moment, each)) is not None:
+                form = self._redactor().data(render.blank(question, self._moment.run_id))
+                self._seen[each] = self._store.replace(question.path, form)
+
     def record(
-        self, journal: Journal, question: Question, reply: Reply, how: Literal["file", "command", "expired"]
+        self,
+        journal: Journal,
+        question: Question,
+        reply: Reply,
+        how: Literal["file", "command", "expired", "standing"],
+        under: str = "",
     ) -> None:
-        """Record a valid answer, durably, and show it in the file."""
+        """Record a valid answer, durably, and show it in the file. `under`: the question whose approval counts for
+        this one."""
         decision = Raw(msgspec.json.encode(reply.decision))
         if question.is_doubt:
             result = self._redactor().json(bytes(reply.result))
@@ -267,7 +313,14 @@ class Desk:
                 self._go_back(journal, question.asked.back, str(reply.decision), reply.by)
             changes = Raw(msgspec.json.encode({**reply.arguments})) if reply.arguments else NOTHING
             said = ApprovalAnswered(
-                id=question.id, decision=decision, arguments=changes, by=reply.by, note=reply.note, how=how
+                id=question.id,
+                decision=decision,
+                arguments=changes,
+                by=reply.by,
+                note=reply.note,
+                how=how,
+                standing=reply.standing,
+                under=under,
             )
             journal.add(said)
         journal.flush()
@@ -276,6 +329,7 @@ class Desk:
     def _told(self, question: Question) -> Found:
         answer = self._moment.answered[question.id]
         shown = outcome_text(answer)
+        shown += f", for later calls of {answer.standing} too" if answer.standing else ""
         who = "the default, because the question expired" if answer.how == "expired" else f"by {answer.by}"
         return Found("answered", question.id, f"{question.path}: {shown}, {who}")
 

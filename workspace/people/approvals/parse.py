@@ -16,7 +16,7 @@ from ...journal.records import NOTHING
 from ...state import same
 from . import render
 from .question import Question
-from .validate import fit, fit_arguments
+from .validate import check_standing, fit, fit_arguments
 
 if TYPE_CHECKING:
     from ...formats.yamltext import Document
@@ -27,7 +27,7 @@ _NOT_THIS = "Move this file away; the run then writes the question again"
 class Reply(NamedTuple):
     """A typed answer. `by` and `note` are empty if they were left out; `result` is for a doubt, as JSON. `how`: typed
     into the file by a person, or written there by a command while another process had the run. `arguments` are those
-    that it changes."""
+    that it changes. `standing`: it also counts for later calls of the tool."""
 
     decision: Any
     by: str
@@ -35,6 +35,7 @@ class Reply(NamedTuple):
     result: msgspec.Raw
     how: Literal["file", "command"] = "file"
     arguments: Mapping[str, Any] = MappingProxyType({})
+    standing: bool = False
 
 
 def read(question: Question, run_id: str, data: bytes) -> Reply | None:
@@ -59,7 +60,25 @@ def read(question: Question, run_id: str, data: bytes) -> Reply | None:
     result = _check_result(question, said, answer, document)
     changes = _changes(question, said.get("arguments"), answer, text, document)
     by, note = (said.get("by") or "").strip(), (said.get("note") or "").strip()
-    return Reply(answer, by, note, result, said.get("how") or "file", changes)
+    standing = said.get("standing") is True
+    if standing:
+        check_standing(question, answer, changes, file=path, place=document.place)
+    return Reply(answer, by, note, result, said.get("how") or "file", changes, standing)
+
+
+def revoked_by(run_id: str, id: str, data: bytes) -> str | None:
+    """Whether the file of a standing approval says that it does not stand any more: by whom, or an empty text. None if
+    it does not say so, or can't be read."""
+    try:
+        said = yamltext.load(render.words(yamltext.decode(data, "")), "").value
+    except InvalidFile:
+        return None
+    if not isinstance(said, dict) or said.get("standing") is not False:
+        return None
+    if not same([said.get("run_id"), said.get("id")], [run_id, id]):
+        return None
+    by = said.get("revoked_by")
+    return by.strip() if isinstance(by, str) else ""
 
 
 def form_problems(path: str, data: bytes) -> list[Problem]:
@@ -99,6 +118,7 @@ def _check_question(question: Question, run_id: str, said: dict[str, Any], docum
             "choices": list(question.choices) or None,
             "answer_schema": question.schema,
             "asked_arguments": question.arguments,
+            "tool": question.tool or None,
             "context": question.facts.get("context"),
         }
     for key, value in asked.items():

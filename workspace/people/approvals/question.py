@@ -35,6 +35,7 @@ class Question(Struct, frozen=True):
     facts: dict[str, Any] = field(default_factory=dict)  # `context` and `default`, if there are
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of a doubt: what each choice means
     arguments: dict[str, Any] | None = None  # those of the call that it is about, if they are on record
+    tool: str = ""  # the name of that call, if the agent has given one
 
     @property
     def path(self) -> str:
@@ -131,6 +132,7 @@ def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
         asked.expires,
         {key: msgspec.json.decode(value) for key, value in raw.items() if len(value)},
         arguments=msgspec.json.decode(asked.arguments) if len(asked.arguments) else None,
+        tool=asked.tool,
     )
 
 

@@ -38,6 +38,8 @@ def blank(question: Question, run_id: str) -> bytes:
         asked["choices"] = list(question.choices)
     if question.may_change:
         asked["asked_arguments"] = question.arguments
+    if question.tool:
+        asked["tool"] = question.tool
     if question.schema is not None:
         asked["answer_schema"] = question.schema
     if "context" in question.facts:
@@ -49,6 +51,7 @@ def blank(question: Question, run_id: str) -> bytes:
     known |= {"item": question.item} if question.item else {}
     known |= {"format": FORMAT, "run_id": run_id, "id": question.id}
     more = "result:\n" if question.is_doubt else "arguments:\n" if question.may_change else ""
+    more += "standing:\n" if question.tool else ""
     return sign(
         f"{_MODELINE}{_instructions(question)}\n{yamltext.dump(asked)}\ndecision:\n{more}by:\nnote:\n\n"
         f"# The rest belongs to Satchel.\n{yamltext.dump(known)}"
@@ -73,6 +76,8 @@ def _instructions(question: Question) -> str:
         if question.may_change:
             how += ["", f"To {APPROVE} it with other arguments, write those that you change as arguments, such as"]
             how += [f"{{{next(iter(question.arguments or {}), 'name')}: ...}}. The others stay as they were asked."]
+        if question.tool:
+            how += ["", f"To {APPROVE} each later call of {question.tool} in this run, too, write true as standing."]
     elif question.schema is not None:
         how = ["write what answer_schema describes as the decision below, and save this file."]
     else:
@@ -148,6 +153,7 @@ def answered(data: bytes, answer: Answered) -> bytes | None:
         for key, value in (
             ("decision", decision),
             ("arguments", changes or None),
+            ("standing", bool(answer.standing) or None),
             ("by", answer.by),
             ("note", answer.note),
             ("status", "answered"),
@@ -157,8 +163,21 @@ def answered(data: bytes, answer: Answered) -> bytes | None:
     shown = " ".join(msgspec.json.encode(decision).decode().split()) if not isinstance(decision, str) else decision
     shown = " ".join(with_changes(shown, changes).split())[:200]
     by = "the default, because the question expired" if answer.how == "expired" else answer.by
-    said = f"# answered: {shown}, by {' '.join(by.split())}, {answer.at}. Changes to this file have no effect any more."
+    by = " ".join(by.split())
+    said = f"# answered: {shown}, by {by}, {answer.at}. Changes to this file have no effect any more."
+    if answer.standing and not answer.revoked:
+        said = f"# answered: {shown}, and each later call of {answer.standing}, by {by}, {answer.at}. To revoke it for "
+        said += "the calls that have not begun, write false as standing. Other changes have no effect any more."
+    elif answer.standing:
+        inside = _set(inside, "standing", False)
+        said += f" It counted for the calls of {answer.standing} until it was revoked by {answer.revoked}."
     return _signed_like(data, said + _newline(inside) + inside)
+
+
+def tells(data: bytes, answer: Answered) -> bool:
+    """Whether the file shows the recorded answer, and that it was revoked."""
+    told = remarks(data, "answered")
+    return bool(told) and (not answer.revoked or "revoked by" in told[0])
 
 
 def withdrawn(data: bytes) -> bytes | None:

@@ -70,6 +70,24 @@ def fit_arguments(
     return changes
 
 
+def check_standing(
+    question: Question, decision: Any, changes: Mapping[str, Any], *, file: str, place: schemas.validate.Place = dotted
+) -> None:
+    """InvalidFile, naming `file`, if the answer can't stand for later calls, too."""
+    if not question.tool:
+        expected, remedy = "nothing: the agent has not said which tool it is about", "Remove it"
+    elif decision != APPROVE:
+        expected, remedy = f"nothing, unless the decision is {APPROVE}", "Remove it, or correct the decision"
+    elif changes:
+        expected, remedy = (
+            "nothing together with changed arguments: later calls have their own",
+            "Leave one of them out",
+        )
+    else:
+        return
+    raise InvalidFile(file, [Problem(place(("standing",)), "true", expected, remedy)])
+
+
 def properties_of(schema: Any) -> dict[str, Any]:
     """The schemas of the values that an object may have, by name, as far as the top of its schema names them."""
     if isinstance(schema, dict) and isinstance(ref := schema.get("$ref"), str) and ref.startswith("#/$defs/"):

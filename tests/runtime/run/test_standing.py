@@ -1,0 +1,292 @@
+"""Standing approvals: they count for one tool of one agent with one code, and until they are revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm
+from page.conftest import make
+from servers import Server
+
+import satchel
+from satchel import Item, Run, UsageError, agent, effect, run
+
+from .test_asking import fill_in, records
+
+
+def paying(calls: list[Any], *, before: Callable[[str], Any] = lambda text: None, tool: str = "pay") -> Any:
+    """An agent that asks before it pays, for each item."""
+
+    @effect
+    def pay(to: str) -> str:
+        calls.append(to)
+        return f"paid {to}"
+
+    async def work(run: Run[dict[str, Any]], item: Item) -> None:
+        answer = await run.ask(f"Pay {item.text}?", arguments={"to": item.text}, tool=tool, wait_for=0)
+        arguments = answer.arguments
+        await asyncio.to_thread(before, item.text)
+        if answer == "approve":
+            await pay(**arguments)
+        run.state[item.text] = [answer.decision, answer.by, answer.how]
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["ada", "eve", "bob"])
+        await run.todo.each(work)
+
+    return main
+
+
+def data(workspace: Path) -> Any:
+    return json.loads((workspace / "state.json").read_text())["data"]
+
+
+@pytest.mark.parametrize("way", ["file", "python"])
+def test_a_standing_approval_asks_again_or_its_uses_are_not_recorded(workspace: Path, way: str) -> None:
+    calls: list[Any] = []
+    main = paying(calls)
+    run(workspace, main)
+    form = (workspace / "approvals/a1.yaml").read_text()
+    assert "\ntool: pay\n" in form and "each later call of pay" in form and "\nstanding:\n" in form
+    if way == "file":
+        fill_in(workspace, "a1", "approve", standing="true", by="Ada")
+    else:
+        done = satchel.open(workspace).answer("approve", standing=True, by="Ada")
+        assert done.answer and done.answer.standing
+        assert satchel.open(workspace).answer("approve", "a1", standing=True).was_before
+        with pytest.raises(UsageError, match="already answered"):
+            satchel.open(workspace).answer("approve", "a1")
+    assert run(workspace, main).status == "completed" and calls == ["ada", "eve", "bob"]
+    assert data(workspace)["bob"] == ["approve", "Ada", "standing"]
+    assert not (workspace / "approvals/a2.yaml").exists()
+    uses = [record for record in records(workspace, "approval.answered") if record.get("how") == "standing"]
+    assert [(use["id"], use["by"], use["under"]) for use in uses] == [("a2", "Ada", "a1"), ("a3", "Ada", "a1")]
+    standing = satchel.open(workspace).status().approved["a1"]
+    assert (standing.tool, standing.uses, standing.told) == ("pay", 2, {})
+    told = (workspace / "approvals/a1.yaml").read_text().splitlines()[0]
+    assert "and each later call of pay, by Ada" in told and "write false as standing" in told
+
+
+@pytest.mark.parametrize(
+    ("decision", "typed", "said"),
+    [
+        ("deny", {"standing": "true"}, "unless the decision is approve"),
+        ("approve", {"standing": "true", "arguments": "{to: eve}"}, "together with changed arguments"),
+        ("approve", {"standing": "'yes'"}, "standing"),
+    ],
+)
+def test_an_answer_stands_that_can_not(workspace: Path, decision: str, typed: dict[str, str], said: str) -> None:
+    calls: list[Any] = []
+    run(workspace, paying(calls))
+    path = fill_in(workspace, "a1", decision, **typed)
+    assert run(workspace, paying(calls)).status == "waiting" and said in path.read_text() and not calls
+    assert not satchel.open(workspace).status().approved
+
+
+def test_an_answer_without_a_tool_stands(workspace: Path) -> None:
+    calls: list[Any] = []
+    run(workspace, paying(calls, tool=""))
+    with pytest.raises(UsageError, match="has not said which tool"):
+        satchel.open(workspace).answer("approve", standing=True)
+
+
+@pytest.mark.parametrize("other", ["tool", "agent", "code", "fork"])
+def test_an_approval_stands_for_another_tool_agent_code_or_run(
+    workspace: Path, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+from satchel import agent
+
+@agent
+async def inner(run):
+    return (await run.ask("Inner?", tool="pay", wait_for=0)).how
+
+@agent
+async def main(run):
+    first = await run.ask("First?", tool="pay", wait_for=0)
+    second = await run.ask("Second?", tool="pay", wait_for=0)
+    await run.ask("Stop?", wait_for=0)
+    return await OTHER
+"""
+    others = {"tool": 'run.ask("Third?", tool="send", wait_for=0)', "agent": 'run.spawn(inner, "inner")'}
+    call = others.get(other, 'run.ask("Third?", tool="pay", wait_for=0)')
+    (workspace / "agent.py").write_text(source.replace("OTHER", call))
+    handle = satchel.open(workspace)
+    handle.run()
+    handle.answer("approve", standing=True)
+    assert [each.id for each in handle.run().questions] == ["a3"] and handle.status().approved["a1"].uses == 1
+    handle.answer("go on")
+    if other == "code":
+        (workspace / "agent.py").write_text(source.replace("OTHER", call) + "# new\n")
+    if other == "fork":
+        handle.fork(workspace.parent / "fork")
+        handle = satchel.open(workspace.parent / "fork")
+        assert not handle.status().approved
+        ended = handle.resume()
+    else:
+        ended = handle.run()
+    assert ended.status == "waiting" and len(ended.questions) == 1, ended.error
+    assert ended.questions[0].text in ("Third?", "Inner?")
+    if other == "code":
+        assert not handle.status().approved
+        assert "revoked by a change of the code" in (workspace / "approvals/a1.yaml").read_text().splitlines()[0]
+
+
+def test_an_open_question_about_the_tool_is_not_covered(workspace: Path) -> None:
+    """Asked before the approval that counts for it, by a concurrent call."""
+
+    @agent
+    async def main(run: Run) -> list[str]:
+        asked = [run.ask(f"Pay {name}?", tool="pay", wait_for=0) for name in ("ada", "eve")]
+        return [answer.how for answer in await asyncio.gather(*asked)]
+
+    assert len(run(workspace, main).approvals) == 2
+    satchel.open(workspace).answer("approve", "a1", standing=True)
+    assert run(workspace, main).result == ["command", "standing"]
+    assert (workspace / "approvals/a2.yaml").read_text().startswith("# answered: approve, by ")
+
+
+@pytest.mark.parametrize("way", ["file", "command"])
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_call_begins_after_its_approval_was_revoked(workspace: Path, way: str, stops: bool) -> None:
+    """Revoked between the use of the approval and the intent, by a person or another process."""
+    calls: list[Any] = []
+
+    def revoke() -> None:
+        if way == "file":
+            path = workspace / "approvals/a1.yaml"
+            path.write_text(path.read_text().replace("\nstanding: true\n", "\nstanding: false\n"))
+        else:
+            done = satchel.open(workspace).revoke(by="Bob")
+            assert done.id == "a1" and (done.is_recorded or done.waits_for)
+
+    def before(text: str) -> None:
+        if text == "eve" and stops and not revoked:
+            revoked.append(text)
+            revoke()
+
+    revoked: list[str] = []
+    main = paying(calls, before=before)
+    run(workspace, main)
+    satchel.open(workspace).answer("approve", standing=True, by="Ada")
+    outcome = run(workspace, main)
+    if not stops:
+        assert outcome.status == "completed" and calls == ["ada", "eve", "bob"]
+        return
+    assert outcome.status == "waiting" and calls == ["ada"]
+    assert [each.id for each in outcome.approvals] == ["a2"] and "\ndecision:\n" in (
+        workspace / "approvals/a2.yaml"
+    ).read_text()
+    (record,) = records(workspace, "approval.revoked")
+    assert record["id"] == "a1" and (way == "file" or record["by"] == "Bob")
+    told = (workspace / "approvals/a1.yaml").read_text()
+    assert "until it was revoked by" in told.splitlines()[0] and "\nstanding: false\n" in told
+    assert satchel.open(workspace).revoke("a1").was_before
+    satchel.open(workspace).answer("deny", "a2")
+    assert [each.id for each in run(workspace, main).approvals] == ["a3"] and calls == ["ada"]
+    satchel.open(workspace).answer("approve", "a3")
+    assert run(workspace, main).status == "completed" and calls == ["ada", "bob"]
+
+
+def test_a_revocation_without_a_process_is_lost(workspace: Path) -> None:
+    calls: list[Any] = []
+    run(workspace, paying(calls))
+    handle = satchel.open(workspace)
+    with pytest.raises(UsageError, match="none is in force"):
+        handle.revoke()
+    handle.answer("approve", standing=True)
+    with pytest.raises(UsageError, match=r"in force: a1 \(pay\)"):
+        handle.revoke("a7")
+    assert handle.revoke(by="Bob").is_recorded and handle.revoke("a1").was_before
+    assert "until it was revoked by Bob" in (workspace / "approvals/a1.yaml").read_text()
+    outcome = run(workspace, paying(calls))
+    assert outcome.status == "waiting" and calls == ["ada"] and not handle.status().approved
+
+
+@pytest.mark.parametrize("damage", ["", "standing: false", "run_id: other\nid: a1\nstanding: false", "{"])
+def test_a_file_that_is_none_revokes_an_approval(workspace: Path, damage: str) -> None:
+    """Absence is never an instruction."""
+    calls: list[Any] = []
+    run(workspace, paying(calls))
+    satchel.open(workspace).answer("approve", standing=True)
+    (workspace / "approvals/a1.yaml").write_text(damage)
+    assert run(workspace, paying(calls)).status == "completed" and calls == ["ada", "eve", "bob"]
+
+
+_KILLED = """
+import os, signal
+from pathlib import Path
+from satchel import NotDone, agent, effect
+
+HERE = Path(TMP)
+
+def die(where):
+    mark = HERE / f"died-{where}"
+    if where in ("eve between", "ada after", "bob between", "bob before") and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def paid(to, key):
+    bank = HERE / "bank.txt"
+    if not bank.exists() or f"{key} {to}" not in bank.read_text().splitlines():
+        raise NotDone
+    return "paid"
+
+@effect(verify=paid)
+def pay(to: str, *, key: str) -> str:
+    die(f"{to} before")
+    with (HERE / "bank.txt").open("a") as file:
+        file.write(f"{key} {to}\\n")
+    die(f"{to} after")
+    return "paid"
+
+async def work(run, item):
+    answer = await run.ask(f"Pay {item.text}?", arguments={"to": item.text}, tool="pay", wait_for=0)
+    arguments = answer.arguments
+    die(f"{item.text} between")
+    if answer == "approve":
+        run.state[item.text] = await pay(**arguments)
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["ada", "eve", "bob"])
+    await run.todo.each(work, parallel=2)
+"""
+
+
+@pytest.mark.parametrize("place", ["disk", "bucket"])
+def test_a_kill_forgets_a_standing_approval_or_uses_it_twice(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle, options = make(tmp_path / "run", _KILLED.replace("TMP", repr(str(tmp_path)))), []
+    if place == "bucket":
+        server: Server = request.getfixturevalue("seaweedfs")
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        satchel.new(tmp_path / "run", url := f"{server.place()}/run")
+        handle, options = satchel.open(url), ["--take-over"]
+
+    def start() -> int:
+        command = [sys.executable, "-m", "satchel", "run", "--in-process", *options, handle.url]
+        return warm.run(command, capture_output=True, timeout=120).returncode
+
+    assert start() == 4
+    handle.answer("approve", "a1", standing=True)
+    codes = [start()]
+    while codes[-1] == -signal.SIGKILL:
+        codes.append(start())
+    assert codes[-1] == 0 and len([*tmp_path.glob("died-*")]) == 4
+    assert sorted(line.split()[1] for line in (tmp_path / "bank.txt").read_text().splitlines()) == ["ada", "bob", "eve"]
+    uses = [row.record for row in handle.log(type="approval.answered") if row.record.get("how") == "standing"]
+    assert len(uses) == handle.status().approved["a1"].uses == 2
+    assert handle.revoke().is_recorded
