@@ -36,6 +36,7 @@ COMMANDS = {
     "recover": "Repair the files after a crash, without running the agent.",
     "prune": "Remove old history that keep: no longer keeps.",
     "answer": "Answer a question of a run.",
+    "messages": "Cut off the conversation of a run.",
     "rewind": "Return a run to an earlier record.",
     "redo": "Do an item again from its beginning.",
     "replay": "Do an item again in a fork, with another prompt or model, and compare.",

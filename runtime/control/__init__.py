@@ -21,7 +21,7 @@ recovering  repairs; `pruning` removes old history; `merging` resolves conflicts
 under_way   the calls that an active run performs now; `retrying`, those that wait to be tried again
 questions   the open questions; `answering` answers them
 sending     tasks and messages
-hand_edits  the methods that edit files; `editing` checks and saves them
+hand_edits  the methods that edit files; `editing` checks and saves them, and `cutting` cuts a conversation off
 place       the workspace as it was named; all modules use `waiting`, `takeover` and `storage`
 """
 
@@ -39,6 +39,7 @@ with on_first_use(__name__):
     from .blaming import Blame, Blamed
     from .checking import Checked, Tried
     from .comparing import Difference
+    from .cutting import Cutting
     from .editing import Draft, Editing
     from .emergency import Undone, stop_all, undo_all
     from .files import RunFile, is_readable
@@ -69,7 +70,7 @@ with on_first_use(__name__):
     from .running import Ended
     from .sending import UNNAMED, Sent
     from .serving import serve
-    from .showing import Shown
+    from .showing import Message, Shown, conversation
     from .standing import STATES, Scheduled, Standing, State, by_need, wanted
     from .starting import Supervised
     from .streaming import stream

@@ -1,4 +1,4 @@
-"""Which record set a value of state.json, or an item of todo.md."""
+"""Which record set a value of state.json, an item of todo.md, or a message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from msgspec import Struct
 
 from ...schemas import nearest
 from ...workspace.base import UsageError, arguments
-from ...workspace.history import Item, Node, Origin, Story, data_origins, plan_origins, story
+from ...workspace.history import Item, Node, Origin, Story, data_origins, message_origins, plain, plan_origins, story
 from ...workspace.state import folder_of_agent, json_patch
+from ...workspace.views import conversation
 from .place import Place
 
-_FILE = re.compile(r"(?P<agents>(?:agents/[^/]+/)*)(?P<file>state\.json|todo\.md)(?:/(?P<rest>.*))?", re.DOTALL)
+_FILE = re.compile(
+    r"(?P<agents>(?:agents/[^/]+/)*)(?P<file>state\.json|todo\.md|messages\.jsonl)(?:/(?P<rest>.*))?", re.DOTALL
+)
 _NAMED = 5
 
 T = TypeVar("T")
@@ -25,7 +28,8 @@ class Blamed(Struct, frozen=True):
 
     `path` is a JSON pointer into `data` of a state.json ("/summaries/a.txt"; "" if the data is empty). In a todo.md it
     is "/^3" for the text of an item, or "/line 7" if it has no id, and "/^3/mark" for its mark if another record set
-    that. `brought_back_by`: the record of the return to an earlier record that has brought the value back, or 0.
+    that. In a messages.jsonl it is "/57", the `seq` of the message, and `value` has `role` and `content`.
+    `brought_back_by`: the record of the return to an earlier record that has brought the value back, or 0.
     """
 
     path: str
@@ -51,14 +55,17 @@ def blame(place: Place, path: str) -> Blame:
     if found is None:
         raise UsageError(
             f"{path!r} names no file whose values are blamed",
-            remedy="name state.json or todo.md, or those of a sub-agent, and then what is in it: state.json/KEY, "
-            "agents/NAME/todo.md/^3",
+            remedy="name state.json, todo.md or messages.jsonl, or those of a sub-agent, and then what is in it: "
+            "state.json/KEY, agents/NAME/todo.md/^3, messages.jsonl/SEQ",
         )
     told = story(place.store)
     agent = "/".join(found["agents"].split("/")[1::2])
     file, rest = folder_of_agent(agent) + found["file"], found["rest"] or ""
-    of_file = _of_plan if found["file"] == "todo.md" else _of_data
-    values = [*of_file(told, agent, file, rest)]
+    if found["file"] == conversation.NAME:
+        values = [*_of_messages(place, told, agent, file, rest)]
+    else:
+        of_file = _of_plan if found["file"] == "todo.md" else _of_data
+        values = [*of_file(told, agent, file, rest)]
     newest = told.lines[-1].seq if told.lines else told.start.seq
     return Blame(file, values, newest, str(told.problem or ""))
 
@@ -99,6 +106,16 @@ def _of_plan(told: Story, agent: str, file: str, rest: str) -> Iterator[Blamed]:
     if rest and not chosen:
         raise _missing(f"{file}/{rest}", file, rest, (f"^{item.id}" for item in items if item.id))
     yield from chosen
+
+
+def _of_messages(place: Place, told: Story, agent: str, file: str, rest: str) -> Iterator[Blamed]:
+    now = told.begin()
+    now.apply(told.lines)
+    said = _of_agent(message_origins(place.store, told.start, now, told.lines), agent, file, told) or []
+    chosen = [each for each in said if rest in ("", str(each.row.seq))]
+    if rest and not chosen:
+        raise _missing(f"{file}/{rest}", file, rest, (str(each.row.seq) for each in reversed(said)))
+    yield from (Blamed(f"/{each.row.seq}", plain(each.row), each.origin) for each in chosen)
 
 
 def _of_item(item: Item) -> Iterator[Blamed]:

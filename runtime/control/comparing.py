@@ -11,9 +11,12 @@ from ...workspace.history import (
     LATEST,
     CallChange,
     DataChange,
+    MessageChange,
     PlanChange,
     Worked,
     compared,
+    conversations,
+    message_changes,
     no_such_item,
     seq_of,
     story,
@@ -38,19 +41,20 @@ class Side(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """What differs from `old` to `new`: values of state.json, plans, and the outcomes of steps and effects."""
+    """What differs from `old` to `new`: values of state.json, plans, outcomes of steps and effects, messages."""
 
     old: Side
     new: Side
     data: list[DataChange]
     plans: list[PlanChange]
     calls: list[CallChange]
+    messages: list[MessageChange] = []
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing differs. Numbers of records and times don't count."""
         sides = [(side.status, side.result) for side in (self.old, self.new)]
-        return not (self.data or self.plans or self.calls) and sides[0] == sides[1]
+        return not (self.data or self.plans or self.calls or self.messages) and sides[0] == sides[1]
 
 
 def diff(place: Place, old: int | str | Place, new: int | str) -> Difference:
@@ -66,7 +70,9 @@ def _difference(old: tuple[Place, int | str], new: tuple[Place, int | str]) -> D
         worked(place.store, seq_of(place.store, at, stories[place].records), stories[place]) for place, at in (old, new)
     )
     changes = compared(was, now)
-    return Difference(_side(old[0], was), _side(new[0], now), changes.data, changes.plans, changes.calls)
+    said = [conversations(place.store, found.moment) for place, found in ((old[0], was), (new[0], now))]
+    sides = _side(old[0], was), _side(new[0], now)
+    return Difference(*sides, changes.data, changes.plans, changes.calls, [*message_changes(*said)])
 
 
 def _side(place: Place, found: Worked) -> Side:

@@ -8,6 +8,7 @@ from .looking import Look
 from .waiting import Steps, finish, finish_async
 
 if TYPE_CHECKING:
+    from .cutting import Cutting
     from .editing import Draft, Editing
 
 
@@ -36,6 +37,25 @@ class EditByHand(Look):
     async def edit_async(self, file: str, text: str, *, version: str, conflict: bool = False) -> Editing:
         """`edit`, without blocking the event loop."""
         return await finish_async(self._edit(file, text, version, conflict))
+
+    def cut_messages(self, after: int, *, agent: str = "") -> Cutting:
+        """Cut the conversation off after the message with the `seq` `after`, or all of it with 0. `agent`: that of a
+        sub-agent, by its path (`researcher/reader`).
+
+        It is an edit of messages.jsonl: recorded now, or at the next safe point if a process runs the run. What the run
+        says until then stays. InvalidFile if the cut would part the call of a tool from its results, UsageError for a
+        message that is not there.
+        """
+        return finish("cut_messages", self._cut_messages(after, agent))
+
+    async def cut_messages_async(self, after: int, *, agent: str = "") -> Cutting:
+        """`cut_messages`, without blocking the event loop."""
+        return await finish_async(self._cut_messages(after, agent))
+
+    def _cut_messages(self, after: int, agent: str) -> Steps[Cutting]:
+        from . import cutting
+
+        return cutting.cut(self, after, agent)
 
     def _edit(self, file: str, text: str, version: str, conflict: bool) -> Steps[Editing]:
         from . import editing

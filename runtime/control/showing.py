@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
-from ...workspace.history import moment_at, records_of, seq_of
+from ...workspace.history import conversations, moment_at, plain, records_of, seq_of
+from ...workspace.inspect import look_beside
 from ...workspace.journal import records
 from ...workspace.journal.records import Line
 from ...workspace.state import ROOT, AgentMoment, Moment, Status
+from ...workspace.views import Row as Said
 from ...workspace.views import folder_of, status_of
 from .history import Row
 from .place import Place
@@ -19,7 +23,8 @@ class ShownAgent(Struct, frozen=True):
     """One agent of the tree at a record.
 
     `path` is "" for the root; `data` that of its state.json, as JSON values; `plan` the text of its todo.md; `open` the
-    folders of the items and named scopes that had begun and not committed.
+    folders of the items and named scopes that had begun and not committed; `messages` its conversation, each with
+    `seq`, `at`, `role` and `content`. None if that is no longer known.
     """
 
     path: str
@@ -27,6 +32,17 @@ class ShownAgent(Struct, frozen=True):
     data: Any
     plan: str
     open: list[str]
+    messages: list[dict[str, Any]] | None = None
+
+
+class Message(Struct, frozen=True):
+    """A message of the conversation of `agent`, as it is now: also as a person has changed it."""
+
+    agent: str
+    seq: int
+    at: str
+    role: str
+    content: Any
 
 
 class Shown(Struct, frozen=True):
@@ -60,16 +76,33 @@ def show(place: Place, at: int | str) -> Shown:
     moment = moment_at(place.store, seq, found)
     near = {line.seq: line for line in found.lines if abs(line.seq - seq) <= 1}
     row, before, after = (_row(near.get(each)) for each in (seq, seq - 1, seq + 1))
-    agents = [_shown(moment, agent) for agent in moment.agents.values()]
+    said = conversations(place.store, moment)
+    agents = [_shown(moment, agent, said.get(agent.path)) for agent in moment.agents.values()]
     problem = str(found.problem) if found.problem else ""
     newest = max(seq, found.last)
     return Shown(place.url, moment.run_id, seq, newest, row, before, after, agents, moment, problem)
+
+
+def conversation(place: Place) -> list[Message]:
+    """The conversations of all agents as they are now, in one. An agent's own order stays: what a person has inserted
+    counts as said with what comes before it."""
+    moment = look_beside(place.store).moment
+    found = conversations(place.store, moment)
+    return [*heapq.merge(*(_timed(path, rows) for path, rows in found.items()), key=lambda said: said.at)]
+
+
+def _timed(path: str, rows: list[Said]) -> Iterator[Message]:
+    at = ""
+    for row in rows:
+        at = max(at, row.at)
+        yield Message(path, row.seq, at, **plain(row))
 
 
 def _row(line: Line | None) -> Row | None:
     return Row(records.full(line), line) if line is not None else None
 
 
-def _shown(moment: Moment, agent: AgentMoment) -> ShownAgent:
+def _shown(moment: Moment, agent: AgentMoment, said: list[Said] | None) -> ShownAgent:
     opened = [folder_of(key, scope.title) for key, scope in agent.scopes.items() if key != ROOT]
-    return ShownAgent(agent.path, status_of(moment, agent), agent.data, agent.plan.text, opened)
+    messages = None if said is None else [{"seq": each.seq, "at": each.at, **plain(each)} for each in said]
+    return ShownAgent(agent.path, status_of(moment, agent), agent.data, agent.plan.text, opened, messages)

@@ -21,7 +21,7 @@ from ...workspace.people.inbox import inbox
 from ...workspace.secrets import redactor_of
 from ...workspace.state import folder_of_agent
 from ...workspace.store import Content, Version
-from ...workspace.views import STATE, TODO, Settling, Stage
+from ...workspace.views import STATE, TODO, Settling, Stage, conversation
 from ..engine import AgentContext, Context, Lanes, Session, Suspension
 from ..limits import limits
 from .aside import held_aside
@@ -139,6 +139,9 @@ class EditWatch:
                 context.projector.want(files.state)
             elif path == folder + TODO:
                 context.projector.want(files.todo)
+            elif path == folder + conversation.NAME:
+                context.workspace.restore_messages(agent)
+                context.projector.want(files.messages)
             elif path.startswith(f"{folder}steps/"):
                 files.steps.forget(path)
                 context.projector.want(files.steps)
@@ -315,6 +318,8 @@ class EditWatch:
         for finding in noticed.findings:
             if finding.path in held:
                 workspace.report.add("done", str(finding))
+        for said in rejected.set_aside(self._store, noticed):
+            workspace.report.add("done", said)
         workspace.record_edits(noticed)
         workspace.save_report()
         for remark in workspace.report.remarks[reported:]:
@@ -352,6 +357,7 @@ class EditWatch:
             self._context.notice("refused", f"{rejected.said(refusal.error)}; your version is kept as {kept}")
             self._let_go(refusal.path, version)
         if refusals:
+            self._context.workspace.take_conversations(noticed)
             self._context.workspace.mark_all()
         return bool(refusals)
 

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ...workspace.base import SatchelError, StorageFailed, UsageError
-from ..control import RECORD_TYPES, Handle, Row, SeenRun, records_before
+from ..control import RECORD_TYPES, Handle, Message, Row, SeenRun, conversation, records_before
 from . import facts, values
 from .site import Site, run_url
 
@@ -164,22 +164,18 @@ def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respons
 def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     """The conversation, its end first."""
     before = number(request, "before", 1)
-    found: deque[Row] = deque(maxlen=LOG)
+    found: list[Message] = []
     problem: SatchelError | None = None
     try:
-        for row in handle.log(type="message"):
-            if before is not None and row.line.seq >= before:
-                break
-            found.append(row)
+        found = conversation(handle)[:before]
     except SatchelError as error:
         problem = error
-    told = [(row.line.seq, row.line.at, row.record) for row in reversed(found)]
     return site.run_page(
         request,
         "messages.html",
         run,
         handle,
-        messages=told,
+        messages=found[: -LOG - 1 : -1],
         problem=problem,
-        more=told[-1][0] if len(told) == LOG else 0,
+        more=max(0, len(found) - LOG),
     )

@@ -89,7 +89,7 @@ class Messages:
         if here := session.here:
             yield from reversed(here.messages)
         for line in reversed(session.recorded.new_messages):
-            assert isinstance(line.record, Message)
+            assert isinstance(line.record, Message)  # an edit has gone into the file at once
             yield line.record
         yield from session.files.messages.file.newest_first()
 

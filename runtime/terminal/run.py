@@ -14,7 +14,7 @@ from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.screen import Screen
 
-from ..control import Handle
+from ..control import Handle, conversation
 from . import panes, words
 from .acting import Acting
 from .feed import Feed
@@ -300,5 +300,4 @@ class RunScreen(Screen[None]):
 
 
 def _messages_of(make: Callable[[], Handle]) -> list[tuple[str, Any]]:
-    found = [row.record for row in make().log(type="message", last=_MESSAGES)]
-    return [(each["role"], each.get("content")) for each in found]
+    return [(said.role, said.content) for said in conversation(make())[-_MESSAGES:]]

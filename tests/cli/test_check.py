@@ -180,12 +180,13 @@ async def main(run):
 
 def test_a_line_that_is_not_a_message_is_named(make: Make, cli: Cli) -> None:
     folder = make()
+    (folder / "messages.jsonl").write_text('{"role":"user","content":[]}\n')
     cli("run", folder)
-    good = '{"seq":1,"at":"2026-01-01T00:00:00.000Z","role":"user","content":[]}\n'
+    good = (folder / "messages.jsonl").read_text()
     for bad, said in (
         ('{"seq":"2","at":"2026-01-01T00:00:00.000Z","role":"user","content":1}', "line 2 (seq)"),
-        ('{"seq":2,"at":"2026-01-01T00:00:00.000Z","role":"user"}', "content"),
-        ('{"seq":2,"at":"yesterday","role":"user","content":1}', "line 2 (at)"),
+        ('{"at":"2026-01-01T00:00:00.000Z","role":"user"}', "line 2 (content)"),
+        ('{"seq":2,"at":"yesterday","role":"user","content":1}', "line 2 (seq)"),
         ("[" * 100_000, "line 2"),
     ):
         (folder / "messages.jsonl").write_text(f"{good}{bad}\n")

@@ -18,7 +18,7 @@ from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError
 from ..formats import Definition, definition
 from ..journal import Tail
 from ..journal.records import Closed, Saved
-from ..state import Listed, MessagesAt, Moment, checkpoint
+from ..state import Listed, Moment, checkpoint
 from ..store import Entry, Store, Version
 from . import lease, rebuild, unchanged
 from .defining import define as define
@@ -45,7 +45,6 @@ class Look(Struct):
     moment: Moment  # the newest: checkpoint plus tail
     tail: Tail
     checkpoint: str  # its file; empty: none
-    messages_at: dict[str, MessagesAt]  # by agent
     complaints: list[str]  # problems that do not stop an opening
     signature: Signature
     is_rebuilt: bool = False  # the journal is missing, and the readable files had to do
@@ -176,7 +175,7 @@ def _look(store: Store, before: Signature, described: Definition | None, *, know
     """`knows_enough`: the checkpoint's word about unchanged files is enough."""
     described = described or (None if knows_enough else define(store))
     newest = checkpoint.newest(store)
-    found, messages_at, complaints, loaded, listed = newest
+    found, _, complaints, loaded, listed = newest
     described = described or unchanged.defined(store, newest) or define(store)
     defined_at = before.definition if store.version(DEFINITION) == before.definition else None
     moment = found or Moment(run_id=described.run_id)
@@ -185,10 +184,9 @@ def _look(store: Store, before: Signature, described: Definition | None, *, know
     has_journal = bool(journal.segments(store))
     is_fork = not has_journal and _is_new_fork(found)
     if not has_journal and not is_fork and (rebuilt := rebuild.rebuild(store, moment.run_id, found)) is not None:
-        complaints.append(f"the journal is missing; the run continues from the files as of record {rebuilt.moment.seq}")
-        tail = Tail([], rebuilt.moment.seq + 1)
-        at = rebuilt.messages_at or messages_at
-        return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
+        complaints.append(f"the journal is missing; the run continues from the files as of record {rebuilt.seq}")
+        tail = Tail([], rebuilt.seq + 1)
+        return Look(described, rebuilt, tail, "", complaints, before, is_rebuilt=True)
     if found is None and journal.first_kept(store) > 1:
         raise Damaged(
             "no checkpoint can be used",
@@ -210,9 +208,7 @@ def _look(store: Store, before: Signature, described: Definition | None, *, know
             f"record {tail.spoilt} of the journal is damaged; the checkpoint {loaded} covers it, so the run continues. "
             "To get the full history back, restore journal/ from a backup"
         )
-    return Look(
-        described, moment, tail, loaded, messages_at, complaints, before, definition_version=defined_at, listed=listed
-    )
+    return Look(described, moment, tail, loaded, complaints, before, definition_version=defined_at, listed=listed)
 
 
 def _is_new_fork(found: Moment | None) -> bool:

@@ -6,9 +6,8 @@ about an item that had begun, and an effect that may have happened is in doubt.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -18,7 +17,7 @@ from ..formats import jsontext
 from ..state import EVERY, ROOT, AgentMoment, Kept, MessagesAt, Moment, Past, Usage, blobs, folder_of_agent
 from ..store import Store
 from ..todo import Plan
-from ..views import message_file, projection
+from ..views import conversation, projection
 from . import lease
 
 _REMEDY = "copy the folder journal/ from the place where this workspace came from"
@@ -26,12 +25,7 @@ _TOLD = 5
 _STATUSES = ("new", "running", "waiting", "paused", "sleeping", "failed", "completed")
 
 
-class Rebuilt(NamedTuple):
-    moment: Moment
-    messages_at: dict[str, MessagesAt]
-
-
-def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
+def rebuild(store: Store, run_id: str, known: Moment | None) -> Moment | None:
     """The moment that the readable files show. None if there are none: a run that has not begun. Damaged if they show
     different moments. `known` is the content of the newest checkpoint, if there is one."""
     root = _read_agent(store, run_id, "")
@@ -53,7 +47,7 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
             why=f"the newest checkpoint is at record {known.seq}, and the readable files at {at.seq}",
         )
     if known is not None and known.seq == at.seq and known.clean:
-        return Rebuilt(known, {})  # it is the newest, so nothing is lost
+        return known  # it is the newest, so nothing is lost
     agents = {"": agent, **{child.path: child for child in _below(store, run_id, "", at, state)}}
     for path, before in known.agents.items() if known is not None else ():
         if path in agents:
@@ -79,7 +73,10 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
         forked=known.forked if known is not None else None,
         is_replay=known is not None and known.is_replay,
     )
-    return Rebuilt(moment, {path: _messages(store, each) for path, each in agents.items()})
+    for each in agents.values():
+        each.messages_at = _messages(store, each)
+        each.messages = each.messages_at.count
+    return moment
 
 
 def begun(moment: Moment) -> Conflicting | None:
@@ -207,11 +204,10 @@ def _below(store: Store, run_id: str, path: str, at: Stamp, state: dict[str, Any
 def _messages(store: Store, agent: AgentMoment) -> MessagesAt:
     """The conversation in the file, up to its last whole line."""
     try:
-        data = store.read(agent.folder + message_file.NAME, limit=1 << 30).data
+        data = store.read(agent.folder + conversation.NAME, limit=1 << 30).data
     except FileNotFoundError:
         return MessagesAt()
-    whole = data[: data.rfind(b"\n") + 1]
-    return MessagesAt(whole.count(b"\n"), len(whole), f"{zlib.crc32(whole):08x}")
+    return conversation.position(data[: data.rfind(b"\n") + 1])
 
 
 def _nonce(state: dict[str, Any], known: Moment | None) -> tuple[str, bool]:

@@ -82,7 +82,8 @@ def _is_kept(line: Line) -> bool:
 
 
 def conversation(lines: Iterable[Line]) -> Iterator[Line]:
-    """The messages among them that count: their scope has committed in the same group."""
+    """What makes the conversation: the messages among them that count, because their scope has committed in the same
+    group, and people's edits of it."""
     waiting: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
         match line.record:
@@ -92,7 +93,9 @@ def conversation(lines: Iterable[Line]) -> Iterator[Line]:
                 yield from (each for each in waiting.pop((agent, scope), ()) if each.commit == line.commit)
             case ScopeFailed(agent=agent, scope=scope):
                 waiting.pop((agent, scope), None)
-            case Edited(agent=agent, redone=redone, dropped=dropped):
+            case Edited(agent=agent, redone=redone, dropped=dropped, messages=edits):
+                if edits:
+                    yield line
                 for scope in (*redone, *dropped):
                     waiting.pop((agent, scope), None)
 

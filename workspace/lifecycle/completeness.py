@@ -11,7 +11,6 @@ from ..formats import pause_file
 from ..inspect import Look, lease
 from ..people.edits import Noticed, notice
 from ..people.inbox import inbox
-from ..state import MessagesAt
 from ..store import Store
 from ..views import BRIEF, message_file
 from . import salvage
@@ -36,10 +35,7 @@ def is_whole(store: Store, seen: Look, noticed: Noticed | None = None) -> bool:
 
 
 def _has_messages(store: Store, seen: Look) -> bool:
-    return all(
-        message_file.is_whole(store, agent.folder, seen.messages_at.get(path, MessagesAt()), agent.new_messages)
-        for path, agent in seen.moment.agents.items()
-    )
+    return all(message_file.is_whole(store, agent) for agent in seen.moment.agents.values())
 
 
 def _is_behind(noticed: Noticed) -> bool:

@@ -16,17 +16,17 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from .. import journal
-from ..base import Damaged, SatchelError, myself, version
+from ..base import SatchelError, myself, version
 from ..formats import pause_file
 from ..inspect import Look, Report, look, pause_wish, rebuild, transfer_file
-from ..journal.records import FORMAT, Line, Message, Opened, now
+from ..journal.records import FORMAT, Opened, now
 from ..people import saving
 from ..people.edits import CheckData, Noticed, Side, displaced, notice, rejected
 from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
-from ..state import MessagesAt, Moment, checkpoint
+from ..state import Moment, checkpoint
 from ..store import TEMPORARY, Store
-from ..views import PARTIALS, RECOVERED, STEPS, message_file, running_file, schema_copies, stable_read
+from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_copies, stable_read
 from . import crash, salvage
 from .acquire import Owned, owned
 from .adopt import judge
@@ -35,7 +35,9 @@ from .salvage import Leftover
 from .workspace import Workspace
 
 Found = Literal["new", "clean", "crash", "files"]
-Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune", "fork", "replay"]
+Why = Literal[
+    "run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "edit", "prune", "fork", "replay"
+]
 
 
 AddMore = Callable[[Workspace], None]
@@ -146,13 +148,14 @@ def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed, *, in_th
     """The workspace of this owner, before anything is recorded."""
     seen = mine.seen
     if seen.is_rebuilt:  # after a crash the next opening must find the record before the new journal
-        seen.checkpoint = checkpoint.write(store, seen.moment, seen.messages_at).path
+        at = {path: agent.messages_at for path, agent in seen.moment.agents.items()}
+        seen.checkpoint = checkpoint.write(store, seen.moment, at).path
     archive.put_away(store, seen.moment)
     workspace = Workspace(store, seen.definition, seen.moment, report, in_thread=in_thread)
     workspace.owned = mine
     workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
     workspace.definition_version = seen.definition_version
-    _restore_messages(workspace, seen)
+    _take_messages(workspace, noticed)
     workspace.write_to(mine.journal(store, in_thread=in_thread))
     workspace.was_finished = seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)
     return workspace
@@ -298,35 +301,23 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     workspace.save_report()
 
 
-def _restore_messages(workspace: Workspace, seen: Look) -> None:
-    store, moment, report = workspace.store, seen.moment, workspace.report
-    said: list[Line] | None = None
-    for path, agent in moment.agents.items():
-        at = seen.messages_at.get(path, MessagesAt())
-        restored = message_file.restore(store, agent.folder, at, agent.new_messages)
-        agent.new_messages = []
-        if restored:
-            workspace.messages[path], complaint = restored
-            if complaint:
-                report.add("done", complaint)
-            continue
-        report.add("done", f"{agent.folder}{message_file.NAME} was damaged or missing; it is rebuilt from the journal")
-        said = _conversation(store) if said is None else said
-        own = [line for line in said if line.record.agent == path]
-        if len(own) < agent.messages:
-            raise Damaged(
-                "is missing or damaged, and the journal to rebuild it from is missing",
-                path=f"{agent.folder}{message_file.NAME}",
-                remedy="copy it, or the folder journal/, from the place where this workspace came from",
-            )
-        workspace.messages[path] = message_file.rebuild(store, agent.folder, own[: agent.messages])
-
-
-def _conversation(store: Store) -> list[Line]:
-    """All messages of all agents."""
-    kept = journal.kept_lines(store)
-    later = journal.read(store, after=journal.first_kept(store) - 1).lines
-    return [*(line for line in kept if isinstance(line.record, Message)), *journal.conversation(later)]
+def _take_messages(workspace: Workspace, noticed: Noticed) -> None:
+    """Let the conversation of each agent be what is recorded. Its file is written once the edits of it are recorded,
+    too."""
+    for path, agent in workspace.moment.agents.items():
+        file = workspace.messages[path] = MessageFile(workspace.store, agent.folder, workspace.guard)
+        found = noticed.conversations.get(path)
+        if found is not None:
+            file.become(found.data, is_there=found.is_there)
+        else:
+            there = conversation.read(workspace.store, agent.folder + conversation.NAME)
+            data = there.data if there else b""
+            whole = conversation.of_file(agent, data)
+            if whole is None:
+                known = conversation.recorded(workspace.store, workspace.moment)[path]
+                whole = conversation.encode(conversation.checked(agent, known[-1]))
+            file.become(whole, is_there=data == whole)
+        agent.new_messages, agent.messages_at = [], file.at
 
 
 def _clear_leftovers(store: Store, moment: Moment, why: Why) -> None:

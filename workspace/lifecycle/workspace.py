@@ -16,9 +16,19 @@ from ..people.edits import Noticed, apply
 from ..people.inbox import archive, inbox
 from ..retention import Pruner
 from ..secrets import redactor_of
-from ..state import Kept, MessagesAt, Moment, Written, checkpoint, folder_of_agent
+from ..state import Kept, Moment, Written, checkpoint, folder_of_agent
 from ..store import Store, Version
-from ..views import CheckpointFolders, CheckpointIndex, Files, Guard, MessageFile, Point, Projector, behind
+from ..views import (
+    CheckpointFolders,
+    CheckpointIndex,
+    Files,
+    Guard,
+    MessageFile,
+    Point,
+    Projector,
+    behind,
+    conversation,
+)
 from . import copies
 from .acquire import Owned
 from .checkpoint_due import Due
@@ -149,9 +159,9 @@ class Workspace:
     def join(self, path: str, noticed: Noticed | None = None) -> None:
         """From now on keep the files of the agent `path` near the moment."""
         if path not in self.messages:
-            self.messages[path] = MessageFile(self.store, folder_of_agent(path), MessagesAt())
+            self.messages[path] = MessageFile(self.store, folder_of_agent(path), self.guard)
         shown = noticed.shown.get(path, {}) if noticed else {}
-        self.messages[path].behind = self.behind
+        self.messages[path].recall = lambda: self.conversation(path)
         self.files[path] = Files(self.guard, self.moment, self.moment.agents[path], self.messages[path], shown)
 
     def record_edits(self, noticed: Noticed) -> None:
@@ -165,6 +175,32 @@ class Workspace:
     def add_edits(self, noticed: Noticed) -> None:
         """The same, in the next group."""
         apply.record(self.store, self.moment, self.journal, self.report, noticed, self.desk.free_id)
+        self.take_conversations(noticed)
+
+    def take_conversations(self, noticed: Noticed) -> None:
+        """Let the conversations whose files were others be what was found, with the edits since. The files follow."""
+        for path, found in noticed.conversations.items():
+            agent = self.moment.agents[path]
+            edits = [line for line in agent.new_messages if conversation.is_edited((line,))]
+            if found.is_there and not edits:
+                continue
+            rows = conversation.follow(conversation.decode(found.data), edits)
+            self._become(path, conversation.encode(rows))
+
+    def _become(self, path: str, whole: bytes) -> None:
+        """`whole` is the conversation with all that is new: the next write puts it in place of the file."""
+        agent, file = self.moment.agents[path], self.messages[path]
+        file.become(whole)
+        agent.new_messages, agent.messages_at, agent.left_out = [], file.at, 0
+
+    def restore_messages(self, path: str) -> None:
+        """The file of an agent is gone: the next write restores all of it."""
+        self._become(path, self.conversation(path))
+
+    def conversation(self, path: str) -> bytes:
+        """All recorded messages of an agent, from the journal, as its file should be."""
+        self.journal.flush()
+        return conversation.encode(conversation.recorded(self.store, self.moment)[path][-1])
 
     def mark_all(self) -> None:
         """Let every file show this moment."""

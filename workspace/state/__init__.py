@@ -6,8 +6,8 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import blobs, checkpoint, crashes, going_back, json_patch, prompts
-    from .agent_state import CANCEL, ENDS_KEPT, EVERY, ROOT, SLEEP, AgentMoment
-    from .checkpoint import Listed, MessagesAt, Newest, Written
+    from .agent_state import CANCEL, ENDS_KEPT, EVERY, ROOT, SLEEP, AgentMoment, MessagesAt
+    from .checkpoint import Listed, Newest, Written
     from .difference import Known
     from .going_back import LaterEffect
     from .history import History

@@ -6,6 +6,7 @@ Pure, like the moment that contains it (run_state.py). A method raises before it
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from ..journal.records import (
     Input,
     Line,
     Message,
+    MessageEdit,
     Migrated,
     OfCall,
     Output,
@@ -61,6 +63,14 @@ EVERY = "_"
 """Among the forgotten scopes: every scope, because the plan itself was lost. No scope has this name."""
 
 
+class MessagesAt(Struct, frozen=True):
+    """The length of messages.jsonl: lines, bytes, and the CRC-32 of those bytes."""
+
+    count: Count = 0
+    bytes: Count = 0
+    crc: str = "00000000"
+
+
 class AgentMoment(Struct, kw_only=True):
     """Everything that the journal says about one agent, up to and including the moment's record."""
 
@@ -81,9 +91,12 @@ class AgentMoment(Struct, kw_only=True):
     outputs: dict[str, Output] = {}
     ended_at: list[str] = []  # the times of the newest items that this opening has ended, oldest first
     edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
-    messages: Count = 0  # committed
-    new_messages: Unkept[list[Line]] = []  # committed since the checkpoint this was read from, or since it was emptied
+    messages: Count = 0  # in the conversation
+    messages_at: Unkept[MessagesAt] = MessagesAt()  # what messages.jsonl should be without the new ones
+    new_messages: Unkept[list[Line]] = []  # committed or edited since then, that is since the checkpoint this was read
+    # from, or since the file was written
     forgotten: list[str] = []  # the journal was lost with the work of these scopes; see `forgets`
+    left_out: Unkept[Count] = 0  # so many of the newest messages are not in the file, because a person has saved it
     spawned_in: str = ROOT  # the scope of the agent above
     args: str = ""
     call: str = ""
@@ -314,6 +327,7 @@ class AgentMoment(Struct, kw_only=True):
     def edited(self, line: Line, record: Edited) -> None:
         if record.step is not None:
             self._check_step(record.step)
+        self._check_messages(record)
         data = self._patched(record.patch)
         self._replan(record.plan)
         if record.own_work:
@@ -322,6 +336,9 @@ class AgentMoment(Struct, kw_only=True):
                 self._number(id)
         self._set_data(record.patch, data)
         self._outline(record.outline)
+        if record.messages:
+            self.messages += _added(record.messages)
+            self.new_messages.append(line)
         for key in [key for key in record.redone if key != ROOT]:
             self._begin_anew(key)
             if record.effects and (known := self.scopes.get(key) or self.past.get(key)) is not None:
@@ -331,7 +348,7 @@ class AgentMoment(Struct, kw_only=True):
                 self._end(key)
         if record.redone or record.step is not None or (record.plan and self._has_work):
             self.result = None  # it is entered again, to do what is open now
-        if record.plan or record.patch:
+        if record.plan or record.patch or record.messages:
             for scope in self.scopes.values():
                 scope.failures = scope.crashes = 0
         if record.step is not None:
@@ -345,6 +362,11 @@ class AgentMoment(Struct, kw_only=True):
     def _has_work(self) -> bool:
         settled, leaves = self.plan.progress
         return settled < leaves
+
+    def _check_messages(self, record: Edited) -> None:
+        new = sum(not each.seq for each in record.messages)
+        if new > 1 or self.messages + _added(record.messages) < 0:
+            raise ValueError("it does not fit the conversation")
 
     def _check_step(self, edit: StepEdit) -> None:
         scope = self.open_scope(edit.scope)
@@ -457,3 +479,8 @@ class AgentMoment(Struct, kw_only=True):
     def _outline(self, outline: list[Row]) -> None:
         if outline:
             self.plan.take_outline(outline)
+
+
+def _added(edits: Sequence[MessageEdit]) -> int:
+    """By how many messages the conversation becomes longer."""
+    return sum(not each.seq for each in edits) - sum(each.is_removal for each in edits)

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 from ..base import InvalidFile, NewerFormat, SatchelError, decoder, slug
 from ..formats import Keep
 from ..journal import CHECKPOINTS
-from ..journal.records import Count, check_json, check_time
+from ..journal.records import check_json, check_time
 from ..store import Store, Version
 from . import detached_results
-from .agent_state import ROOT, AgentMoment
+from .agent_state import ROOT, AgentMoment, MessagesAt
 from .detached_results import Fetched, Front, Results
 from .going_back import PLANS, check_agent
 from .packing import Shape, shape_of
@@ -46,14 +46,6 @@ _END = 64 << 10
 """Bytes of a large checkpoint without its results. A larger one is fetched whole."""
 
 _TAIL = len(_SHA) + 64 + len(b'"}')
-
-
-class MessagesAt(Struct, frozen=True):
-    """The length of messages.jsonl: lines, bytes, and the CRC-32 of those bytes."""
-
-    count: Count = 0
-    bytes: Count = 0
-    crc: str = "00000000"
 
 
 class Written(NamedTuple):
@@ -177,6 +169,8 @@ def _unpacked(file: Any) -> Moment:
     assert unpack is not None
     moment: Moment = unpack(file.moment)
     _check(moment, file.messages)
+    for path, agent in moment.agents.items():
+        agent.messages_at = file.messages[path]
     return moment
 
 

@@ -119,7 +119,7 @@ def apply(raw: Raw, agents: dict[str, AgentMoment]) -> None:
     ValueError, with nothing changed, if the record does not fit."""
     for path, was in unpacked(raw, agents).items():
         for name in was.__struct_fields__:
-            if name != "new_messages":
+            if name not in ("messages_at", "new_messages", "left_out"):
                 setattr(agents[path], name, getattr(was, name))
 
 
@@ -196,6 +196,7 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
         ended_at=now.ended_at,
         edits=now.edits,
         messages=now.messages,
+        messages_at=now.messages_at,
         new_messages=[],
         forgotten=now.forgotten,
         input=now.input or was.input,

@@ -12,7 +12,6 @@ import hashlib
 import os
 import secrets
 import shlex
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 
@@ -27,9 +26,9 @@ from ..inspect import Manifest, Report, look, moved_file, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
-from ..state import AgentMoment, LaterEffect, MessagesAt, Moment, blobs, checkpoint, going_back, prompts
-from ..store import DiskStore, RemoteStore, Store, link, read_if_there
-from ..views import TODO, message_file, result_schemas
+from ..state import AgentMoment, LaterEffect, Moment, blobs, checkpoint, going_back, prompts
+from ..store import DiskStore, RemoteStore, Store, link
+from ..views import TODO, Row, conversation, result_schemas
 from . import ends, inventory
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
 from .transfer import claim, definition_of, held
@@ -221,7 +220,10 @@ def _bring_output(source: Store, to: Store, path: str, output: Output) -> bool:
 
 def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment, tell: Tell) -> int:
     """Everything but workspace.yaml. Returns the number of files that were copied."""
-    at = _conversations(source, to, then, moment)
+    said = _conversations(source, then, moment)
+    for path, rows in said.items():
+        to.replace(moment.agents[path].folder + conversation.NAME, conversation.encode(rows))
+    at = {path: conversation.position(conversation.encode(rows)) for path, rows in said.items()}
     data = checkpoint.encode(moment, at)
     scopes = (scope for agent in moment.agents.values() for scope in agent.scopes.values())
     needed = {promoted.file for scope in scopes for each in scope.promoted.values() for promoted in each}
@@ -244,7 +246,9 @@ def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment
         raise
     settle(to, [entry.path for entry in entries])
     checkpoint.write(to, moment, at, "fork")
-    to.replace(journal.kept_path(moment.seq), journal.encode_kept(()))  # the records up to there are not here
+    kept = [line for path, rows in said.items() for line in conversation.lines_of(path, rows)]
+    kept.sort(key=lambda line: line.seq)
+    to.replace(journal.kept_path(moment.seq), journal.encode_kept(kept))  # other records up to there are not here
     return len(entries)
 
 
@@ -273,25 +277,17 @@ def _bring(source: Store, to: Store, path: str) -> None:
     keep_attributes(source, to, path)
 
 
-def _conversations(source: Store, to: Store, then: Moment, moment: Moment) -> dict[str, MessagesAt]:
-    """The messages up to that moment. The file may not have the newest ones yet."""
+def _conversations(source: Store, then: Moment, moment: Moment) -> dict[str, list[Row]]:
+    """The messages up to that moment. The file may not have the newest ones yet, or may have others since an edit."""
+    recorded: dict[str, list[list[Row]]] = {}
     found = {}
     for path, agent in moment.agents.items():
-        was: Mapping[str, AgentMoment] = then.agents
-        later = message_file.encode(was[path].new_messages) if path in was else b""
-        older = agent.messages - later.count(b"\n")
-        name, data = agent.folder + message_file.NAME, b""
-        if older:
-            there = read_if_there(source, name, limit=READ_LIMIT)
-            data = b"".join(there.data.splitlines(keepends=True)[:older]) if there else b""
-            if data.count(b"\n") < older:
-                raise UsageError(
-                    "has fewer messages than the run",
-                    path=name,
-                    remedy="`satchel recover` restores it; then fork again",
-                )
-        data += later
-        found[path] = MessagesAt(agent.messages, len(data), f"{zlib.crc32(data):08x}")
-        if data:
-            to.replace(name, data)
+        if not agent.messages:
+            continue
+        there = conversation.read(source, agent.folder + conversation.NAME)
+        data = conversation.of_file(then.agents[path], there.data if there else b"")
+        if data is None:
+            recorded = recorded or conversation.recorded(source, then)
+            data = conversation.encode(conversation.checked(then.agents[path], recorded[path][-1]))
+        found[path] = conversation.decode(data)
     return found

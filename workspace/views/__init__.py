@@ -7,6 +7,7 @@ from ..base.lazy import on_first_use
 with on_first_use(__name__):
     from . import (
         checkpoint_folder,
+        conversation,
         message_file,
         partial_files,
         projection,

@@ -22,6 +22,7 @@ from .write_behind import AtOnce, Behind
 _KEPT_SECONDS = 60.0
 _KEPT_FILES = 4096
 _KEPT_BYTES = 64 << 20
+_APPENDED_LIMIT = 1 << 30
 
 
 class _Displaced(Struct, eq=False):
@@ -94,6 +95,49 @@ class Guard:
         while self._forget_oldest(lambda oldest: len(self._displaced) > _KEPT_FILES or self._kept_bytes > _KEPT_BYTES):
             pass
         return exchanged.version
+
+    def append(self, path: str, data: bytes) -> None:
+        """Add to the end of a file, now or soon, unless a person has saved or removed it since it was last written."""
+        self._later(path, lambda: self._unless_other(path, lambda known: self._append(path, data, known)))
+
+    def rewrite(self, path: str, data: bytes) -> None:
+        """Write such a file as a whole. A program that has it open keeps what it then saves to itself."""
+        self._later(path, lambda: self._unless_other(path, lambda known: self._write(path, data, known)))
+
+    def _unless_other(self, path: str, write: Callable[[Version | None], None]) -> None:
+        try:
+            if self._is_other(path):
+                raise FileChanged(path)
+            write(self.versions.get(path))
+        except (FileChanged, FileExistsError, FileNotFoundError):
+            if self._store.version(path) is not None:
+                self._leave(path)
+
+    def _append(self, path: str, data: bytes, known: Version | None) -> None:
+        if self._store.abilities.remote:  # there an append would add to whatever it finds
+            whole = self._store.read(path, limit=_APPENDED_LIMIT).data if known is not None else b""
+            self._write(path, whole + data, known)
+        else:
+            self._store.append(path, data)
+            self.versions[path] = self._store.version(path)
+
+    def _write(self, path: str, data: bytes, known: Version | None) -> None:
+        if known is None:
+            self._store.create(path, data)
+            self.versions[path] = self._store.version(path)
+        else:
+            self.versions[path] = self._store.replace(path, data, sync="data", if_version=known)
+
+    def is_left(self, path: str) -> bool:
+        """Whether a person has saved or removed the file since it was last written, as far as is known."""
+        return not self._writing[path] and self._is_other(path)
+
+    def _is_other(self, path: str) -> bool:
+        return path in self._theirs or self._store.version(path) != self.versions.get(path)
+
+    def wait(self) -> None:
+        """Return when nothing is left to write."""
+        self._behind.wait()
 
     def remove(self, path: str) -> None:
         """The same for a removal."""

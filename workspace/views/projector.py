@@ -167,7 +167,8 @@ class MessagesDocument:
 
     def write(self) -> None:
         lines, self._agent.new_messages = self._agent.new_messages, []
-        self.file.append(lines)
+        self.file.write(lines)
+        self._agent.messages_at, self._agent.left_out = self.file.at, self.file.left_out
 
 
 class Files:

@@ -91,13 +91,13 @@ class Settling:
         self._seen = {path: self._seen[path] for path in paths if path in self._seen}
 
 
-def until_settled(store: Store, path: str, patience: float = PATIENCE) -> Content | None:
+def until_settled(store: Store, path: str, patience: float = PATIENCE, *, limit: int = READ_LIMIT) -> Content | None:
     """The file once it has settled; None if there is none. Unsettled after `patience` seconds. Blocks."""
     settling, until = Settling(store), time.monotonic() + patience
     was_missing = False
     while True:
         try:
-            if (found := settling.read(path)) is not None:
+            if (found := settling.read(path, limit=limit)) is not None:
                 return found
             was_missing = False
         except FileNotFoundError:

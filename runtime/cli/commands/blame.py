@@ -29,6 +29,7 @@ Examples:
   satchel blame my-digest state.json/summaries        all below a key
   satchel blame my-digest agents/reader/state.json    the data of a sub-agent
   satchel blame my-digest todo.md/^3                  who wrote and ticked it
+  satchel blame my-digest messages.jsonl/57           who said it
 """
 
 
@@ -42,7 +43,9 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
     except (SatchelError, OSError):
         return complete_folders(ctx, parameter, incomplete)
     folders = [folder_of_agent(each.path) for each in agents]
-    files = [CompletionItem(folder + file) for folder in folders for file in ("state.json", "todo.md")]
+    files = [
+        CompletionItem(folder + file) for folder in folders for file in ("state.json", "todo.md", "messages.jsonl")
+    ]
     found = [item for item in files if str(item.value).startswith(incomplete)]
     return found + ([] if named else complete_folders(ctx, parameter, incomplete))
 
@@ -54,7 +57,8 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 def command(words: tuple[str, ...], as_json: bool) -> None:
     """Show which record set each value: the commit of an item, a person's edit, a migration, and with which prompts.
 
-    PATH is state.json (the default) or todo.md, of a sub-agent agents/NAME/state.json, and then what is in it. A `/` in
+    PATH is state.json (the default), todo.md or messages.jsonl, of a sub-agent agents/NAME/state.json, and then what is
+    in it. A `/` in
     a key is written ~1. The columns are the place, the value, the record (`satchel show` shows the run there), its time
     and what it was.
     """

@@ -80,6 +80,8 @@ def _told(found: Difference, width: int) -> Iterator[str]:
         yield from _part(f"{folder_of_agent(agent)}state.json", changes, history.data_change, width)
     for plan in found.plans:
         yield from _part(f"{folder_of_agent(plan.agent)}todo.md", plan.lines, history.plan_line, width)
+    for agent, said in _by_agent(found.messages):
+        yield from _part(f"{folder_of_agent(agent)}messages.jsonl", said, history.message_change, width)
     yield from _part("steps and effects", found.calls, history.call_change, width)
     if found.is_empty:
         yield "no difference"

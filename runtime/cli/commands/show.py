@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ....workspace.base import UsageError
+from ....workspace.base import UsageError, counted
 from ....workspace.state import folder_of_agent
 from ...control import Handle, Row, Shown
 from ..options.place import json_option
@@ -19,6 +19,7 @@ from ..render.output import columns, print_json
 from ..render.words import visible
 
 _PROMPT = "prompt:"
+_NEWEST = 10  # messages of each agent
 
 _EXAMPLES = """\b
 Examples:
@@ -34,7 +35,7 @@ Examples:
 @json_option
 @storage_option
 def command(words: tuple[str, ...], as_json: bool) -> None:
-    """Show the state and the plan of all agents as they were at a record.
+    """Show the state, the plan and the newest messages of all agents as they were at a record.
 
     AT is the number of a record, `latest` (the default), an item (^3 or 3-title: before it began, the last time), or
     the name of a checkpoint. With prompt:NAME@VERSION, show the text of a prompt in a version that `satchel steps`
@@ -71,7 +72,13 @@ def _print_prompt(place: Handle, named: str, as_json: bool) -> None:
 def _as_json(shown: Shown) -> dict[str, Any]:
     records = {name: _record(row) for name, row in _rows(shown).items()}
     agents = {
-        each.path: {"status": each.status, "open": each.open, "data": each.data, "plan": each.plan}
+        each.path: {
+            "status": each.status,
+            "open": each.open,
+            "data": each.data,
+            "plan": each.plan,
+            "messages": each.messages,
+        }
         for each in shown.agents
     }
     return {
@@ -111,3 +118,8 @@ def _told(shown: Shown, width: int) -> Iterator[str]:
         yield ""
         yield history.line(f"{folder}state.json", width, bold=True)
         yield from history.value(agent.data, width)
+        if agent.messages:
+            yield ""
+            yield history.line(f"{folder}messages.jsonl ({counted(len(agent.messages), 'message')})", width, bold=True)
+            for said in agent.messages[-_NEWEST:]:
+                yield history.message(said["seq"], said, width)

@@ -27,7 +27,7 @@ def split(words: tuple[str, ...], most: int) -> tuple[Handle, tuple[str, ...]]:
 
 def _is_of_a_run(word: str) -> bool:
     """Whether it is rather a record, an item or a file of a run than a folder that is not there."""
-    return word.isdecimal() or word == LATEST or word.startswith(("^", "state.json", "todo.md"))
+    return word.isdecimal() or word == LATEST or word.startswith(("^", "state.json", "todo.md", "messages.jsonl"))
 
 
 def complete_position(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

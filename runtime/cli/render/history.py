@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from ....workspace.base import lines
-from ....workspace.history import Call, CallChange, DataChange, Worked
+from ....workspace.history import Call, CallChange, DataChange, MessageChange, Worked
 from ....workspace.journal.records import Line
 from ...control import Difference, tell
 from .words import cut, one_line, utc, visible
@@ -74,6 +74,28 @@ def data_change(change: DataChange, width: int) -> str:
     return line(name + said, width, fg=colour)
 
 
+def message(seq: int, said: dict[str, Any], width: int) -> str:
+    name = f"{INDENT}{seq:>6}  {said['role']}: "
+    return line(name + _spoken(said, _left(name, width)), width)
+
+
+def message_change(change: MessageChange, width: int) -> str:
+    sign, colour = _SIGNS[change.kind]
+    said = change.new or change.old or {}
+    name = f"{INDENT}{sign} {change.seq}  {said['role']}: "
+    if change.old and change.new:
+        room = _left(name, width)
+        text = pair(_json(change.old["content"]), _json(change.new["content"]), room)
+    else:
+        text = _spoken(said, _left(name, width))
+    return line(name + text, width, fg=colour)
+
+
+def _spoken(said: dict[str, Any], width: int) -> str:
+    content = said["content"]
+    return one_line(content, width or _SHORT) if isinstance(content, str) else short(content, width)
+
+
 def call_change(change: CallChange, width: int) -> str:
     sign, colour = _SIGNS[change.kind]
     found = change.new or change.old
@@ -134,6 +156,7 @@ def as_json(found: Difference) -> dict[str, Any]:
         "data": [data_json(change) for change in found.data],
         "plans": msgspec.to_builtins(found.plans),
         "calls": [_change_json(change) for change in found.calls],
+        "messages": msgspec.to_builtins(found.messages),
     }
 
 

@@ -476,7 +476,7 @@ class History:
 _NOT_KEPT = {
     Scope: {"messages", "retries"},
     ApartScope: {"messages", "retries", "later"},
-    AgentMoment: {"new_messages"},
+    AgentMoment: {"new_messages", "messages_at", "left_out"},
 }
 """Messages whose scope has not committed with them count for nothing, a call waits for its retry in one process only,
 and `new_messages` is only what a file still lacks. Of everything else, each field of each struct is compared."""

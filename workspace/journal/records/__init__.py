@@ -20,7 +20,7 @@ the first line of a segment. `crc` is the CRC-32 of the line without it; of a li
 
 from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepRetry, StepStarted
-from .edits import Edited, Rewound, StepEdit
+from .edits import Edited, MessageEdit, Rewound, StepEdit
 from .line import (
     NO_CRC,
     AnyRecord,

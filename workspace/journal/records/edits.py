@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Raw, Struct, field
 
 from ...todo import Row, Splice
-from .base import NOTHING, Key, Patch, Record
+from .base import NOTHING, Count, Key, Patch, Record
 
 
 class StepEdit(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -16,6 +16,20 @@ class StepEdit(Struct, frozen=True, omit_defaults=True, kw_only=True):
     redo: bool = False
     result: Raw = NOTHING
     blob: str = ""
+
+
+class MessageEdit(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A person's change of the conversation: message `seq` is another one, or removed if it has no `content`. Without
+    `seq` it is new: it gets the number of its record, and comes before message `before`, or at the end."""
+
+    seq: Count = 0
+    before: Count = 0
+    role: str = ""
+    content: Raw = NOTHING
+
+    @property
+    def is_removal(self) -> bool:
+        return not len(self.content)
 
 
 class Edited(Record, frozen=True, kw_only=True, tag="edited"):
@@ -38,6 +52,7 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
     effects: bool = False  # the effects of these are done again, too
     dropped: tuple[str, ...] = ()  # scopes that had begun and won't be entered any more
     step: StepEdit | None = None
+    messages: tuple[MessageEdit, ...] = ()  # at most one of them is new
     says: tuple[str, ...] = ()  # the same in words
 
 

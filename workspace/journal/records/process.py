@@ -34,7 +34,9 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     pid: int
     by: str = ""  # who has started the process: `user@host`
     url: str = ""  # the place of the workspace; see lifecycle/adopt.py
-    why: Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune", "fork", "replay"]
+    why: Literal[
+        "run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "edit", "prune", "fork", "replay"
+    ]
     found: Literal["new", "clean", "crash", "files"]  # files: the journal was lost, and the readable files were used
     definition: dict[str, object] | None = None  # of workspace.yaml, at the first opening; later see `edited`
     checkpoint: str = ""  # the file that was loaded; empty: the journal was read from its beginning

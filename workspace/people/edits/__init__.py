@@ -6,7 +6,8 @@ from ...base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import apply, displaced, rejected
-    from .detect import editable, judge, notice, untaken
+    from .detect import cut_off, editable, judge, notice, untaken
     from .findings import CheckData, Edit, Noticed, Question, Refusal, Side
+    from .messages import CutOff
     from .rejected import is_known, not_settled, reject
     from .upwards import reach

@@ -13,8 +13,8 @@ from ...secrets import redactor_of
 from ...state import AgentMoment, History, Listed, Moment
 from ...store import Content, Store, read_if_there
 from ...todo import Plan
-from ...views import PATIENCE, STATE, TODO, owner, projection
-from . import copies, definition, rejected, state, steps, todo
+from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
+from . import copies, definition, messages, rejected, state, steps, todo
 from .findings import CheckData, Looking, Noticed, Question, Refusal, Side, StillMoving, version_of
 from .upwards import reach
 
@@ -56,7 +56,7 @@ def notice(
         store.fetch(path for path in _expected(store, moment) if not looking.is_as_listed(path))
         looking.noticed.kept = rejected.not_settled(store, moment)
     for agent in moment.agents.values():
-        for look in (state.look, todo.look, steps.look):
+        for look in (state.look, todo.look, steps.look, messages.look):
             try:
                 look(looking, agent)
             except StillMoving:
@@ -116,6 +116,14 @@ def judge(
     return looking.noticed
 
 
+def cut_off(store: Store, moment: Moment, defined: Definition, path: str, after: int) -> messages.CutOff:
+    """How a person cuts off the conversation of the agent `path`; see messages.py. Changes nothing."""
+    looking = Looking(
+        store, moment, History(store, moment), Noticed(), {}, None, patience=BRIEF, redactor=redactor_of(defined)
+    )
+    return messages.cut_off(looking, moment.agents[path], after)
+
+
 def _ask_again(looking: Looking) -> None:
     """A person's version in a conflict replaces a file that says nothing new: a missing, empty or unchanged file does
     not resolve the conflict."""
@@ -149,6 +157,7 @@ def _expected(store: Store, moment: Moment) -> Iterator[str]:
         yield from _expected_editable(store, moment)
         for agent in moment.agents.values():
             yield from (file.path for file in projection.step_files(agent, projection.steps_shown(store)))
+            yield from (agent.folder + conversation.NAME for _ in range(agent.messages > 0))
 
 
 def _expected_editable(store: Store, moment: Moment) -> Iterator[str]:
@@ -179,7 +188,8 @@ def _refuse_secrets(looking: Looking) -> None:
     """A secret that a person has typed into a readable file would come into the journal. The run's own version of the
     file has none."""
     noticed = looking.noticed
-    edited = {edit.record.file for edit in noticed.edits} | {question.path for question in noticed.questions}
+    edited = {edit.record.file for edit in noticed.edits if not edit.record.messages}  # messages are redacted
+    edited |= {question.path for question in noticed.questions}
     new_plans = {f"{looking.moment.agents[path].folder}{TODO}": path for path in noticed.plans}
     for path in sorted(edited | {*new_plans}):
         there = read_if_there(looking.store, path)

@@ -12,9 +12,9 @@ from ...inspect import is_unchanged
 from ...journal.records import ApprovalAsked, Doubt, Edited, OfCall
 from ...secrets import Redactor
 from ...state import AgentMoment, History, Listed, Moment
-from ...store import Content, Store, Version
+from ...store import READ_LIMIT, Content, Store, Version
 from ...todo import Changes, Plan
-from ...views import PATIENCE, Unsettled, until_settled
+from ...views import PATIENCE, Row, Unsettled, conversation, until_settled
 
 CONFLICTS = "conflicts"
 
@@ -113,11 +113,19 @@ class Finding(NamedTuple):
         return f"{self.path} {self.text}"
 
 
+class Conversation(NamedTuple):
+    """All messages of an agent, as its file should be, and whether it is."""
+
+    data: bytes
+    is_there: bool
+
+
 class Noticed(Struct):
     """The results of a look. The lists are in the order of the files."""
 
     versions: dict[str, Version] = field(default_factory=dict)  # of every file that was looked at
     shown: dict[str, dict[str, OfCall]] = field(default_factory=dict)  # by agent: step files that are as they should be
+    conversations: dict[str, Conversation] = field(default_factory=dict)  # by agent; before an edit of it
     leftovers: list[str] = field(default_factory=list)  # step files of scopes that are no longer open
     findings: list[Finding] = field(default_factory=list)  # repairs that need no question
     edits: list[Edit] = field(default_factory=list)
@@ -178,21 +186,28 @@ class Looking(Struct):
     redactor: Redactor = Redactor()
     is_unsaved: bool = False  # a text that is about to be saved
     copies: list[Copied] = field(default_factory=list)  # files of checkpoints
+    recorded: dict[str, list[list[Row]]] = field(default_factory=dict)  # see `conversations`
 
     @property
     def is_active(self) -> bool:
         """Whether a process runs it."""
         return self.held is not None
 
+    def conversations(self, agent: AgentMoment) -> list[list[Row]]:
+        """The conversation of an agent as the journal has it, before each edit and now. It is read once."""
+        if not self.recorded:
+            self.recorded = conversation.recorded(self.store, self.moment)
+        return self.recorded[agent.path]
+
     def is_as_listed(self, path: str) -> bool:
         return is_unchanged(self.store, self.listed, path)
 
-    def steady(self, path: str) -> Content | None:
+    def steady(self, path: str, *, limit: int = READ_LIMIT) -> Content | None:
         """The file once it has settled; None if it does not exist. StillMoving if waiting for it is over, and Unsettled
         if it changes all the time."""
         if self.held is None:
             try:
-                return until_settled(self.store, path, self.patience)
+                return until_settled(self.store, path, self.patience, limit=limit)
             except Unsettled as error:
                 if not error.is_open and self.patience >= PATIENCE:
                     raise

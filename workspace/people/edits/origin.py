@@ -11,10 +11,17 @@ from ....schemas import short
 from ...base import Refused, Stamped, decoder
 from ...formats import jsontext
 from ...state import Moment
+from ...store import Trace
 
 
 def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def mark_of(data: bytes, trace: Trace) -> str:
+    """The same for messages.jsonl. A person may cut a conversation off at the same message again, so of a cut the time
+    counts, too. All other edits change nothing the second time."""
+    return sha(data + trace.at.encode() if b'"cut"' in data else data)
 
 
 class _OfRun(msgspec.Struct):

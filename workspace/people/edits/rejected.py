@@ -10,8 +10,8 @@ from itertools import count
 
 from ...base import Conflicting, InvalidFile, Refused, SatchelError, UsageError, fitting, stamp
 from ...state import AgentMoment, Moment
-from ...store import FileChanged, Store, Version, read_if_there
-from ...views import projection
+from ...store import FileChanged, Store, read_if_there
+from ...views import conversation, projection
 from ...views import stable_read as settling
 from .findings import CONFLICTS, Kept, Noticed, Question, Refusal, version_of
 from .origin import is_blank, sha
@@ -80,7 +80,7 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
         if refusal.data is not None:
             kept.append(f"Your version of {refusal.path} is kept as {reject(store, refusal)}, and the file is restored")
             with suppress(FileChanged):  # saved once more: that version is for the next opening
-                _restore(store, moment, refusal.path, noticed.versions.get(refusal.path))
+                _restore(store, moment, refusal.path, noticed)
     for question in noticed.questions:
         put_question(store, moment, question)
     for refusal in noticed.refusals[:1]:
@@ -100,10 +100,12 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
         )
 
 
-def _restore(store: Store, moment: Moment, path: str, version: Version | None) -> None:
+def _restore(store: Store, moment: Moment, path: str, noticed: Noticed) -> None:
     """Write the run's version of the file in place of the version that was read."""
-    data = current(moment, path)
+    data, version = current(moment, path), noticed.versions.get(path)
     for agent in moment.agents.values():
+        if path == agent.folder + conversation.NAME:
+            data = noticed.conversations[agent.path].data or None
         if path.startswith(f"{agent.folder}{projection.STEPS}/"):
             records = {file.path: file.record for file in projection.step_files(agent, projection.steps_shown(store))}
             data = projection.step_file(moment, records[path]) if path in records else None
@@ -177,7 +179,7 @@ def _put_version(store: Store, moment: Moment, path: str, file: str, data: bytes
 
 def set_aside(store: Store, noticed: Noticed) -> list[str]:
     """Keep a person's version before the decision for another version is on record. Returns a message about it."""
-    said = [f"the run's version was chosen; {each.path} is kept as {reject(store, each)}" for each in noticed.overruled]
+    said = [f"{each.error.what}; {each.path} is kept as {reject(store, each)}" for each in noticed.overruled]
     done = {question.path for question in noticed.questions} | {refusal.path for refusal in noticed.overruled}
     for path, data in noticed.kept.items():
         if path not in done and not any(edit.record.sha == sha(data) for edit in noticed.edits):
