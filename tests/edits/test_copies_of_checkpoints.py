@@ -351,3 +351,10 @@ def test_a_person_at_a_terminal_is_not_asked(tmp_path: Path) -> None:
     assert "- [x] cyd ^3" in workspace.text() and workspace.moment.approvals == {}
     kinds = [line.record for line in journal.read(workspace.store, after=0).lines]
     assert sum(isinstance(record, Rewound) for record in kinds) == 1
+
+
+def test_a_text_that_is_a_copy_is_saved_by_a_program(place: Place) -> None:
+    before = place.hash()
+    with pytest.raises(Refused, match="only a copied file is asked about"):
+        satchel.open(place.folder).edit("state.json", (folder(place) / "state.json").read_text())
+    assert place.hash() == before

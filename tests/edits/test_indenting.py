@@ -6,11 +6,14 @@ import shutil
 from typing import Any
 
 import pytest
+from servers import Server
 
 import satchel
-from satchel import Item, Run, agent, step
+from satchel import Item, Run, agent, run, step
+from satchel.workspace.store import open_store
 
 from .folder import Place, world
+from .folder import main as agent_main
 from .running import Gate, going
 
 gate = Gate()
@@ -191,3 +194,16 @@ def test_an_item_at_work_goes_on_before_the_one_put_below_it(place: Place, main:
         running.until_taken(path)
     calls = [name for name in gate.calls if name[0] in "ab"]
     assert sorted(calls[:2]) == ["a begins", "b begins"] and calls[2:] == ["b ends", "a ends"], "no step is done twice"
+
+
+def test_a_bucket_ticks_an_item_that_gets_one_below_it(seaweedfs: Server) -> None:
+    store = open_store(seaweedfs.place(), seaweedfs.storage_options())
+    store.create("workspace.yaml", b"format: 1\nrun_id: run-1\nagent: agent.py:main\n")
+    store.create("todo.md", b"- [ ] amy\n- [ ] cyd\n- [ ] dee\n")
+    world.fails = {"amy"}
+    assert run(store, agent_main).status == "failed" and world.fresh()
+    world.fails = set()
+    store.refresh()
+    store.replace("todo.md", store.read("todo.md").data.replace(b"- [ ] dee", b"  - [ ] dee"))
+    assert run(open_store(store.url, seaweedfs.storage_options()), agent_main).status == "completed"
+    assert items(world.fresh()) == ["dee", "cyd"]
