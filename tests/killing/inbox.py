@@ -72,10 +72,12 @@ def consume(folder: Path, outside: Path) -> str:
 
 def result(folder: Path, outside: Path) -> dict[str, Any]:
     done = outside.read_text().splitlines() if outside.exists() else []
+    left = [path.name for path in (folder / "inbox").iterdir() if path.is_file()]
     return {
         "done": sorted([*done, *folder.with_name("consumed").read_text().splitlines()]),
-        "left": [path.name for path in (folder / "inbox").iterdir() if path.is_file()],
-        "heard": (folder / "state.json").read_text().count('"hurry"'),
+        "left": [name for name in left if name != "m.yaml"],
+        # Three kills in one item pause the run as stuck. Then all tasks are handed on, and no item hears the message.
+        "message": (folder / "state.json").read_text().count('"hurry"') + left.count("m.yaml"),
     }
 
 
