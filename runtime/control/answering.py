@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...workspace.base import InvalidFile, LeaseHeld, UsageError, arguments, in_force, one_line, since
+from ...workspace.base import InvalidFile, LeaseHeld, SatchelError, UsageError, arguments, in_force, one_line, since
 from ...workspace.formats import jsontext, yamltext
 from ...workspace.inspect import Remark, Report, lease, look_beside
 from ...workspace.journal.records import NOTHING
@@ -31,6 +31,8 @@ from ...workspace.people.approvals import (
     outcome_text,
     path_of,
     read,
+    read_form,
+    typed_arguments,
     with_changes,
 )
 from ...workspace.people.edits import Refusal, reject
@@ -153,6 +155,8 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
         if question is None:
             raise _unknown(moment, said.id, place)
         reply = _reply(said, question)
+        if said.arguments is None and not written and question.may_change and reply.decision == APPROVE:
+            _check_nothing_typed(question, moment, place)
         with suppress(LeaseHeld):
             if seen.mistake is None:  # else a process runs it
                 done = _record(said, place)
@@ -163,6 +167,22 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
         if time.monotonic() > until:
             return _told(said, moment, place, is_recorded=False)
         yield from place.look_again(_LOOK_AGAIN)
+
+
+def _check_nothing_typed(question: Question, moment: Moment, place: Place) -> None:
+    """UsageError if a person has typed other arguments into the file, and no decision: this answer would drop them."""
+    try:
+        data = read_form(place.store, moment, question).data
+        typed = typed_arguments(data) if read(question, moment.run_id, data) is None else None
+    except (FileNotFoundError, SatchelError):
+        return
+    if typed:
+        raise UsageError(
+            f"{question.id} has other arguments in its file",
+            path=question.path,
+            why=f"it says {one_line(msgspec.json.encode(typed).decode(), _NOTE)}, and this answer names none",
+            remedy="write the decision there, or name the arguments with the answer (`--set NAME=VALUE`)",
+        )
 
 
 def revoke(place: Place, id: str, by: str) -> Steps[Answering]:

@@ -266,6 +266,9 @@ def test_an_answer_of_a_command_takes_what_a_person_has_begun_to_type(workspace:
     run(workspace, refunding(calls))
     path = workspace / "approvals/a1.yaml"
     path.write_text(path.read_text().replace("\narguments:", "\narguments: {amount: 1}"))
+    with pytest.raises(UsageError, match=r'it says \{"amount":1\}, and this answer names none'):
+        satchel.open(workspace).answer("approve")
+    assert "\narguments: {amount: 1}\n" in path.read_text()
     satchel.open(workspace).answer("approve", arguments={"amount": 50})
     assert "\narguments: {amount: 50}\n" in path.read_text()
     assert run(workspace, refunding(calls)).status == "completed" and calls == [(50, "ada")]

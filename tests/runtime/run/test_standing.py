@@ -17,6 +17,8 @@ from servers import Server
 
 import satchel
 from satchel import Item, Run, UsageError, agent, effect, run
+from satchel.runtime.control import answering
+from satchel.workspace.store import open_store
 
 from .test_asking import fill_in, records
 
@@ -195,6 +197,33 @@ def test_a_call_begins_after_its_approval_was_revoked(workspace: Path, way: str,
     assert [each.id for each in run(workspace, main).approvals] == ["a3"] and calls == ["ada"]
     satchel.open(workspace).answer("approve", "a3")
     assert run(workspace, main).status == "completed" and calls == ["ada", "bob"]
+
+
+def test_a_call_in_a_bucket_begins_after_its_approval_was_revoked(
+    seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another process, which can't take the run: it writes the file, and the run looks for it at the intent."""
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(answering, "_REMOTE_PATIENCE", 0.0)
+    url = seaweedfs.place()
+    open_store(url).create("workspace.yaml", b"format: 1\nrun_id: test-1\nagent: agent.py:main\n")
+    calls: list[Any] = []
+
+    def before(text: str) -> None:
+        if text == "eve" and not answers:
+            answers.append(satchel.open(url).revoke(by="Bob"))
+
+    answers: list[satchel.Answering] = []
+    main = paying(calls, before=before)
+    assert run(open_store(url), main).status == "waiting"
+    satchel.open(url).answer("approve", standing=True, by="Ada")
+    outcome = run(open_store(url), main)
+    assert not answers[0].is_recorded and answers[0].waits_for
+    assert outcome.status == "waiting" and calls == ["ada"] and [each.id for each in outcome.approvals] == ["a2"]
+    (revoked,) = satchel.open(url).log(type="approval.revoked")
+    assert revoked.record["by"] == "Bob"
+    assert "until it was revoked by Bob" in open_store(url).read("approvals/a1.yaml").data.decode()
 
 
 def test_a_revocation_without_a_process_is_lost(workspace: Path) -> None:

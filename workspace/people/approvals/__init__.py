@@ -6,7 +6,7 @@ from ...base.lazy import on_first_use
 
 with on_first_use(__name__):
     from .files import Desk, Found, answer_text, filled_in, nothing_has_come, outcome_text, read_form
-    from .parse import Reply, form_problems, read
+    from .parse import Reply, form_problems, read, typed_arguments
     from .question import APPROVE, DENY, FOLDER, Question, find, open_questions, path_of, with_changes
     from .render import blank, fill_in
     from .validate import check_standing, fit, fit_arguments, properties_of

@@ -66,13 +66,23 @@ def read(question: Question, run_id: str, data: bytes) -> Reply | None:
     return Reply(answer, by, note, result, said.get("how") or "file", changes, standing)
 
 
+def typed_arguments(data: bytes) -> Any:
+    """The arguments in a form, whether or not they are valid; None if there are none, or it can't be read."""
+    said = _said(data)
+    return said.get("arguments") if isinstance(said, dict) else None
+
+
+def _said(data: bytes) -> Any:
+    try:
+        return yamltext.load(render.words(yamltext.decode(data, "")), "").value
+    except InvalidFile:
+        return None
+
+
 def revoked_by(run_id: str, id: str, data: bytes) -> str | None:
     """Whether the file of a standing approval says that it does not stand any more: by whom, or an empty text. None if
     it does not say so, or can't be read."""
-    try:
-        said = yamltext.load(render.words(yamltext.decode(data, "")), "").value
-    except InvalidFile:
-        return None
+    said = _said(data)
     if not isinstance(said, dict) or said.get("standing") is not False:
         return None
     if not same([said.get("run_id"), said.get("id")], [run_id, id]):
