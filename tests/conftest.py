@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import properties
 import pytest
+from clouds import azure, gcs
 from elsewhere import sftp, sshfs, webdav
 from servers import moto, seaweedfs
 
@@ -40,4 +41,4 @@ def _storage_options() -> object:
     )
 
 
-__all__ = ["moto", "seaweedfs", "sftp", "sshfs", "webdav"]
+__all__ = ["azure", "gcs", "moto", "seaweedfs", "sftp", "sshfs", "webdav"]

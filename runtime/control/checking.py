@@ -18,7 +18,7 @@ from ...workspace.lifecycle import salvage
 from ...workspace.people import saving
 from ...workspace.people.edits import notice
 from ...workspace.state import Moment, folder_of_agent
-from ...workspace.store import Abilities, Store, check_conditional_puts, check_lock
+from ...workspace.store import Abilities, Store, check_conditional_puts, check_lock, check_writes
 from ...workspace.views import BRIEF
 from ..limits import TriedNotice, limits, notices
 from . import survey
@@ -65,11 +65,11 @@ class Checked(Struct):
 
 
 class Tried(Struct, frozen=True):
-    """What a storage declares, and which of it was tried and is true. Empty: nothing was tried."""
+    """What a storage declares, and which of it was tried and is true. `writes`: it takes files, and no more."""
 
     url: str
     abilities: Abilities
-    tried: Literal["lock", "conditional writes", ""]
+    tried: Literal["lock", "conditional writes", "exclusive creation", "writes"]
 
 
 def check(place: Place, progress: Progress | None) -> Steps[Checked]:
@@ -89,15 +89,16 @@ def check(place: Place, progress: Progress | None) -> Steps[Checked]:
 
 
 def try_storage(store: Store) -> Tried:
-    """UsageError or StorageFailed if the storage does not do what it declares."""
+    """UsageError or StorageFailed if the storage does not do what it declares, or can't be written."""
+    check_writes(store)
     can = store.abilities
     if can.lock:
         check_lock(store)
-    elif can.exclusive_create:
-        check_conditional_puts(store)
-    return Tried(
-        store.url, store.abilities, "lock" if can.lock else "conditional writes" if can.exclusive_create else ""
-    )
+        return Tried(store.url, can, "lock")
+    if not can.exclusive_create:
+        return Tried(store.url, can, "writes")
+    check_conditional_puts(store)
+    return Tried(store.url, can, "conditional writes" if can.conditional_replace else "exclusive creation")
 
 
 def try_notices(store: Store) -> list[TriedNotice]:

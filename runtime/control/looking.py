@@ -61,9 +61,9 @@ class Look(Place):
         return await finish_async(checking.check(self, progress))
 
     def try_storage(self) -> Tried:
-        """What the storage guarantees, also where no workspace is yet. On a disk it tries a lock; in a bucket it tries
-        conditional writes with a small file, and removes it. UsageError or StorageFailed if the storage does not do
-        what it declares."""
+        """What the storage guarantees, also where no workspace is yet. It writes a small file and removes it. On a disk
+        it tries a lock; in a bucket it tries conditional writes. UsageError or StorageFailed if the storage can't be
+        written, or does not do what it declares."""
         from . import checking
 
         return checking.try_storage(self.store)

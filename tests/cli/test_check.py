@@ -311,6 +311,11 @@ def test_the_storage_of_a_folder_is_not_tried_or_left_changed(make: Make, tmp_pa
         assert contents(folder) == before
 
 
+def test_a_folder_that_can_not_be_written_passes_the_test_of_its_storage(cli: Cli) -> None:
+    result = cli("check", "--storage", "/proc/self")  # which not even root may write
+    assert result.exit_code == 8 and "can't be" in result.output and "worked" not in result.output, result.output
+
+
 def test_a_lock_that_another_process_has_is_a_fault(make: Make, cli: Cli) -> None:
     folder = make()
     with DiskStore(folder).lock():

@@ -87,7 +87,7 @@ class Deliveries:
 class Laptop:
     def __init__(self, url: str, options: dict[str, Any], proxy: Proxy, deliveries: str, seed: int):
         self.proxy, self._seed = proxy, seed
-        self._args = (url, options | {"endpoint_url": proxy.url}, deliveries)
+        self._args = (url, options, deliveries)
         self.process: BaseProcess
         self.start()
 
@@ -112,13 +112,13 @@ class Fight:
 
     def __init__(self, server: Server, seed: int, stack: ExitStack):
         self.choose = random.Random(seed)
-        self.url, self.options = server.place(), server.storage_options()
-        self.store = open_store(self.url, self.options)
+        self.url = server.place()
+        self.store = open_store(self.url, server.storage_options())
         self.store.replace("workspace.yaml", b"format: 1\nrun_id: fight-1\nagent: laptop.py:fighter\n")
         self.deliveries = stack.enter_context(Deliveries().open())
         proxies = [stack.enter_context(proxying(server.endpoint)) for _ in range(LAPTOPS)]
         self.laptops = [
-            Laptop(self.url, self.options, proxy, self.deliveries.url, seed + number)
+            Laptop(self.url, server.storage_options(proxy.url), proxy, self.deliveries.url, seed + number)
             for number, proxy in enumerate(proxies)
         ]
         stack.callback(self.end)
@@ -241,8 +241,10 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_one_fight_ends_in_one_history(seaweedfs: Server, short_lease: None) -> None:
-    fight(seaweedfs, SEED)
+@pytest.mark.parametrize("kind", ["seaweedfs", "gcs", "azure"])
+def test_one_fight_ends_in_one_history(kind: str, request: pytest.FixtureRequest, short_lease: None) -> None:
+    print(f"seed {SEED}", flush=True)
+    fight(request.getfixturevalue(kind), SEED)
 
 
 @pytest.mark.slow

@@ -23,6 +23,6 @@ with on_first_use(__name__):
     from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name, settle_place
     from .disk.syscalls import Syscalls
     from .prefix import Part
-    from .probe import PROBE, check_conditional_puts, check_lock
+    from .probe import PROBE, check_conditional_puts, check_lock, check_writes
     from .registry import open_store
     from .remote.base import RemoteStore

@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 from uuid import uuid4
 
-from ..base import DEFINITION, SatchelError, UsageError
+from ..base import DEFINITION, SatchelError, StorageFailed, UsageError
 from .contract import FileChanged, Store
 
 PROBE = ".satchel/probe-"
@@ -26,13 +26,32 @@ def check_lock(store: Store) -> None:
         store.remove(path)
 
 
+def check_writes(store: Store) -> None:
+    """StorageFailed if a file can't be written there, or does not come back as it was written. It is removed again."""
+    path = f"{PROBE}{uuid4().hex[:12]}"
+    store.create(path, data := uuid4().hex.encode())
+    store.refresh(".satchel")
+    read = store.read(path).data if store.version(path) is not None else None
+    store.remove(path)
+    if read != data:
+        raise StorageFailed(
+            "can't be used",
+            path=store.url,
+            why="a file that was just written is missing there" if read is None else "a file changed on its way",
+            remedy="use a storage that gives back what was written",
+        )
+
+
 def check_conditional_puts(store: Store) -> None:
     """Write a small file under conditions that are true and others that are false. UsageError if the store does not
-    distinguish them. About seven requests; the file is removed again."""
+    distinguish them. About seven requests; the file is removed again. A store that can only create conditionally is
+    tried with that."""
     path = f"{PROBE}{uuid4().hex[:12]}"  # of its own: others may be trying at the same moment
     store.create(path, b"first")
     try:
-        _try(store, path)
+        check_exclusive(store, path, b"first")
+        if store.abilities.conditional_replace:
+            _try(store, path)
     except SatchelError:
         with suppress(SatchelError):  # the first of two is the cause
             store.remove(path)
@@ -41,7 +60,6 @@ def check_conditional_puts(store: Store) -> None:
 
 
 def _try(store: Store, path: str) -> None:
-    check_exclusive(store, path, b"first")
     version = store.version(path) or ""
     try:
         store.replace(path, b"third", if_version=version)

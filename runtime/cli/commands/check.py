@@ -35,7 +35,7 @@ Examples:
     "--storage",
     "only_storage",
     is_flag=True,
-    help="Only show what the storage can do; needs no workspace. Tests a bucket with a small file, and removes it.",
+    help="Only show what the storage can do; needs no workspace. Tests it with a small file, and removes it.",
 )
 @click.option("--notify", "only_notices", is_flag=True, help="Only send a test notice to each address of `notify:`.")
 @json_option
@@ -80,14 +80,15 @@ def _tell_notices(tried: list[TriedNotice], as_json: bool) -> int:
 def _tell_storage(found: Tried, as_json: bool) -> None:
     width = columns(sys.stdout)
     if as_json:
-        print_json({"url": found.url, "tried": found.tried or None, "abilities": abilities.as_json(found.abilities)})
+        print_json({"url": found.url, "tried": found.tried, "abilities": abilities.as_json(found.abilities)})
         return
     for line in _storage(found.abilities, width):
         click.echo(line)
     said = {
         "lock": "a test lock worked",
         "conditional writes": "a test showed that conditional writes keep other writers out",
-        "": "not tested",
+        "exclusive creation": "a test showed that of two who create a file only one succeeds",
+        "writes": "a test wrote a file and read it",
     }
     for line in _titled("note", "cyan", said[found.tried], width):
         click.echo(line)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 from ...base import StorageFailed, UsageError
 
@@ -21,16 +25,19 @@ _EXCLUSIVE: dict[str, dict[str, Any]] = {
 }
 """The arguments of `pipe_file` for an exclusive creation, where the service itself enforces it."""
 
+_WEB = ("http", "https")
+
 _PACKAGES = {
     "sftp": "paramiko",
     "ssh": "paramiko",
     "smb": "smbprotocol",
     "webdav": "webdav4[fsspec]",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "az": "adlfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
+    "gs": "satchel[gcs]",
+    "gcs": "satchel[gcs]",
+    "az": "satchel[azure]",
+    "abfs": "satchel[azure]",
+    "abfss": "satchel[azure]",
+    "hdfs": "pyarrow",
 }
 _MEANINGS = {
     "ResourceNotFound": errno.ENOENT,
@@ -50,6 +57,7 @@ class Driver:
     """fsspec's file system at a URL. Its calls raise only OSErrors, whatever the driver raises."""
 
     def __init__(self, url: str, protocol: str, options: Mapping[str, Any]):
+        self._url, self._protocol = url, protocol
         self._files, root = _opened(url, protocol, options)
         self.root = root.rstrip("/")
         self.exclusive = _EXCLUSIVE.get(protocol)
@@ -59,6 +67,39 @@ class Driver:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return _with_os_errors(getattr(self._files, name))
+
+    def refuse_nowhere(self) -> None:
+        """UsageError if there is no such bucket, OSError if no web server answers: their drivers list either as an
+        empty place. Call it if a place seems empty."""
+        if self.exclusive is not None:
+            try:
+                self.info(self.root.partition("/")[0])
+            except FileNotFoundError:
+                raise UsageError(
+                    "there is no such bucket",
+                    path=self._url,
+                    why="the server does not have it for these credentials",
+                    remedy="make the bucket, or correct the URL or the storage options",
+                ) from None
+            except OSError:
+                pass  # who may use objects need not be allowed to see the bucket
+        elif self._protocol in _WEB:
+            with suppress(FileNotFoundError):
+                self.cat_file(self.root)
+
+    def failure(self, what: str, path: str, error: OSError) -> StorageFailed:
+        """The error for a person."""
+        remedy = REMEDY
+        status = _status(error)
+        if isinstance(error, ConnectionError) or "Connect" in type(error).__name__:
+            why = f"no connection to {urlsplit(self._url).hostname or 'the server'}"
+            remedy = "check the address, the network and that the server runs, then run `satchel resume`: nothing that "
+            remedy += "was recorded is lost"
+        else:
+            why = f"the server answered {status}" if status else kind(error)
+        if self._protocol in _WEB and what != "can't be read" and status:
+            remedy = "use a storage that can be written: most web servers only give files"
+        return StorageFailed(what, path=path, why=why, remedy=remedy)
 
     def rename(self, source: str, target: str) -> None:
         """Where `renames`. Some drivers rename only to free names, and else raise FileExistsError."""
@@ -90,25 +131,42 @@ def _opened(url: str, protocol: str, options: Mapping[str, Any]) -> tuple[Any, s
 
         get_filesystem_class(protocol)
     except ImportError:
-        package = _PACKAGES.get(protocol)
-        raise UsageError(
-            f"{protocol}:// needs a package that is not installed",
-            path=url,
-            remedy=f"`pip install '{package}'`" if package else f"install fsspec's driver for {protocol}",
-        ) from None
+        raise _not_installed(url, protocol) from None
     except ValueError:
         raise UsageError(
             f"fsspec knows no {protocol}://", path=url, remedy="if a package brings it, `pip install` that"
         ) from None
     try:
         files, root = url_to_fs(url, skip_instance_cache=True, **options)
+    except ImportError:
+        raise _not_installed(url, protocol) from None
     except (TypeError, ValueError, KeyError) as error:
-        raise UsageError(
-            "can't be opened with these settings", path=url, why=kind(error), remedy="check the URL and the options"
-        ) from None
+        raise _unsuitable(url, protocol, error) from None
     except Exception as error:
         raise StorageFailed("can't be opened", path=url, why=kind(error), remedy=REMEDY) from None
     return files, str(root)
+
+
+def _not_installed(url: str, protocol: str) -> UsageError:
+    package = _PACKAGES.get(protocol)
+    return UsageError(
+        f"{protocol}:// needs a package that is not installed",
+        path=url,
+        remedy=f"`pip install '{package}'`" if package else f"install fsspec's driver for {protocol}",
+    )
+
+
+def _unsuitable(url: str, protocol: str, error: Exception) -> UsageError:
+    """The error for options that the driver does not take. Names the option, never its value."""
+    said = str(error) if isinstance(error, TypeError) else ""
+    what, why, remedy = "can't be opened with these settings", kind(error), "check the URL and the storage options"
+    if lacking := re.search(r"missing \d+ required [a-z -]*arguments?: '(\w{1,40})'", said):
+        name = lacking.group(1)
+        why = f"the storage option {name} is missing"
+        remedy = f"add `--storage-option {name}=...`, or set FSSPEC_{protocol.upper()}_{name.upper()}"
+    elif unknown := re.search(r"unexpected keyword argument '(\w{1,40})'", said):
+        why = f"there is no option {unknown.group(1)}"
+    return UsageError(what, path=url, why=why, remedy=remedy)
 
 
 def _has_rename(files: Any) -> bool:
@@ -137,3 +195,13 @@ def _closing(files: Any) -> Callable[[], object] | None:
 def kind(error: Exception) -> str:
     """An error of a driver in a few words. Its own text is not shown, because it may quote a password."""
     return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+
+
+def _status(error: BaseException | None) -> str:
+    """The status of an HTTP answer that a driver's error tells, with its name; else empty."""
+    while error is not None:
+        status = getattr(error, "status", None) or getattr(error, "status_code", None)
+        if status in set(HTTPStatus):
+            return f"{status} ({HTTPStatus(status).phrase})"
+        error = error.__cause__
+    return ""

@@ -3,7 +3,7 @@
 fsspec has no conditions, so a save of others between a look and a write is lost. Where names can't be created
 exclusively, one-writer safety is advisory; `abilities` says so. If a server tells only the size of a file and a time in
 whole seconds, as sftp does, a save of the same size in the same second is not seen. Tested with fsspec's memory, a
-WebDAV and an sftp server. That Google's and Azure's buckets create exclusively was read in gcsfs and adlfs, not tried.
+WebDAV and an sftp server, and with emulators of Google's and Azure's buckets, which create exclusively.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...base import NAME_BYTES, SatchelError, StorageFailed, UsageError, check_p
 from ..contract import Abilities, Content, Exchanged, FileChanged, Sync, Version
 from ..disk.store import DISPLACED, displaced_name
 from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
-from .drivers import REMEDY, Driver, kind
+from .drivers import REMEDY, Driver
 from .listing_cache import Known
 
 TEMPORARY = ".satchel/tmp"
@@ -58,7 +58,9 @@ class OtherStore(RemoteStore):
             try:
                 found = self._fs.find(f"{self._root}/{folder}" if folder else self._root, detail=True)
             except FileNotFoundError:
-                return
+                found = {}
+            if not (found or folder):
+                self._fs.refuse_nowhere()
         for name, facts in found.items():
             if name.startswith(f"{self._root}/"):
                 yield name[len(self._root) + 1 :], _known(facts) if facts.get("type") == "file" else None
@@ -133,9 +135,17 @@ class OtherStore(RemoteStore):
                 self._made.clear()
                 self._put_aside_and_move(path, data)
         else:
-            self._fs.pipe_file(full, data)
+            self._upload(path, data)
         self._fs.invalidate_cache()
         return self._wrote(path, data, _known(self._fs.info(full)).version)
+
+    def _upload(self, path: str, data: bytes, **how: Any) -> None:
+        """The file in one request."""
+        try:
+            self._fs.pipe_file(self._full(path), data, **how)
+        except FileNotFoundError as error:
+            self._fs.refuse_nowhere()
+            raise self._fs.failure("can't be written", path, error) from None
 
     def _put_aside_and_move(self, path: str, data: bytes) -> None:
         temporary = f"{TEMPORARY}/{uuid4().hex}"
@@ -180,7 +190,7 @@ class OtherStore(RemoteStore):
                 self._put(path, data)
                 return
             try:
-                self._fs.pipe_file(full, data, **self._fs.exclusive)
+                self._upload(path, data, **self._fs.exclusive)
             except FileExistsError:
                 raise taken(path) from None
             self._fs.invalidate_cache()
@@ -257,7 +267,7 @@ class OtherStore(RemoteStore):
                 if max(len(name.encode()) for name in f"{path}/{to}".split("/")) > NAME_BYTES:
                     why = f"a name in it has more than {NAME_BYTES} bytes"
                     raise UsageError(what, path=path, why=why, remedy="use a shorter one") from None
-                raise StorageFailed(what, path=path, why=kind(error), remedy=REMEDY) from None
+                raise self._fs.failure(what, path, error) from None
 
 
 def _known(facts: Mapping[str, Any]) -> Known:
