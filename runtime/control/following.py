@@ -101,9 +101,9 @@ class _Follower:
             parsed = partial_files.parse_partial(self._store.read(entry.path, limit=_READ_LIMIT).data)
         except FileNotFoundError:
             return  # its step has returned meanwhile
-        if parsed is None or parsed[2]:
-            return  # a crash has left it: the next opening says what of it counts
-        head, text, _ = parsed
+        if parsed is None or parsed.damaged or parsed.edited:
+            return  # a crash has left it, or a person has saved it: the next opening says what of it counts
+        head, text = parsed.head, parsed.text
         begins = len(told) if head.attempt == attempt and text.startswith(told) else 0
         self._partials[entry.path] = entry, head.attempt, text
         yield from self._teller.tokens(head, text[begins:], begins)

@@ -190,4 +190,4 @@ def recover(store: Store, promoted: list[PartialPromoted], on_partial: OnPartial
         parsed = None
     if parsed is None:
         return None, replace(marker, damaged=True, characters=0)
-    return parsed[1], marker
+    return parsed[1], replace(marker, characters=len(parsed[1]))  # a person may have edited it

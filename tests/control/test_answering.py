@@ -171,3 +171,42 @@ def test_an_answer_that_the_file_has_brought_was_given_before(make: Make, monkey
     done = handle.answer("approve", "a1", by="ada")
     assert len(calls) == 2 and done.is_recorded and not done.was_before
     assert handle.answer("approve", "a1").was_before
+
+
+FORGED = {
+    "the question": ('question: "Grant?"', 'question: "Grant 5?"'),
+    "the context": ("user: ada", "user: bob"),
+    "the choices": ("deny]", "never]"),
+}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", FORGED)
+def test_an_answered_file_shows_what_nobody_asked(granting: Handle, what: str, when: str) -> None:
+    file, change = Path(granting.url, "approvals/a1.yaml"), FORGED[what]
+    if when == "after":
+        granting.answer("approve", by="Ada", note="once")
+    forged = file.read_text().replace(*change)
+    assert forged.count(change[1]) == 1
+    file.write_text(forged)
+    if when == "before":
+        granting.answer("approve", by="Ada", note="once")
+    else:
+        granting.recover()
+    shown = file.read_text()
+    assert change[0] in shown and change[1] not in shown
+    for line in ("decision: approve", "by: Ada", "note: once", "status: answered"):
+        assert f"\n{line}\n" in shown
+    kept = Path(granting.url, "approvals/a1.rejected.yaml").read_text()
+    assert change[1] in kept
+    assert "as it was asked" in Path(granting.url, "approvals/a1.rejected.txt").read_text()
+    granting.recover()
+    assert file.read_text() == shown and len([*file.parent.glob("a1.*")]) == 3
+
+
+def test_a_note_in_an_answered_file_is_thrown_away(granting: Handle) -> None:
+    granting.answer("approve", by="Ada")
+    file = Path(granting.url, "approvals/a1.yaml")
+    file.write_text(f"# ask me why\n{file.read_text()}")
+    granting.recover()
+    assert "# ask me why" in file.read_text() and len([*file.parent.glob("a1.*")]) == 1

@@ -188,7 +188,7 @@ def _progressed(record: StepProgress) -> Told:
 
 
 def _promoted(record: PartialPromoted) -> Told:
-    damaged = ", damaged" if record.damaged else ""
+    damaged = ", damaged" if record.damaged else ", as a person has edited it" if record.edited else ""
     size = counted(record.characters, "character")
     return Told(f"recovered   {size} of {_call(record)}{damaged}, cut off by {record.cut_off_by}: {record.file}", None)
 

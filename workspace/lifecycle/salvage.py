@@ -27,6 +27,7 @@ class Leftover(NamedTuple):
     text: str
     damaged: bool
     stale: bool  # its step has an outcome, or it was promoted before
+    edited: bool = False  # a person has changed the text
 
 
 def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
@@ -44,8 +45,8 @@ def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
                     text = data.decode(errors="ignore").strip("\0")
                     yield Leftover(entry.path, None, text, True, stale=not text.strip())
                 else:
-                    head, text, damaged = parsed
-                    yield Leftover(entry.path, head, text, damaged, _is_stale(head, moment))
+                    head, text, damaged, edited = parsed
+                    yield Leftover(entry.path, head, text, damaged, _is_stale(head, moment), edited)
 
 
 def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> PartialPromoted | None:
@@ -68,7 +69,7 @@ def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> Partia
     agent = moment.agents[head.agent]
     title = agent.scopes[head.scope].title
     path = partial_files.recovered_path(agent.folder, head.scope, title, head.no, head.step, head.attempt)
-    data, record = partial_files.promotion(head, leftover.text, leftover.damaged, by, path)
+    data, record = partial_files.promotion(head, leftover.text, leftover.damaged, by, path, edited=leftover.edited)
     store.replace(path, data)
     return record
 
@@ -76,8 +77,14 @@ def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> Partia
 def describe(leftover: Leftover) -> str:
     if leftover.head is None:
         return f"{leftover.path} is too damaged to tell which step wrote it"
-    damaged = ", damaged" if leftover.damaged else ""
-    return f"{leftover.path}: {len(leftover.text)} characters of an unfinished answer{damaged}"
+    how = ""
+    if leftover.edited:
+        how = ", as a person has edited it"
+    elif leftover.damaged and len(leftover.text) < leftover.head.characters:
+        how = f", damaged: it had {leftover.head.characters}"
+    elif leftover.damaged:
+        how = ", damaged"
+    return f"{leftover.path}: {len(leftover.text)} characters of an unfinished answer{how}"
 
 
 def _is_stale(head: PartialHead, moment: Moment) -> bool:

@@ -8,9 +8,10 @@ whole.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict, fields
@@ -23,6 +24,9 @@ PARTIALS = "partials"
 RECOVERED = "recovered"
 FORMAT = 1
 _FENCE = "---\n"
+_MARKED = re.compile(r"\n\n\[recovered: [^\n]*\]\s*\Z")
+"""The end of a recovered file. What is before it is the text, as people have left it."""
+
 _NUMBERS = 10**9
 _Head = TypeVar("_Head", "PartialHead", "RecoveredHead")
 
@@ -99,17 +103,30 @@ def encode_partial(head: PartialHead, text: str) -> bytes:
     return _front(asdict(head) | {"characters": len(text), "crc": _crc(body)}) + body
 
 
-def parse_partial(data: bytes) -> tuple[PartialHead, str, bool] | None:
-    """Head, text, and whether it is damaged; None if not even the head is whole."""
+class Partial(NamedTuple):
+    """What a partial has. `edited`: it is whole, but other than it was written."""
+
+    head: PartialHead
+    text: str
+    damaged: bool
+    edited: bool = False
+
+
+def parse_partial(data: bytes) -> Partial | None:
+    """None if not even the head is whole. A power failure leaves a hole or takes the end, so a text that is as long as
+    it was written, or longer, is what a person has made of it. A shorter one may be either."""
     found = _split(data, PartialHead)
     if found is None:
         return None
     head, body = found
     with suppress(UnicodeDecodeError):
-        if _crc(body) == head.crc:
-            return head, body.decode(), False
-    whole_pages = body.split(b"\0", 1)[0]  # what a power failure took is a hole or the end
-    return head, whole_pages.decode(errors="ignore")[: head.characters], True
+        text = body.decode()
+        if head.crc in (_crc(body), _crc(body.removesuffix(b"\n"))):  # editors add a last line end
+            return Partial(head, text[: head.characters], False)
+        if "\0" not in text and len(text) >= head.characters:
+            return Partial(head, text, False, edited=True)
+    whole_pages = body.split(b"\0", 1)[0]
+    return Partial(head, whole_pages.decode(errors="ignore")[: head.characters], True)
 
 
 def encode_recovered(head: RecoveredHead, text: str) -> bytes:
@@ -122,14 +139,18 @@ def parse_recovered(data: bytes) -> tuple[RecoveredHead, str] | None:
     if found is None:
         return None
     head, body = found
-    return head, body.decode(errors="ignore")[: head.characters]
+    text = body.decode(errors="ignore")
+    end = _MARKED.search(text)
+    return head, text[: end.start()] if end is not None else text[: head.characters]
 
 
 def marker_of(head: RecoveredHead | PartialPromoted) -> Marker:
     return Marker(head.step, head.attempt, head.characters, head.cut_off_at, head.cut_off_by, head.damaged)
 
 
-def promotion(head: PartialHead, text: str, damaged: bool, by: str, path: str) -> tuple[bytes, PartialPromoted]:
+def promotion(
+    head: PartialHead, text: str, damaged: bool, by: str, path: str, *, edited: bool = False
+) -> tuple[bytes, PartialPromoted]:
     """The result of promoting a partial: the recovered file at `path`, and the record that points to it."""
     recovered = RecoveredHead(
         run_id=head.run_id,
@@ -158,6 +179,7 @@ def promotion(head: PartialHead, text: str, damaged: bool, by: str, path: str) -
         file=path,
         characters=len(text),
         damaged=damaged,
+        edited=edited,
         cut_off_at=head.at,
         cut_off_by=by,
     )

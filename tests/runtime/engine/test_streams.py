@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import warm
 
+import satchel
 from satchel import Marker, Partial, Retry, Run, agent, run, step
 from satchel.workspace.base.errors import AgentError, NotSerializable, UsageError
 
@@ -431,3 +432,39 @@ def test_a_pattern_takes_a_continued_answer_for_a_new_one(
     result = str(run(workspace, main).raise_for_status().result)
     assert result.rstrip("x") == ("We know sk-open and sk-more" if goes_on else "[redacted] and sk-more")
     assert shown == [result.removesuffix("x" * 256)]
+
+
+EDITS: dict[str, tuple[str, str, str]] = {
+    "longer": ("word ", "word, as Ada corrected it, and ", "31 characters of an unfinished answer, as a person has"),
+    "as long": ("word ", "Wort ", "5 characters of an unfinished answer, as a person has edited it"),
+    "shorter": ("word ", "wo", "2 characters of an unfinished answer, damaged: it had 5"),
+    "a last line end": ("word ", "word \n", "5 characters of an unfinished answer;"),
+}
+
+
+@pytest.mark.parametrize("where", ["partials", "recovered"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_a_person_made_of_a_cut_off_answer_is_cut_in_a_word(
+    workspace: Path, crash: Any, edit: str, where: str
+) -> None:
+    """In partials/ before a start, or in recovered/ after it."""
+    seen: list[tuple[str | None, Marker | None]] = []
+    main = cut_off(1, crash, seen)
+    with pytest.raises(crash):
+        run(workspace, main)
+    if where == "recovered":
+        satchel.open(workspace).recover()
+    (file,) = (workspace / where).rglob("*.md")
+    was, now, said = EDITS[edit]
+    head, _, body = file.read_text().rpartition("---\n")
+    assert body.startswith(was)
+    file.write_text(f"{head}---\n{now}{body.removeprefix(was)}")
+    outcome = run(workspace, main)
+    text, marker = seen[1]
+    wanted = now.removesuffix("\n") if where == "partials" else now
+    assert text == wanted and marker is not None
+    assert f"after {len(wanted)} characters" in str(marker)
+    if where == "partials":
+        assert any(said in str(remark) for remark in outcome.report.remarks), outcome.report.remarks
+        (record,) = (row.record for row in satchel.open(workspace).log(type="partial.promoted"))
+        assert record.get("edited", False) == ("person" in said) and record["damaged"] == (edit == "shorter")

@@ -37,8 +37,8 @@ def test_any_text_and_any_head_come_back(text: str, call: str) -> None:
 
     found = partial_files.parse_partial(partial_files.encode_partial(replace(HEAD, call=call, scope=f"_{call}"), text))
     assert found is not None
-    head, body, damaged = found
-    assert (body, damaged) == (text, False)
+    head, body, damaged, edited = found
+    assert (body, damaged, edited) == (text, False, False)
     assert (head.key, head.call, head.scope, head.attempt) == (HEAD.key, call, f"_{call}", 2)
     assert head.characters == len(text)
 
@@ -67,20 +67,26 @@ def test_zeroed_pages_leave_a_prefix_marked_damaged_or_nothing(start: int, lengt
     broken = DATA[:start] + b"\0" * min(length, len(DATA) - start) + DATA[start + length :]
     found = partial_files.parse_partial(broken)
     if broken == DATA:
-        assert found is not None and found[1:] == (TEXT, False)
+        assert found is not None and found[1:] == (TEXT, False, False)
     elif found is not None:
         assert TEXT.startswith(found[1]) and (found[2] or found[1] == TEXT)
 
 
 @given(st.integers(BODY, len(DATA) - 1), st.integers(1, 255))
-def test_a_changed_byte_of_the_text_is_marked_damaged(at: int, flip: int) -> None:
+def test_a_changed_byte_of_the_text_is_taken_for_what_was_written(at: int, flip: int) -> None:
     found = partial_files.parse_partial(DATA[:at] + bytes([DATA[at] ^ flip]) + DATA[at + 1 :])
-    assert found is not None and found[2]
+    assert found is not None and found.damaged != found.edited
 
 
-def test_an_older_longer_text_below_a_newer_head_is_no_longer_than_the_head_says() -> None:
-    found = partial_files.parse_partial(partial_files.encode_partial(HEAD, "short")[: -len("short")] + TEXT.encode())
-    assert found is not None and found[2] and found[1] == TEXT[:5]
+@pytest.mark.parametrize("text", ["short and edited", "SHORT", "short\n\n", "kurz und gut"])
+def test_an_edited_text_is_cut_to_what_was_written(text: str) -> None:
+    found = partial_files.parse_partial(partial_files.encode_partial(HEAD, "short")[: -len("short")] + text.encode())
+    assert found is not None and found[1:] == (text, False, True)
+
+
+def test_the_last_line_end_of_an_editor_is_an_edit() -> None:
+    found = partial_files.parse_partial(partial_files.encode_partial(HEAD, "short") + b"\n")
+    assert found is not None and found[1:] == ("short", False, False)
 
 
 def with_head(**changes: Any) -> bytes:

@@ -74,3 +74,4 @@ class PartialPromoted(OfCall, frozen=True, kw_only=True, tag="partial.promoted")
     damaged: bool
     cut_off_at: str
     cut_off_by: str
+    edited: bool = False  # a person has changed the text before

@@ -28,7 +28,7 @@ from ...views import Settling, Unsettled, stable_read, until_settled
 from ..edits import Refusal, reject
 from ..edits import origin as looking
 from . import render
-from .parse import Reply, check_form, read, revoked_by
+from .parse import Reply, check_asked, check_form, read, revoked_by
 from .question import FOLDER, Question, closed, open_questions, path_of, with_changes
 from .question import find as find_question
 
@@ -121,25 +121,40 @@ class Desk:
                 return
             data = self._redactor().data(there.data)
             shown = render.answered(data, answer)
-            if (problem := _no_form(path, data if shown is None else shown)) is not None:
+            problem = _no_form(path, data if shown is None else shown)
+            if problem is None:
+                if question is None and id[0] == "a":  # the words of a doubt are Satchel's, and may be others by now
+                    question = self._asked(id)
+                problem = self._other_question(question, data) if question is not None else None
+            if problem is not None:
                 if self._store.has_writer(path):
                     return
                 reject(self._store, Refusal(path, problem, data), "and was written again with the answer")
-                shown = self._written_again(id, question)
+                shown = self._written_again(id, question or self._asked(id))
             if shown is None:
                 stable_read.remove(self._store, path, there.version)
                 return
             if self._replace(self._closed, id, shown, there.version):
                 return
 
+    def _asked(self, id: str) -> Question | None:
+        """The question of an answer. None if no record says any more what it was."""
+        lines = records_after(self._store, after=first_kept(self._store) - 1).lines
+        for line in reversed(lines):
+            if isinstance(line.record, ApprovalAsked | Doubt) and line.record.id == id:
+                return closed(line.record, line.at, self._moment)
+        return None
+
+    def _other_question(self, question: Question, data: bytes) -> InvalidFile | None:
+        """Why the form shows another question than was asked, if so."""
+        try:
+            check_asked(question, self._moment.run_id, data)
+        except InvalidFile as error:
+            return error
+        return None
+
     def _written_again(self, id: str, question: Question | None) -> bytes | None:
-        """The form of an answered question. None if no record says any more what it was."""
-        if question is None:
-            lines = records_after(self._store, after=first_kept(self._store) - 1).lines
-            asked = [line for line in lines if isinstance(line.record, ApprovalAsked | Doubt) and line.record.id == id]
-            for line in asked[-1:]:
-                assert isinstance(line.record, ApprovalAsked | Doubt)
-                question = closed(line.record, line.at, self._moment)
+        """The form of an answered question."""
         if question is None:
             return None
         form = self._redactor().data(render.blank(question, self._moment.run_id))

@@ -51,6 +51,11 @@ def read(question: Question, run_id: str, data: bytes) -> Reply | None:
     if problems := schemas.problems("approval", said, place=document.place):
         raise InvalidFile(path, problems)
     _check_question(question, run_id, said, document)
+    if said.get("status", "open") != "open":
+        problem = Problem(
+            document.place(("status",)), short(said["status"]), "open: no answer is recorded yet", "Put `open` back"
+        )
+        raise InvalidFile(question.path, [problem])
     decision = said.get("decision")
     written = _written(text, document, "decision")
     if (decision is None and written not in question.choices) or decision == "":
@@ -89,6 +94,16 @@ def revoked_by(run_id: str, id: str, data: bytes) -> str | None:
         return None
     by = said.get("revoked_by")
     return by.strip() if isinstance(by, str) else ""
+
+
+def check_asked(question: Question, run_id: str, data: bytes) -> None:
+    """InvalidFile if a form does not show the question as it was asked."""
+    document = yamltext.load(render.words(yamltext.decode(data, question.path)), question.path)
+    _check_question(question, run_id, document.value, document)
+    if question.is_doubt and not same(document.value.get("question"), question.text):
+        place, found = document.place(("question",)), short(document.value.get("question"))
+        expected = f"{short(question.text)}, as it was asked"
+        raise InvalidFile(question.path, [Problem(place, found, expected, "")])
 
 
 def form_problems(path: str, data: bytes) -> list[Problem]:
@@ -137,11 +152,6 @@ def _check_question(question: Question, run_id: str, said: dict[str, Any], docum
             remedy = f"Put it back. {_NOT_THIS}" if key in said else _NOT_THIS
             expected = f"{short(value)}, as it was asked: an answer to another question does not count"
             raise InvalidFile(question.path, [Problem(document.place((key,)), found, expected, remedy)])
-    if said.get("status", "open") != "open":
-        problem = Problem(
-            document.place(("status",)), short(said["status"]), "open: no answer is recorded yet", "Put `open` back"
-        )
-        raise InvalidFile(question.path, [problem])
 
 
 def _check_result(question: Question, said: dict[str, Any], answer: Any, document: Document) -> msgspec.Raw:
