@@ -405,11 +405,16 @@ def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
         return moment.status != "completed"
     if wanted is None or wanted.is_lifted or moment.status == "completed":
         return False
-    request = pausing.requested(wanted)
+    changed = pausing.amended(wanted)
+    request = changed or pausing.requested(wanted)
     if request and standing.definition:
         with suppress(SatchelError):  # a rule that no start would accept
             redactor = redactor_of(standing.definition)
             request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
+    if changed is not None and request is not None and moment.pause is not None:
+        moment.pause = replace(moment.pause, reason=request.reason, by=request.by, until=request.until)
+        moment.reason = request.reason if moment.status == "paused" else moment.reason
+        request = None  # the next start records it
     standing.wish = request
     return True
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...workspace.base import LeaseHeld, UsageError
+from ...workspace.formats import pause_file
 from ...workspace.inspect import Look, Report, look
 from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace, completeness, opening, pausing
@@ -42,7 +43,8 @@ def _repaired(start: Start, seen: Look, report: Report) -> Look:
 
 async def stay(start: Start, seen: Look, stays: Stay) -> After:
     """Complete the files of a paused run. Outdated if another process has ended the pause since."""
-    wanted, request = stays.wanted, stays.request
+    wanted, changed = stays.wanted, pausing.amended(stays.wanted)
+    request = stays.request or changed
     if stays.arguments is not None:
         seen = await _keep(start, seen, stays.arguments)
     if wanted.in_force and not wanted.is_missing and request is None:
@@ -55,6 +57,8 @@ async def stay(start: Start, seen: Look, stays: Stay) -> After:
                 pausing.lift(opened, wanted, "the end of the run")
             await aside(start, opened.close)
             return completed(start, opened, report)
+        if changed is not None and stays.request is None:
+            opened.report.add("edited", f"{pause_file.PATH}: the run is paused now: {pausing.said(changed)}")
         pausing.stop(opened, wanted, request)
         if start.watch:
             start.watch.opened(report)

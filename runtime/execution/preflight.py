@@ -107,9 +107,12 @@ def _fits(store: Store, seen: Look, agent: Agent) -> bool:
 
 def changed_outputs(store: Store, seen: Look, stop: Stop = "") -> tuple[str, ...]:
     """What is wrong with the outputs, in words."""
+    moment = seen.moment
     if stop:
-        return tuple(reverify.outputs(store, seen.moment.outputs, reads_all=stop == "unclean"))
-    return tuple(reverify.outputs(store, reverify.at_rest(seen.moment), seconds=reverify.BRIEF))
+        return tuple(reverify.outputs(store, moment.outputs, reads_all=stop == "unclean"))
+    if moment.clean and moment.status in ("waiting", "sleeping"):  # its open scopes have come to rest, as in a pause
+        return tuple(reverify.outputs(store, moment.outputs, seconds=reverify.BRIEF))
+    return tuple(reverify.outputs(store, reverify.at_rest(moment), seconds=reverify.BRIEF))
 
 
 def ask_about(report: Report, complaints: Sequence[str]) -> None:

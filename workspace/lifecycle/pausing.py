@@ -385,6 +385,21 @@ def requested(wanted: Wish) -> PauseRequested | None:
     return pause_wish.request_of(wanted.file, wanted.by)
 
 
+def amended(wanted: Wish) -> PauseRequested | None:
+    """The pause in force with what a person has changed in its file: why, by whom, until when."""
+    was, file = wanted.recorded, wanted.file
+    if was is None or file is None or not wanted.in_force or file.status != "paused" or was.mode == "cancel":
+        return None
+    if file.requested_at != was.requested_at:
+        return None  # it is of another pause
+    reason, by = as_recorded([was.reason, was.by], [file.reason or was.reason, file.by or was.by])
+    asked = PauseRequested(
+        reason=reason, by=by, mode=was.mode, resume=file.resume or was.resume, until=file.until or was.until
+    )
+    is_same = (reason, by, asked.resume, asked.until) == (was.reason, was.by, was.resume, was.until)
+    return None if is_same else asked
+
+
 def suffices(wanted: Wish, request: PauseRequested) -> bool:
     """Whether the pause in force is what is requested, or stronger. One that ends by itself, earlier, is not."""
     if not wanted.in_force or wanted.is_overruling or wanted.recorded is None:

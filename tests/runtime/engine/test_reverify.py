@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+import satchel
 from satchel import Item, NotDone, Run, agent, effect, run, step
 from satchel.runtime.engine import reverify
 from satchel.workspace.inspect.load import look
@@ -435,3 +436,40 @@ def test_outputs_that_took_too_long_are_not_told(workspace: Path, monkeypatch: p
     store = DiskStore(workspace)
     told = reverify.outputs(store, look(store).moment.outputs, reads_all=True)
     assert told[-1] == "outputs that were not compared with their hashes, because that took too long: 1"
+
+
+@pytest.mark.parametrize("ends", ["answered by a command", "answered in the file", "not answered", "slept"])
+def test_an_output_changed_while_the_run_waits_is_passed_over(workspace: Path, ends: str) -> None:
+    async def work(run: Run[Any], item: Item) -> None:
+        if item.text == "b.txt":
+            await (run.sleep(30 * 86400) if ends == "slept" else run.ask("Go on?", wait_for=0))
+        await run.output(item.text, f"made for {item.text}")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["a.txt", "b.txt"])
+        await run.todo.each(work)
+
+    assert run(workspace, main).status == ("sleeping" if ends == "slept" else "waiting")
+    (workspace / "outputs/a.txt").write_text("changed")
+    if ends == "answered by a command":
+        satchel.open(workspace).answer("yes")
+    elif ends == "answered in the file":
+        file = workspace / "approvals/a1.yaml"
+        file.write_text(file.read_text().replace("decision:", "decision: yes", 1))
+    remarks = run(workspace, main, wake=True).report.remarks
+    assert [each.text for each in remarks if each.kind == "wanted" and "a.txt" in each.text] == [
+        "outputs/a.txt is not what the run made: 7 bytes, but the run wrote 14"
+    ]
+
+
+def test_a_run_that_nobody_has_touched_while_it_waited_is_told_of_changes(workspace: Path) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("make", lambda: run.output("a.txt", "made"))
+        await run.ask("Go on?", wait_for=0)
+
+    assert run(workspace, main).status == "waiting"
+    satchel.open(workspace).answer("yes")
+    assert not any("a.txt" in each.text for each in run(workspace, main).report.remarks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from unittest import mock
 import pytest
 import warm
 
+import satchel
 from satchel import Item, Partial, Resource, Run, agent, run, run_async, step
 from satchel.runtime.control import tell
 from satchel.runtime.execution import running
@@ -799,3 +801,37 @@ def test_another_process_pauses_after_the_look_of_a_start(
     monkeypatch.setattr(running, "decide", decided)
     assert run(workspace, main).status == "paused"
     assert not calls and said(workspace)["reason"] == "not yet"
+
+
+def test_a_reason_and_a_time_that_a_person_writes_into_a_pause_are_not_shown_or_taken(
+    workspace: Path, calls: list[str]
+) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["a"])
+        await run.pause("lunch")
+
+    assert run(workspace, main).status == "paused"
+    file, handle = workspace / "pause.yaml", satchel.open(workspace)
+    written = file.read_text().replace("reason: lunch", "reason: dinner with Ada")
+    file.write_text(f"{written}expected_until: 2036-11-28T12:00:00Z\n")
+
+    def shown() -> tuple[str, str, str]:
+        standing = handle.status()
+        assert standing.moment and standing.moment.pause and standing.state == "paused"
+        return standing.moment.reason, standing.moment.pause.reason, standing.moment.pause.until
+
+    until = "2036-11-28T12:00:00.000Z"
+    assert shown() == ("dinner with Ada", "dinner with Ada", until), "at once, before any start"
+    remarks = handle.run(main).report.remarks
+    said = f"pause.yaml: the run is paused now: dinner with Ada, by the agent, until {until}"
+    assert [each.text for each in remarks if each.kind == "edited"] == [said]
+    recorded = look(DiskStore(workspace)).moment
+    assert recorded.pause and (recorded.pause.reason, recorded.pause.until) == ("dinner with Ada", until)
+    assert json.loads((workspace / "state.json").read_text())["reason"] == "dinner with Ada"
+    assert shown() == ("dinner with Ada", "dinner with Ada", until)
+    seq = recorded.seq
+    assert handle.run(main).status == "paused" and look(DiskStore(workspace)).moment.seq == seq, "once"
+    file.write_text(file.read_text().replace("2036", "2026").replace("-11-28T12", "-11-01T12"))
+    assert handle.run(main).status == "completed", "the time that was written is over"
