@@ -18,7 +18,7 @@ from ...workspace.lifecycle import salvage
 from ...workspace.people import saving
 from ...workspace.people.edits import notice
 from ...workspace.state import Moment, folder_of_agent
-from ...workspace.store import Abilities, Store, check_conditional_puts, check_lock, check_writes
+from ...workspace.store import Abilities, Exposure, Store, check_conditional_puts, check_lock, check_writes
 from ...workspace.views import BRIEF
 from ..limits import TriedNotice, limits, notices
 from . import survey
@@ -65,11 +65,13 @@ class Checked(Struct):
 
 
 class Tried(Struct, frozen=True):
-    """What a storage declares, and which of it was tried and is true. `writes`: it takes files, and no more."""
+    """What a storage declares, and which of it was tried and is true. `writes`: it takes files, and no more.
+    `exposure`: who can read it, and whether what is there stays, as far as the storage tells."""
 
     url: str
     abilities: Abilities
     tried: Literal["lock", "conditional writes", "exclusive creation", "writes"]
+    exposure: Exposure
 
 
 def check(place: Place, progress: Progress | None) -> Steps[Checked]:
@@ -92,13 +94,14 @@ def try_storage(store: Store) -> Tried:
     """UsageError or StorageFailed if the storage does not do what it declares, or can't be written."""
     check_writes(store)
     can = store.abilities
+    tried: Literal["lock", "conditional writes", "exclusive creation", "writes"] = "writes"
     if can.lock:
         check_lock(store)
-        return Tried(store.url, can, "lock")
-    if not can.exclusive_create:
-        return Tried(store.url, can, "writes")
-    check_conditional_puts(store)
-    return Tried(store.url, can, "conditional writes" if can.conditional_replace else "exclusive creation")
+        tried = "lock"
+    elif can.exclusive_create:
+        check_conditional_puts(store)
+        tried = "conditional writes" if can.conditional_replace else "exclusive creation"
+    return Tried(store.url, can, tried, store.exposure())
 
 
 def try_notices(store: Store) -> list[TriedNotice]:

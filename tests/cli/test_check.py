@@ -311,6 +311,12 @@ def test_the_storage_of_a_folder_is_not_tried_or_left_changed(make: Make, tmp_pa
         assert contents(folder) == before
 
 
+def test_who_can_look_into_a_folder_is_not_told(tmp_path: Path, cli: Cli) -> None:
+    tmp_path.chmod(0o750)
+    assert "the group of the folder can look into it" in cli("check", "--storage", tmp_path).stdout
+    assert data_of(cli("check", "--storage", "--json", tmp_path))["exposure"]["group"] is True
+
+
 def test_a_folder_that_can_not_be_written_passes_the_test_of_its_storage(cli: Cli) -> None:
     result = cli("check", "--storage", "/proc/self")  # which not even root may write
     assert result.exit_code == 8 and "can't be" in result.output and "worked" not in result.output, result.output

@@ -22,6 +22,7 @@ with on_first_use(__name__):
     from .disk.sharing import link
     from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name, settle_place
     from .disk.syscalls import Syscalls
+    from .exposure import Exposure
     from .prefix import Part
     from .probe import PROBE, check_conditional_puts, check_lock, check_writes
     from .registry import open_store

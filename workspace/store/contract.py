@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol
 
+from .exposure import Exposure
+
 Version = str
 """Opaque. Equal only while the file is unchanged; in a bucket, while its bytes are the same."""
 
@@ -77,6 +79,9 @@ class Store(Protocol):
 
     @property
     def abilities(self) -> Abilities: ...
+
+    def exposure(self) -> Exposure:
+        """Who can read the place, and whether what is in it stays, as far as the storage tells."""
 
     @property
     def pages(self) -> int:

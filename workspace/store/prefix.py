@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from ..base import check_path
 from .contract import Abilities, Content, Entry, Exchanged, Log, Store, Sync, Trace, Version
+from .exposure import Exposure
 
 
 class Part:
@@ -22,6 +23,9 @@ class Part:
     @property
     def abilities(self) -> Abilities:
         return self._whole.abilities
+
+    def exposure(self) -> Exposure:
+        return self._whole.exposure()
 
     @property
     def pages(self) -> int:

@@ -14,7 +14,7 @@ from ....workspace.store import Abilities
 from ...control import Checked, Handle, Tried
 from ...limits import TriedNotice
 from ..options.place import find, json_option, workspace_argument
-from ..render import abilities, asked
+from ..render import abilities, asked, exposure
 from ..render.output import columns, fold, print_json, progressing
 from ..render.words import counted, visible
 
@@ -80,17 +80,28 @@ def _tell_notices(tried: list[TriedNotice], as_json: bool) -> int:
 def _tell_storage(found: Tried, as_json: bool) -> None:
     width = columns(sys.stdout)
     if as_json:
-        print_json({"url": found.url, "tried": found.tried, "abilities": abilities.as_json(found.abilities)})
+        print_json(
+            {
+                "url": found.url,
+                "tried": found.tried,
+                "abilities": abilities.as_json(found.abilities),
+                "exposure": exposure.as_json(found.exposure),
+            }
+        )
         return
     for line in _storage(found.abilities, width):
         click.echo(line)
-    said = {
+    for is_bad, said in exposure.in_words(found.exposure, on_disk=not found.abilities.remote):
+        title, colour = ("warning", "red") if is_bad else ("storage", "cyan")
+        for line in _titled(title, colour, visible(said), width):
+            click.echo(line)
+    results = {
         "lock": "a test lock worked",
         "conditional writes": "a test showed that conditional writes keep other writers out",
         "exclusive creation": "a test showed that of two who create a file only one succeeds",
         "writes": "a test wrote a file and read it",
     }
-    for line in _titled("note", "cyan", said[found.tried], width):
+    for line in _titled("note", "cyan", results[found.tried], width):
         click.echo(line)
 
 

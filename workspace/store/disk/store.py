@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from ...base import LeaseHeld, UsageError, check_path, is_name, shown
 from ..contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
+from ..exposure import Exposure, of_folder
 from .access import Access, access_in, user_here
 from .errors import NOT_THERE, failed, failing, invalid, locking, reading
 from .log import DiskLog
@@ -51,6 +52,9 @@ class DiskStore:
     @property
     def abilities(self) -> Abilities:
         return DISK
+
+    def exposure(self) -> Exposure:
+        return of_folder(self._root)
 
     def refresh(self, folder: str = "") -> None:
         """Nothing is cached, because reading is cheap."""

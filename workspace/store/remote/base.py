@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from ....schemas import Problem
 from ...base import AgentError, InvalidFile, SatchelError, check_path, shown
 from ..contract import Content, Entry, Log, Trace, Version
+from ..exposure import Exposure
 from .listing_cache import LARGEST_BODY, Bodies, Known, Take, View
 
 READ_LIMIT = 64 << 20
@@ -38,6 +39,9 @@ class RemoteStore:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"
+
+    def exposure(self) -> Exposure:
+        return Exposure()
 
     @property
     def pages(self) -> int:

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ...base import KEY_BYTES, SatchelError, UsageError, check_path
+from .. import exposure
 from ..contract import BUCKET, Abilities, Content, Exchanged, FileChanged, Sync, Version
+from ..exposure import Exposure
 from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .listing_cache import Known, md5_tag
 from .s3 import PATIENCE, Body, Patience, Requests
-from .s3_errors import Absent, Denied, OutOfRange, Trouble, Unable, Unmet
+from .s3_errors import Absent, Denied, Outcome, OutOfRange, Trouble, Unable, Unmet
 
 _AT_ONCE = 1000  # objects that S3 removes in one request
 _HASH = re.compile('"[0-9a-f]{32}"')
@@ -56,6 +58,31 @@ class BucketStore(RemoteStore):
     def server(self) -> str:
         """Who answers, for people."""
         return self._requests.server
+
+    def exposure(self) -> Exposure:
+        encryption = self._setting("get_bucket_encryption", "ServerSideEncryptionConfigurationNotFoundError")
+        versioning = self._setting("get_bucket_versioning")
+        lifecycle = self._setting("get_bucket_lifecycle_configuration", "NoSuchLifecycleConfiguration")
+        return Exposure(
+            encrypted=self._requests.encryption or _algorithm(encryption),
+            public=exposure.public(
+                self._setting("get_public_access_block", "NoSuchPublicAccessBlockConfiguration"),
+                self._setting("get_bucket_policy_status", "NoSuchBucketPolicy"),
+                self._setting("get_bucket_acl"),
+            ),
+            versioned=None if versioning is None else versioning.get("Status") == "Enabled",
+            removing=None if lifecycle is None else [*exposure.removing(lifecycle, self._prefix)],
+        )
+
+    def _setting(self, method: str, absent: str = "") -> Mapping[str, Any] | None:
+        """A setting of the bucket, and empty if the server says by the code `absent` that there is none. None if the
+        server does not know it, or does not tell."""
+        try:
+            return self._requests.once(method, "can't be asked", self.url)
+        except Absent as error:
+            return {} if absent and str(error) == absent else None
+        except (Outcome, SatchelError):
+            return None
 
     def expect(self, path: str, data: bytes) -> None:
         self._bodies.keep(path, data, md5_tag(data))
@@ -384,6 +411,14 @@ class BucketStore(RemoteStore):
                 remedy="use a shorter name",
             )
         return key
+
+
+def _algorithm(encryption: Mapping[str, Any] | None) -> str | None:
+    if encryption is None:
+        return None
+    rules = encryption.get("ServerSideEncryptionConfiguration", {}).get("Rules", ())
+    defaults = [each.get("ApplyServerSideEncryptionByDefault", {}).get("SSEAlgorithm", "") for each in rules]
+    return str(defaults[0]) if defaults else ""
 
 
 def _only(version: Version | None) -> dict[str, str]:

@@ -85,6 +85,11 @@ class Requests:
         except ValueError:
             return "S3"
 
+    @property
+    def encryption(self) -> str:
+        """The algorithm that the options ask for at each write; empty if the bucket decides."""
+        return str(self._fs.s3_additional_kwargs.get("ServerSideEncryption", ""))
+
     def patience(self) -> Patience:
         return Patience(self._patience)
 

@@ -37,7 +37,7 @@ class Outcome(Exception):
 
 
 class Absent(Outcome):
-    """404: there is no such object."""
+    """404: there is no such object, or no such setting of a bucket. Its text is the code."""
 
 
 class Unmet(Outcome):
@@ -97,7 +97,7 @@ def _answered(response: Any, what: str, path: str, place: str, server: str) -> E
     if status in _BUSY or code in _BUSY_CODES:
         return Trouble(f"{server} answered {code} ({status})", pause=_pause(facts.get("HTTPHeaders", {})))
     if status == 404:
-        return Absent()
+        return Absent(code)
     if code == "RequestTimeTooSkewed":
         return StorageFailed(
             what, path=path, why="this machine's clock is wrong", remedy="set it, then run `satchel resume`"
