@@ -25,6 +25,8 @@ def test_a_status_is_not_that_of_the_run(make: Make) -> None:
     new = handle.status()
     assert (new.state, new.next, new.plan, new.questions) == ("new", f"satchel run {folder}", None, [])
     handle.run()
+    (folder / "state.json").unlink()
+    handle.recover()
     before = contents(folder)
     waiting = handle.status()
     assert (waiting.state, waiting.next) == ("waiting", f"answer, then satchel resume {folder}")
