@@ -62,7 +62,7 @@ def options(function: F) -> F:
         click.option(
             "--accept-drift",
             is_flag=True,
-            help="Continue although code, settings, prompts, packages or models changed, or a reference is missing.",
+            help="Continue although code, settings, prompts, packages, models or references changed or are missing.",
         ),
         drain_timeout_option,
         takeover.option,

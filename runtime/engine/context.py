@@ -109,6 +109,7 @@ class Context:
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
         self.agents, self.tally, self.looks = Agents(), Tally(), Looks()
         self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)
+        self.on_refer: Callable[[str], None] = lambda reference: None  # called with what `run.refer` has named
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
 
     @property

@@ -26,6 +26,7 @@ from ..run import Offer, Pool, Run
 from ..steps import result_codec, runs_going
 from . import given, preflight
 from .aside import aside, to_its_end
+from .contents import Contents
 from .live_edits import started
 from .patience import Patience
 from .start import Start
@@ -58,8 +59,13 @@ class Entering:
         self._patience = Patience(context.workspace, context.stopping, self._say, start.drain_timeout)
         self._loop = asyncio.get_running_loop()
         self._was_cancelled = False  # the task that this runs in
+        self._contents = Contents(context)
+        context.on_refer = self._find_soon
         context.make_run = lambda session: Run(session, self._pool, self._offer)
         context.stopping.on_pause, context.stopping.on_withdrawal = self._pausing, self._patience.end
+
+    def _find_soon(self, reference: str) -> None:
+        self._loop.call_soon_threadsafe(self._contents.find, reference)  # a thread of a step may have named it
 
     async def run(self) -> Ended:
         runs_going.add(self)
@@ -77,6 +83,8 @@ class Entering:
         context.stopping.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
         try:
             ended = await self._come_to_a_stop()
+            is_forced = context.stopping.drain.forced or self._was_cancelled
+            await self._contents.end(waits=ended.status != "completed" and not is_forced)
             context.pace.end()
             context.running.stop()
             await self._settle(ended)
@@ -87,6 +95,7 @@ class Entering:
             context.stopping.interruption.heard = None
             context.pace.end()
             context.running.stop()
+            await self._contents.end(waits=False)
             context.limits.stop()
             context.threads.shutdown(wait=False, cancel_futures=True)
             await self._pool.release()
@@ -174,8 +183,10 @@ class Entering:
         context = self._context
         if has_input:
             failing.check_not_stuck(context, session.recorded.scopes[ROOT])
-        gone = await preflight.check_references(context.workspace, context.stopping, accepts=self._start.accept_drift)
-        preflight.record_config(context.workspace, self._agent, self._code, gone)
+        accepts = self._start.accept_drift
+        referred = await preflight.check_references(context.workspace, context.stopping, accepts=accepts)
+        preflight.record_config(context.workspace, self._agent, self._code, referred)
+        self._contents.find_unknown()
         if context.rehearsal is None:
             await self._pool.open(context.make_run(session))
         function = session.agent.function

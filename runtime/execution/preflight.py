@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...workspace.base import DEFINITION, Refused
 from ...workspace.inspect import Look, Report
@@ -24,6 +24,9 @@ from .start import Start
 from .state_check import check_recorded
 
 _REMEDY = "restore what was not changed on purpose, or untick its item in todo.md to make it again"
+
+CONTENTS = "contents"
+"""What a `configured` record calls the contents of the references."""
 
 Stop = Literal["", "pause", "unclean"]
 """How the run has stopped last: no pause, or one that ends with this start; clean or forced."""
@@ -132,32 +135,58 @@ def _offer(store: Store, moment: Moment) -> str:
     )
 
 
-def record_config(workspace: Workspace, agent: Agent, code: Code | None, dropped: Sequence[str] = ()) -> None:
+def record_config(workspace: Workspace, agent: Agent, code: Code | None, referred: Referred) -> None:
     """Record what the run works with from here on, if it has changed. `code` is the agent's code, if it was read
     before."""
-    moment = workspace.moment
-    named = [each for each in moment.config.get("references", ()) if each not in dropped]
+    moment, redactor = workspace.moment, workspace.redactor
+    named = [each for each in moment.config.get("references", ()) if each not in referred.dropped]
     store = workspace.store
     now = drift.config(store, workspace.definition, agent, code or drift.code_of(agent), moment.config, named)
     if workspace.definition.prompts == "pinned" and prompts.PINNED not in now:
         kept = partial(prompts.keep, store, redactor=workspace.redactor)
         now[prompts.PINNED] = {name: kept(name, data) for name, data in drift.prompt_files(store)}
+    known = {redactor.text(each) for each in (*workspace.definition.references, *named)}
+    if contents := {each: content for each, content in referred.contents.items() if each in known}:
+        now[CONTENTS] = contents
     if now != moment.config:
         workspace.journal.add(Configured(config=now))
 
 
-async def check_references(workspace: Workspace, stopping: Stopping, *, accepts: bool) -> list[str]:
-    """Pause the run and raise Suspended if a reference is missing; only if the run had begun before. With `accepts`,
-    return the missing ones and report them."""
-    moment = workspace.moment
-    known = [*workspace.definition.references, *moment.config.get("references", ())]
-    if moment.attempt < 2 or not known:
-        return []
-    gone = await references.missing(known, workspace.store.url)
-    if gone and not accepts:
-        stopping.pause(PauseRequested(reason="; ".join(map(str, gone)), by="satchel"))
+class Referred(Struct, frozen=True):
+    """What was found at the references of a run."""
+
+    dropped: tuple[str, ...] = ()  # they are missing, and a person accepts that
+    contents: dict[str, references.Content] = field(default_factory=dict)
+
+
+async def check_references(workspace: Workspace, stopping: Stopping, *, accepts: bool) -> Referred:
+    """Pause the run and raise Suspended if a reference is missing, or if one has changed under `on_reference: refuse`;
+    only if the run had begun before. With `accepts`, report that, and go on."""
+    moment, redactor = workspace.moment, workspace.redactor
+    named = [*workspace.definition.references, *moment.config.get("references", ())]
+    recorded = contents_in(moment.config)
+    if moment.attempt < 2 or not named:
+        return Referred(contents=recorded)
+    known = {each: recorded[redactor.text(each)] for each in named if redactor.text(each) in recorded}
+    found = await references.find(named, workspace.store.url, known)
+    gone = references.missing(found)
+    changes = [references.change(each, known[each], found[each].content) for each in found if each in known]
+    changed = [text for text in changes if text]
+    bars = [*map(str, gone)]
+    if changed and workspace.definition.on_reference == "refuse":
+        bars += [
+            *changed,
+            "`on_reference: refuse` is set: restore it, or accept it with `satchel resume --accept-drift`",
+        ]
+    if bars and not accepts:
+        stopping.pause(PauseRequested(reason="; ".join(bars), by="satchel"))
         raise Suspended
-    for each in gone:
-        workspace.report.add_late("found", str(each))
-    shown = {each.reference for each in gone}
-    return [each for each in known if references.shown(each) in shown]
+    for text in (*map(str, gone), *changed):
+        workspace.report.add_late("found", text)
+    now = {redactor.text(each): found[each].content for each in found if found[each].content and not found[each].file}
+    return Referred(tuple(each for each in named if found[each].why), {**recorded, **now})
+
+
+def contents_in(config: Mapping[str, Any]) -> dict[str, references.Content]:
+    """What the references held, as a configuration has it."""
+    return dict(config.get(CONTENTS, {}))

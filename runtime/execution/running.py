@@ -50,10 +50,10 @@ def run(
     UsageError for other arguments, and for some that the agent does not take. A run that sleeps, is
     paused, or waits for answers is left alone, and its outcome is what it was, unless `wake` is given. With
     `accept_drift` it continues although code, settings, prompts, packages or models have changed under `on_drift:
-    refuse`, or a reference is missing. `drain_timeout`: seconds that a stop waits for running work; replaces that of
-    workspace.yaml. With `from_checkpoint` it first returns to the last known-good checkpoint; later effects and answers
-    are kept. In a bucket this waits half a minute to see whether the earlier process is alive, unless `take_over` is
-    given. With `adopt` it continues although it may be a copy of a run that lives elsewhere.
+    refuse`, or a reference is missing or has changed. `drain_timeout`: seconds that a stop waits for running work;
+    replaces that of workspace.yaml. With `from_checkpoint` it first returns to the last known-good checkpoint; later
+    effects and answers are kept. In a bucket this waits half a minute to see whether the earlier process is alive,
+    unless `take_over` is given. With `adopt` it continues although it may be a copy of a run that lives elsewhere.
 
     Errors of the agent are in the outcome. A workspace that can't be opened raises a SatchelError, and so does a
     failing disk. UsageError in a running event loop: use `run_async`.

@@ -156,14 +156,18 @@ class Run(RunParameter, Generic[S]):
 
     def refer(self, reference: str) -> None:
         """Declare that the run needs what is at `reference`: a path (relative to the workspace, or absolute), an http
-        address, or any URL that fsspec opens. Each later start checks that it exists; if not, the run pauses."""
+        address, or any URL that fsspec opens. Each later start checks that it exists; if not, the run pauses.
+
+        What it holds is recorded, too: the SHA-256 of a file, the version or ETag of an object or an address. A later
+        start says if it has changed; `on_reference:` in workspace.yaml says what then. Name it again after the agent
+        has changed it itself."""
         from ...workspace.base import arguments
         from .referring import refer
 
         if not isinstance(reference, str) or not reference:
             raise UsageError("run.refer() takes a path or a URL", why=f"got {reference!r}")
         arguments.text("the reference in run.refer()", reference)
-        refer(self._session.context.workspace, reference)
+        refer(self._session.context, reference)
 
     @awaited("run.checkpoint")
     async def checkpoint(self) -> None:

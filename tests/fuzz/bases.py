@@ -78,6 +78,7 @@ settings:
 drain: {timeout: 2m, then: force}
 idle_below: 10m
 on_drift: report
+on_reference: refuse
 prompts: pinned
 budget: {steps: 100, tokens: 1000, usd: 1.5, time: 2h}
 checkpoints: {every: 10m}

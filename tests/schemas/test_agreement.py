@@ -345,6 +345,7 @@ WORKSPACE = {
     "agent": "agent.py:main",
     "settings": {"a": 1},
     "on_drift": "refuse",
+    "on_reference": "refuse",
     "x-mine": [],
     "prompts": "pinned",
     "budget": {"steps": 3, "usd": 0.5},

@@ -107,6 +107,7 @@ class Definition(Struct, frozen=True):
     drain_then: Literal["force", "extend"] = "force"
     idle_below: float = 0.0  # seconds
     on_drift: Literal["report", "ask", "refuse"] = "report"
+    on_reference: Literal["report", "refuse"] = "report"
     recheck: Literal["always", "never"] = "always"
     prompts: Literal["live", "pinned"] = "live"
     references: tuple[str, ...] = ()
@@ -183,7 +184,7 @@ def _seconds(written: Any, *where: str | int) -> float:
 
 def _options(value: dict[str, Any]) -> dict[str, Any]:
     """The values of the optional keys."""
-    plain = ("on_drift", "recheck", "prompts", "redirect_to")
+    plain = ("on_drift", "on_reference", "recheck", "prompts", "redirect_to")
     found: dict[str, Any] = {key: value[key] for key in plain if key in value}
     found["references"] = tuple(value.get("references", ()))
     found["notify"] = tuple(Webhook(**each) if isinstance(each, dict) else each for each in value.get("notify", ()))

@@ -59,7 +59,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def missing(root: Path, *looked_for: str) -> list[str]:
-    return [str(each) for each in asyncio.run(references.missing(looked_for, str(root)))]
+    return [str(each) for each in references.missing(asyncio.run(references.find(looked_for, str(root), {})))]
 
 
 def test_paths_are_looked_for_from_the_workspace(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_server_that_is_not_there_or_does_not_answer(
 
 def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     let_go = threading.Event()
-    monkeypatch.setattr(references, "_LIMIT", 0.2)
-    monkeypatch.setattr(references, "_of_path", lambda path: let_go.wait(60) and "")
+    monkeypatch.setattr(references, "LIMIT", 0.2)
+    monkeypatch.setattr(references, "_of_path", lambda path: references.Found(str(let_go.wait(60))))
     assert missing(tmp_path, "a", "b") == [
         "reference a is missing: no answer within 0.2 s",
         "reference b is missing: no answer within 0.2 s",
@@ -128,7 +128,7 @@ def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.
 
 def test_all_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     together = threading.Barrier(5, timeout=30)
-    monkeypatch.setattr(references, "_of_path", lambda path: "" * together.wait())
+    monkeypatch.setattr(references, "_of_path", lambda path: references.Found("" * together.wait()))
     assert missing(tmp_path, *"abcde") == []
 
 
