@@ -7,7 +7,7 @@ import gc
 import sys
 
 from ..control import Ended  # with all that a run needs, before `gc.freeze`
-from ..supervision.child import EXIT_CODES
+from ..supervision.child import EXIT_CODES, RESTARTS
 from .options.place import find
 from .options.wish import Command, Wish
 from .render.ending import as_json, as_words
@@ -25,6 +25,8 @@ def go(command: Command, wish: Wish) -> int:
             gc.freeze()  # from now on the collector looks at what the agent makes, and at nothing else
         with watching(quiet=wish.quiet) as watch:
             ended: Ended = (place.resume if command == "resume" else place.run)(watch=watch, **wish.how(command))
+    if ended.restarts:
+        return RESTARTS
     if for_programs:
         print_json(as_json(ended))
     as_words(ended, place, for_programs=for_programs, quiet=wish.quiet, with_traceback=wish.traceback)

@@ -87,13 +87,14 @@ def prepare(place: Place, wish: Wish) -> Ready:
     used = {name: version for call in first.calls for name, version in call.prompts.items()}
     definition = define(place.store)
     redactor, settings = redactor_of(definition), definition.settings
-    texts = _chosen(place.store, wish, used)
+    shelf = prompts.Shelf(place.store, definition.prompts_folder)
+    texts = _chosen(shelf, wish, used)
     for name, data in texts.items():
         prompts.check_no_secret(name, data, redactor)
     versions = {name: prompts.version_of(data) for name, data in texts.items()}
     for key in wish.settings:
         if template.where_of(key, settings) is None:
-            raise _unknown(f"setting {key!r}", key, settings, _names(place.store, used))
+            raise _unknown(f"setting {key!r}", key, settings, _names(shelf, used))
     forked = forking.fork(
         place,
         wish.to,
@@ -105,7 +106,7 @@ def prepare(place: Place, wish: Wish) -> Ready:
         progress=wish.progress,
         storage_options=wish.storage_options,
         edit=lambda text: template.with_settings(text, wish.settings),
-        texts=_as_used(place.store, used) | texts,
+        texts=_as_used(place.store, shelf, used) | texts,
         is_replay=True,
     )
     storage.use(urls.checked(forked.to), wish.storage_options)
@@ -159,7 +160,7 @@ def _find(found: Worked, item: str) -> Work:
     return work
 
 
-def _chosen(store: Store, wish: Wish, used: Mapping[str, str]) -> dict[str, bytes]:
+def _chosen(shelf: prompts.Shelf, wish: Wish, used: Mapping[str, str]) -> dict[str, bytes]:
     """The content of the prompts that were given, by name."""
     if wish.prompts is None:
         return {}
@@ -168,12 +169,12 @@ def _chosen(store: Store, wish: Wish, used: Mapping[str, str]) -> dict[str, byte
     for name, text in given.items():
         if not name and len(used) != 1:
             said = f"it has used {', '.join(sorted(used))}" if used else "no step of it has used one"
-            there = _names(store, used)
+            there = _names(shelf, used)
             remedy = f"name it, as in `--set prompt.{there[0]}=@FILE`" if there else "write one in prompts/"
             raise UsageError(f"the item {wish.item!r} has not used exactly one prompt", why=said, remedy=remedy)
         name = name or next(iter(used))
-        if name not in used and store.version(prompts.path_of(name)) is None:
-            raise _unknown(f"prompt {name!r}", f"prompt.{name}", {}, _names(store, used))
+        if name not in used and name not in (known := _names(shelf, used)):
+            raise _unknown(f"prompt {name!r}", f"prompt.{name}", {}, known)
         found[name] = _content(text)
     return found
 
@@ -187,13 +188,13 @@ def _content(text: Text) -> bytes:
         raise UsageError("can't be read", path=os.fspath(text), why=error.strerror) from error
 
 
-def _as_used(store: Store, used: Mapping[str, str]) -> dict[str, bytes]:
+def _as_used(store: Store, shelf: prompts.Shelf, used: Mapping[str, str]) -> dict[str, bytes]:
     """The prompts of which the item has used another version than the file has now. One that is not kept stays as it
     is; then the start reports it as changed."""
     found = {}
     for name, version in used.items():
         try:
-            if prompts.version_of(store.read(prompts.path_of(name)).data) == version:
+            if prompts.version_of(shelf.read(name).data) == version:
                 continue
         except FileNotFoundError:
             pass  # it has been removed since
@@ -202,9 +203,8 @@ def _as_used(store: Store, used: Mapping[str, str]) -> dict[str, bytes]:
     return found
 
 
-def _names(store: Store, used: Iterable[str]) -> list[str]:
-    there = (entry.path.removeprefix(f"{prompts.FOLDER}/") for entry in store.list(prompts.FOLDER))
-    return sorted({*used, *(name.removesuffix(".md") for name in there if name.endswith(".md"))})
+def _names(shelf: prompts.Shelf, used: Iterable[str]) -> list[str]:
+    return sorted({*used, *shelf.files()})
 
 
 def _unknown(what: str, name: str, settings: Mapping[str, Any], names: Iterable[str]) -> UsageError:
@@ -230,8 +230,9 @@ def typed_changes(place: Place, words: Iterable[str]) -> tuple[dict[str, Any], d
 
 def changes(place: Place) -> list[str]:
     """The beginnings of what `typed_changes` takes."""
-    names = _names(place.store, ())
-    return [*(f"{key}=" for key in define(place.store).settings), *(f"prompt.{name}=@" for name in names)]
+    definition = define(place.store)
+    names = prompts.Shelf(place.store, definition.prompts_folder).files()
+    return [*(f"{key}=" for key in definition.settings), *(f"prompt.{name}=@" for name in sorted(names))]
 
 
 def _typed_text(key: str, value: str) -> Text:

@@ -229,7 +229,8 @@ def _status(place: Place, *, brief: bool) -> Standing:
         if standing.definition is not None:
             _limits(place.store, standing, moment, standing.definition)
             if standing.definition.prompts == "pinned":
-                standing.complaints += prompts.held(place.store, moment.config)
+                shelf = prompts.Shelf(place.store, standing.definition.prompts_folder)
+                standing.complaints += prompts.held(shelf, moment.config)
     standing.next = _next(place, standing)
     return standing
 

@@ -42,6 +42,7 @@ class Suspension(Struct, frozen=True):
     reason: str
     until: str = ""  # for a sleeping run: UTC, ISO 8601
     error: Failure | None = None
+    restarts: bool = False  # it sleeps until another process continues it, which the supervisor starts at once
 
 
 class Stopping:
@@ -87,7 +88,7 @@ class Stopping:
         if self.suspension is None:
             return
         is_whole = not (self.drain.has_cancelled or (scope := current_scope.get()) is None or scope.was_stopped)
-        goes_on = self.suspension.status == "paused" and not self.has_asked
+        goes_on = (self.suspension.status == "paused" or self.suspension.restarts) and not self.has_asked
         if not (is_whole and (goes_on or self.drain.is_held_here)):
             self.drain.told()
             raise Suspended
@@ -141,6 +142,12 @@ class Stopping:
         reason += ", in more than a day; it is called again after one" if seconds >= A_DAY else ""
         self.suspend(Suspension("sleeping", reason, time_text(until)))
         raise Suspended
+
+    def restart(self, reason: str) -> None:
+        """At the next safe point the run stops, for another process to continue it. It sleeps until a time that is
+        over: if the supervisor dies now, any start continues it."""
+        if self.suspension is None:
+            self.suspend(Suspension("sleeping", reason, self._moment.opened_at, restarts=True))
 
     async def check_has_it(self) -> None:
         """Return when no other process can have taken the workspace. Else LeaseHeld: then no effect begins."""

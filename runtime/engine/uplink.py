@@ -20,6 +20,7 @@ _BEAT = b"."
 
 _fd, _pid = -1, 0
 _shares_slots = False
+_has_run = False
 _takes_turns: ContextVar[bool] = ContextVar("satchel-takes-turns", default=False)
 """Whether the run of the current task shares its process with others."""
 
@@ -48,6 +49,14 @@ def hold(fd: int, *, shares_slots: bool) -> None:
         old = getattr(sys, name)
         file = io.BufferedWriter(_Lossy(number, "wb", closefd=False))
         setattr(sys, name, io.TextIOWrapper(file, old.encoding, old.errors, line_buffering=True))
+
+
+def is_first_run() -> bool:
+    """Whether the run that begins now is the one that the supervisor has started. An agent may start more of them in
+    this process, and their end is not its end."""
+    global _has_run
+    is_first, _has_run = not _has_run, True
+    return is_first and _fd >= 0 and os.getpid() == _pid
 
 
 def shares_slots() -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ...workspace.base import Refused, SatchelError, version
+from ...workspace.base import Refused, version
 from ...workspace.formats import Definition
 from ...workspace.secrets import as_recorded, redactor_of
 from ...workspace.state import prompts
@@ -40,6 +40,7 @@ def config(
     Not seen: code that is imported by a computed name or lies in other folders, what installed packages import, a model
     behind a name, and models that are neither a step's `fallback` nor under `model` or `models` in the settings.
     """
+    shelf = prompts.Shelf(store, definition.prompts_folder)
     found: dict[str, Any] = {
         "satchel": version(),
         "python": platform.python_version(),
@@ -49,7 +50,7 @@ def config(
         "packages": code.packages,
         **({"commit": code.commit} if code.commit else {}),
         "settings_sha256": _sha(definition.settings),
-        "prompts": {name: prompts.version_of(data) for name, data in prompt_files(store)},
+        "prompts": {name: prompts.version_of(data) for name, data in shelf.files().items()},
         "models": _models(agent, definition.settings),
         "state_version": agent.version,
         "on_cancel": agent.on_cancel is not None,
@@ -134,19 +135,6 @@ def code_of(agent: Agent) -> dependencies.Code:
     except TypeError:
         file = None
     return dependencies.of(file) if file and os.path.isfile(file) else dependencies.Code()
-
-
-def prompt_files(store: Store, folder: str = prompts.FOLDER) -> Iterator[tuple[str, bytes]]:
-    """The prompts that can be read, by name."""
-    for entry in store.list(folder):
-        if entry.path.endswith(".md"):
-            try:
-                data = store.read(entry.path).data
-            except (OSError, SatchelError):
-                continue  # told when it is used
-            yield entry.path.removeprefix(f"{prompts.FOLDER}/").removesuffix(".md"), data
-    for inner in store.folders(folder):
-        yield from prompt_files(store, inner)
 
 
 def _models(agent: Agent, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,6 +121,8 @@ def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: An
     stopping = Stopping(opened, start.interruption)
     doubts = Doubts(opened, stopping, go.found.rechecks, "a forced stop" if go.is_unclean else "a crash")
     context = Context(opened, stopping, doubts, announcer, start.watch, start.tap, start.only, start.rehearsal)
+    if start.restarts:
+        context.limits.restart_with(stopping.restart)
     if go.is_overruling:
         context.limits.overrule()
     return Entering(start, context, root, go.found.code)
@@ -129,6 +131,7 @@ def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: An
 def _outcome(opened: Workspace, ended: Ended) -> Outcome:
     moment, tally = opened.moment, ended.context.tally
     progress = moment.root.plan.progress
+    suspension = ended.context.stopping.suspension
     assert ended.status != "edited"
     return Outcome(
         ended.status,
@@ -144,6 +147,7 @@ def _outcome(opened: Workspace, ended: Ended) -> Outcome:
         tally.noticed,
         ended.until,
         late=ended.late,
+        restarts=ended.status == "sleeping" and suspension is not None and suspension.restarts,
     )
 
 

@@ -35,6 +35,7 @@ class Outcome(Struct, Generic[R]):
     noticed: list[str] = field(default_factory=list)  # edits that came while it was running
     until: str = ""  # when a sleeping run wakes: UTC, ISO 8601
     entered: bool = True  # whether the agent was called; if not, the run stays as it was
+    restarts: bool = False  # the supervisor continues it in another process
     late: frozenset[str] = frozenset()  # tasks and edits after the last looks of a completed run
 
     def raise_for_status(self) -> Self:

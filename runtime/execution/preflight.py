@@ -54,7 +54,8 @@ class Found(Struct, frozen=True):
         told = [each for each in self.drift if not (edited and each.startswith(drift.SETTINGS))]
         told += [self.offer] if self.offer and is_offered else []
         if workspace.definition.prompts == "pinned":
-            told += prompts.held(workspace.store, workspace.moment.config)
+            shelf = prompts.Shelf(workspace.store, workspace.definition.prompts_folder)
+            told += prompts.held(shelf, workspace.moment.config)
         for text in told:
             report.add("found", text)
         ask_about(report, self.complaints)
@@ -144,7 +145,8 @@ def record_config(workspace: Workspace, agent: Agent, code: Code | None, referre
     now = drift.config(store, workspace.definition, agent, code or drift.code_of(agent), moment.config, named)
     if workspace.definition.prompts == "pinned" and prompts.PINNED not in now:
         kept = partial(prompts.keep, store, redactor=workspace.redactor)
-        now[prompts.PINNED] = {name: kept(name, data) for name, data in drift.prompt_files(store)}
+        files = prompts.Shelf(store, workspace.definition.prompts_folder).files()
+        now[prompts.PINNED] = {name: kept(name, data) for name, data in files.items()}
     known = {redactor.text(each) for each in (*workspace.definition.references, *named)}
     if contents := {each: content for each, content in referred.contents.items() if each in known}:
         now[CONTENTS] = contents

@@ -81,6 +81,7 @@ def run(
 
 def with_signals(start: Start, admit: Admit | None = None) -> After:
     """Run it in a loop of its own. Signals pause it."""
+    start = replace(start, restarts=uplink.is_first_run())
 
     async def watched() -> After:
         with start.interruption.watched(), uplink.beating():

@@ -31,6 +31,7 @@ class Start(Struct, frozen=True):
     tap: Tap | None = None
     only: Only | None = None  # a replay
     rehearsal: Rehearsal | None = None
+    restarts: bool = False  # a supervisor continues it in another process when `restart_every` says so
     shares_loop: bool = False  # the loop is its caller's, and must not stand still
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What stops a run by itself: an open window, or a used-up budget.
+"""What stops a run by itself: an open window, a used-up budget, or `restart_every`.
 
 A budget is checked before a step or an item begins and before a cost is added. So a run whose last step uses it up
 still completes. The clock is checked every few seconds, and also by steps, for an agent that never waits.
@@ -68,6 +68,9 @@ class Limits:
         self._due = 0.0  # when to look at the clock, by time.monotonic
         self._steps = 0  # there are no more than so many: those recorded, and those begun since
         self._warned: set[str] = set()
+        self._restart: Callable[[str], None] | None = None
+        self._began = time.monotonic()
+        self._performed = 0  # steps that this process has begun
         self._over: set[_Opening] = set()  # windows that were obeyed, or that a person has overruled
         self._announced: set[_Opening] = set()
 
@@ -76,6 +79,10 @@ class Limits:
         now = utc_now()
         found = [windows.current([window], now) for window in self._workspace.definition.windows]
         self._over |= {(opened.window, opened.begin) for opened in found if opened}
+
+    def restart_with(self, restart: Callable[[str], None]) -> None:
+        """From now on `restart_every` counts: a supervisor starts the next process."""
+        self._restart = restart
 
     def start(self) -> None:
         """The agent is being entered, perhaps again. From now on a request here stops it."""
@@ -135,6 +142,10 @@ class Limits:
                 self._ask(Share("steps", self._steps, limit))
             self._steps += 1
         self.look()
+        every = self._workspace.definition.restart_every.steps
+        if self._restart is not None and every and self._performed >= every:
+            self._restart(f"restart after {self._performed} steps")
+        self._performed += 1
 
     def look(self) -> None:
         """Compare the use with the budget: ask for a pause, or warn."""
@@ -183,6 +194,11 @@ class Limits:
             self._wake_in(spent.limit - spent.used)
             if spent.is_used_up:
                 self._ask(spent)
+        if self._restart is not None and (every := definition.restart_every.seconds):
+            lasted = time.monotonic() - self._began
+            self._wake_in(every - lasted)
+            if lasted >= every:
+                self._restart(f"restart after {lasted:.0f} s")
         for window in definition.windows:
             self._obey(windows.current([window], now))
             if (coming := windows.next_opening([window], now)) is not None:

@@ -16,7 +16,8 @@ def read(session: Session, loop: asyncio.AbstractEventLoop, name: str, values: d
     """May be called from any thread. `loop` is the one of the run."""
     workspace = session.context.workspace
     pinned = prompts.pinned(workspace.moment.config)
-    made = prompt.read(session.store, workspace.redactor, name, values, (pinned or {}).get(name, ""))
+    version, folder = (pinned or {}).get(name, ""), workspace.definition.prompts_folder
+    made = prompt.read(session.store, workspace.redactor, name, values, version, folder)
     if pinned is not None and name not in pinned:
         try:
             is_here = asyncio.get_running_loop() is loop

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from ...schemas import Problem
-from ...workspace.base import InvalidFile, UsageError, decode, place
+from ...workspace.base import InvalidFile, decode, place
 from ...workspace.secrets import Redactor
 from ...workspace.state import prompts
 from ...workspace.store import Store
@@ -29,33 +29,33 @@ class Prompt(str):
         return made
 
 
-def read(store: Store, redactor: Redactor, name: str, values: dict[str, Any], version: str = "") -> Prompt:
-    """The prompt `name` with `values` in its placeholders, in this `version`, else as the file is now. Its text is kept
-    when this returns. UsageError if there is no such prompt, AgentError if it has a secret, InvalidFile if a
-    placeholder has no value."""
+def read(
+    store: Store, redactor: Redactor, name: str, values: dict[str, Any], version: str = "", folder: str = ""
+) -> Prompt:
+    """The prompt `name` with `values` in its placeholders, in this `version`, else as the file is now. `folder` is the
+    one that runs share. The text is kept when this returns. UsageError if there is no such prompt, AgentError if it has
+    a secret, InvalidFile if a placeholder has no value."""
     path = prompts.path_of(name)
     if version:
         text = prompts.prompt_text(store, name, version)
     else:
-        text, version = _now(store, redactor, name, path)
+        found = _now(prompts.Shelf(store, folder), name)
+        text, path = decode(found.data, found.path), found.path
+        version = prompts.keep(store, name, found.data, redactor)
     missing = [found for found in _PLACE.finditer(text) if found[1] not in values]
     if missing:
         raise InvalidFile(
             path,
             [
-                Problem(place(text, found.start()), found[0], "a value for it", f"Call run.prompt(..., {found[1]}=...)")
-                for found in missing
+                Problem(place(text, each.start()), each[0], "a value for it", f"Call run.prompt(..., {each[1]}=...)")
+                for each in missing
             ],
         )
     return Prompt(_PLACE.sub(lambda found: str(values[found[1]]), text), name, version)
 
 
-def _now(store: Store, redactor: Redactor, name: str, path: str) -> tuple[str, str]:
+def _now(shelf: prompts.Shelf, name: str) -> prompts.Text:
     try:
-        data = store.read(path).data
+        return shelf.read(name)
     except FileNotFoundError:
-        there = ", ".join(entry.path.removeprefix(f"{prompts.FOLDER}/") for entry in store.list(prompts.FOLDER))
-        raise UsageError(
-            f"there is no prompt {name!r}", path=path, remedy=f"the prompts are: {there}" if there else "write the file"
-        ) from None
-    return decode(data, path), prompts.keep(store, name, data, redactor)
+        raise shelf.missing(name) from None

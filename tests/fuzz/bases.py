@@ -77,6 +77,7 @@ settings:
   files: [a.txt, "b c.txt"]
 drain: {timeout: 2m, then: force}
 idle_below: 10m
+restart_every: 24h
 on_drift: report
 on_reference: refuse
 prompts: pinned

@@ -346,6 +346,7 @@ WORKSPACE = {
     "settings": {"a": 1},
     "on_drift": "refuse",
     "on_reference": "refuse",
+    "restart_every": "24h",
     "x-mine": [],
     "prompts": "pinned",
     "budget": {"steps": 3, "usd": 0.5},

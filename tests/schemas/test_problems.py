@@ -147,8 +147,8 @@ def test_a_typo_in_workspace_yaml_is_silently_ignored() -> None:
     found = said("workspace", {**WORKSPACE, "settngs": {}})
     assert found == [
         "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent`, `settings`, `input`, `drain`, "
-        "`idle_below`, `on_drift`, `on_reference`, `recheck`, `prompts`, `references`, `windows`, `schedule`, "
-        "`budget`, `checkpoints`, `keep`, `notify`, `redirect_to` or `redact`. Did you mean `settings`?"
+        "`idle_below`, `restart_every`, `on_drift`, `on_reference`, `recheck`, `prompts`, `references`, `windows`, "
+        "`schedule`, `budget`, `checkpoints`, `keep`, `notify`, `redirect_to` or `redact`. Did you mean `settings`?"
     ]
     assert said("workspace", {**WORKSPACE, "x-note": 1, "$schema": "y", "settings": {"any": [1]}}) == []
 

@@ -82,6 +82,13 @@ class Keep(Struct, frozen=True):
     rejected: Rule = Rule(100, 90 * 86400.0)
 
 
+class Every(Struct, frozen=True):
+    """After how many steps of a process, or seconds, another one continues the run. 0: never."""
+
+    steps: int = 0
+    seconds: float = 0.0
+
+
 class Redact(Struct, frozen=True):
     """What must not be written: what the patterns match, and the values of these environment variables."""
 
@@ -106,10 +113,12 @@ class Definition(Struct, frozen=True):
     drain_timeout: float = 120.0  # seconds
     drain_then: Literal["force", "extend"] = "force"
     idle_below: float = 0.0  # seconds
+    restart_every: Every = Every()
     on_drift: Literal["report", "ask", "refuse"] = "report"
     on_reference: Literal["report", "refuse"] = "report"
     recheck: Literal["always", "never"] = "always"
     prompts: Literal["live", "pinned"] = "live"
+    prompts_folder: str = ""  # that runs share; see `Shelf` in state/prompts.py
     references: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
     schedule: tuple[Start, ...] = ()
@@ -184,10 +193,15 @@ def _seconds(written: Any, *where: str | int) -> float:
 
 def _options(value: dict[str, Any]) -> dict[str, Any]:
     """The values of the optional keys."""
-    plain = ("on_drift", "on_reference", "recheck", "prompts", "redirect_to")
+    plain = ("on_drift", "on_reference", "recheck", "redirect_to")
     found: dict[str, Any] = {key: value[key] for key in plain if key in value}
     found["references"] = tuple(value.get("references", ()))
     found["notify"] = tuple(Webhook(**each) if isinstance(each, dict) else each for each in value.get("notify", ()))
+    if "prompts" in value:
+        written = value["prompts"]
+        is_word = isinstance(written, str)
+        found["prompts"] = written if is_word else written.get("use", "live")
+        found["prompts_folder"] = "" if is_word else written["folder"]
     drain, budget = value.get("drain", {}), dict(value.get("budget", {}))
     if "timeout" in drain:
         found["drain_timeout"] = _seconds(drain["timeout"], "drain", "timeout")
@@ -195,6 +209,8 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
         found["drain_then"] = drain["then"]
     if "idle_below" in value:
         found["idle_below"] = _seconds(value["idle_below"], "idle_below")
+    if "restart_every" in value:
+        found["restart_every"] = _every(value["restart_every"])
     if "time" in budget:
         budget["time"] = _seconds(budget["time"], "budget", "time")
     found["budget"] = Budget(**budget)
@@ -205,6 +221,16 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
     if "redact" in value:
         found["redact"] = _redact(value["redact"])
     return found
+
+
+def _every(written: Any) -> Every:
+    """A number is steps, as a number in `keep` is not a length of time either."""
+    if not isinstance(written, str):
+        return Every(steps=int(written))
+    seconds = _seconds(written, "restart_every")
+    if seconds < 1:
+        raise _NotValid(("restart_every",), written, ("a length of time of at least one second", "Write 12h or 7d"))
+    return Every(seconds=seconds)
 
 
 def _redact(written: dict[str, Any]) -> Redact:

@@ -6,12 +6,13 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from .. import journal
-from ..base import AgentError, Damaged, SatchelError, UsageError, check_path, decode
+from ..base import AgentError, Damaged, SatchelError, UsageError, check_path, decode, urls
 from ..secrets import Redactor
-from ..store import Store
+from ..store import Store, open_store
 
 FOLDER = "prompts"
 """The files that a person writes, `NAME.md`."""
@@ -32,6 +33,74 @@ def version_of(data: bytes) -> str:
 def path_of(name: str) -> str:
     """The file of a prompt. UsageError for a name that can't be one."""
     return check_path(f"{FOLDER}/{name}.md")
+
+
+class Text(NamedTuple):
+    data: bytes
+    path: str  # for people
+
+
+class Shelf:
+    """The files of a run's prompts: those of its own folder, and for other names those of a `folder` that runs share
+    (`prompts: {folder: ...}`). A file can't lead out of the folder by a link."""
+
+    def __init__(self, store: Store, folder: str = ""):
+        self._store, self._folder = store, folder
+
+    @cached_property
+    def _shared(self) -> Store | None:
+        """None without one, and if it is not there."""
+        if not self._folder:
+            return None
+        try:
+            return open_store(urls.resolve(self._store.url, self._folder))
+        except UsageError:
+            return None
+
+    def read(self, name: str) -> Text:
+        """A file as it is now. FileNotFoundError without one."""
+        path = path_of(name)
+        try:
+            return Text(self._store.read(path).data, path)
+        except FileNotFoundError:
+            if self._shared is None:
+                raise
+            return Text(self._shared.read(f"{name}.md").data, self._in_shared(name))
+
+    def shown(self, name: str) -> str:
+        """The path of a file, for people."""
+        path = path_of(name)
+        return self._in_shared(name) if self._folder and self._store.version(path) is None else path
+
+    def files(self) -> dict[str, bytes]:
+        """Those that can be read, by name."""
+        shared = {} if self._shared is None else dict(_files(self._shared, "", ""))
+        return {**shared, **dict(_files(self._store, FOLDER, f"{FOLDER}/"))}
+
+    def missing(self, name: str) -> UsageError:
+        """The error for a prompt that is not there."""
+        if self._folder and self._shared is None:
+            what = f"there is no prompt {name!r}, and no folder {self._folder}"
+            remedy = "restore the folder, or correct `prompts:` in workspace.yaml"
+            return UsageError(what, path=path_of(name), remedy=remedy)
+        there = ", ".join(f"{known}.md" for known in sorted(self.files()))
+        remedy = f"the prompts are: {there}" if there else "write the file"
+        return UsageError(f"there is no prompt {name!r}", path=self.shown(name), remedy=remedy)
+
+    def _in_shared(self, name: str) -> str:
+        return f"{self._folder.rstrip('/')}/{name}.md"
+
+
+def _files(store: Store, folder: str, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in store.list(folder):
+        if entry.path.endswith(".md"):
+            try:
+                data = store.read(entry.path).data
+            except (OSError, SatchelError):
+                continue  # told when it is used
+            yield entry.path.removeprefix(prefix).removesuffix(".md"), data
+    for inner in store.folders(folder):
+        yield from _files(store, inner, prefix)
 
 
 def keep(store: Store, name: str, data: bytes, redactor: Redactor) -> str:
@@ -113,15 +182,15 @@ def released(config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
     return {**config, PINNED: {name: version for name, version in known.items() if name not in names}}
 
 
-def held(store: Store, config: Mapping[str, Any]) -> Iterator[str]:
+def held(shelf: Shelf, config: Mapping[str, Any]) -> Iterator[str]:
     """In words, the files that differ from the versions that a run of this configuration is held to."""
     for name, version in (pinned(config) or {}).items():
         try:
-            if version_of(store.read(path_of(name)).data) == version:
+            if version_of(shelf.read(name).data) == version:
                 continue
             found = "has changed"
         except FileNotFoundError:
             found = "is missing"
         except (SatchelError, OSError):
             found = "can't be read"
-        yield f"{FOLDER}/{name}.md {found}; the run keeps the version {version} (`prompts: pinned`)"
+        yield f"{shelf.shown(name)} {found}; the run keeps the version {version} (`prompts: pinned`)"

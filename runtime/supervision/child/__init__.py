@@ -17,5 +17,5 @@ from ....workspace.base.lazy import on_first_use
 with on_first_use(__name__):
     from . import background, lifeline
     from .background import Background
-    from .child import EXIT_CODES, FORCE_AFTER
+    from .child import EXIT_CODES, FORCE_AFTER, RESTARTS
     from .supervisor import Order, supervise

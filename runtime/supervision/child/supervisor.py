@@ -20,7 +20,7 @@ from ....workspace.inspect import pause_wish
 from ....workspace.store import Store
 from ..emergency import processes
 from .background import bound_log
-from .child import EXIT_CODES, FORCE_AFTER, Child, how_it_died
+from .child import EXIT_CODES, FORCE_AFTER, RESTARTS, Child, how_it_died
 from .deadline import Deadline
 from .pause_watch import Glance
 from .signals import ASKED, Bell, listening
@@ -252,7 +252,11 @@ class Supervisor:
             download.clear(child.pid)
         child.kill_rest()  # like the end of a shell's job or a service: nothing of it is left to the next one
         word = child.last_word
-        if word is not None and not (word.code == INTERRUPTED and self._phase == "draining"):
+        if word is not None and word.code == RESTARTS and self._phase == "running":
+            self._early_deaths = 0
+            self._say(f"process {child.pid} has ended for `restart_every`; another one continues")
+            self._start(self._order.restart)
+        elif word is not None and not (word.code == INTERRUPTED and self._phase == "draining"):
             self.error = word.text
             self._over(word.code)
         elif self._phase == "draining":
