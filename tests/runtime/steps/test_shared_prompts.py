@@ -115,7 +115,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     error = run(folder, again).error
     assert isinstance(error, UsageError)
     assert "there is no prompt 'summary', and no folder ../prompts" in str(error)
-    assert "restore the folder, or correct `prompts:` in workspace.yaml" in str(error)
+    assert "Restore the folder, or correct `prompts:` in workspace.yaml" in str(error)
 
 
 def test_a_missing_prompt_names_those_of_both_folders(tmp_path: Path, shared: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_missing_prompt_names_those_of_both_folders(tmp_path: Path, shared: Pa
 
     error = run(folder, asking).error
     assert "../prompts/sumary.md" in str(error)
-    assert "the prompts are: deep/more.md, own.md, summary.md" in str(error)
+    assert "The prompts are: deep/more.md, own.md, summary.md" in str(error)
 
 
 def test_a_file_of_the_run_counts_before_the_shared_one(tmp_path: Path, shared: Path) -> None:
@@ -180,8 +180,7 @@ def test_a_replay_with_another_text_leaves_the_shared_file_alone(tmp_path: Path,
         run.state["said"] = await ask(run.prompt("summary", name="Ada"))
 
     assert run(folder, items).status == "completed"
-    replayed = satchel.open(folder).replay("1", to=tmp_path / "r", agent=items, prompts="New: {{name}}")
-    assert replayed.outcome.status in ("completed", "paused")
+    satchel.open(folder).replay("^1", tmp_path / "r", agent=items, prompts="New: {{name}}")
     assert "New: Ada" in (tmp_path / "r" / "state.json").read_text()
     assert (shared / "summary.md").read_text() == "Sum up {{name}}"
 
