@@ -336,6 +336,38 @@ STEPS = [
     Act("misspell redo", READ, put('"result"', '"reod": true, "result"'), "reod", how="refused"),
     Act("copy the file of a step", "steps/2-two/01-read copy.json", new("{}"), "", how="nothing"),
 ]
+TALK = [
+    Act("correct a message", "messages.jsonl", put("did one", "did it"), "message"),
+    Act("remove a message", "messages.jsonl", lambda text: text[text.index("\n") + 1 :], "message"),
+    Act(
+        "insert a message",
+        "messages.jsonl",
+        lambda text: text.replace("\n", '\n{"role": "user", "content": "gently"}\n', 1),
+        "message",
+    ),
+    Act(
+        "add a message at the end",
+        "messages.jsonl",
+        lambda text: text + '{"role": "user", "content": "gently"}\n',
+        "message",
+    ),
+    Act(
+        "say where the conversation is cut",
+        "messages.jsonl",
+        lambda text: text.replace("\n", '\n{"cut": true}\n', 1),
+        "message",
+    ),
+    Act("cut the last message off", "messages.jsonl", lambda text: text[: text.index("\n") + 1], "", how="nothing"),
+    Act("cut a message in the middle", "messages.jsonl", lambda text: text[:-20], "", how="nothing"),
+    Act("empty the conversation", "messages.jsonl", new(""), "", how="nothing"),
+    Act("remove the conversation", "messages.jsonl", removed, "", how="nothing"),
+    Act(
+        "forget a quote in a message", "messages.jsonl", put('"content":"did', '"content":did'), "line 2", how="refused"
+    ),
+    Act("forget the role of a message", "messages.jsonl", put('"role":"assistant",', ""), "role", how="refused"),
+    Act("give a message the number of another", "messages.jsonl", put('"seq":12', '"seq":11'), "seq", how="refused"),
+    Act("give a message a number of its own", "messages.jsonl", put('"seq":12', '"seq":99'), "99", how="refused"),
+]
 PAUSE = [
     Act("ask for a pause", "pause.yaml", new("reason: lunch\n"), "lunch", "", at_work="join two"),
     Act("ask for a pause by an empty file", "pause.yaml", new(""), "manual", "", at_work="join two"),
@@ -359,7 +391,7 @@ OTHERS = [
     Act("send a message", "inbox/note.yaml", new("kind: message\ntext: gently\n"), ""),
     Act("save a second plan beside it", "todo (conflicted copy).md", new("- [ ] mine\n"), "", how="nothing"),
 ]
-ACTS = TODO + STATE + STEPS + PAUSE + OTHERS
+ACTS = TODO + STATE + STEPS + TALK + PAUSE + OTHERS
 
 
 class State(msgspec.Struct):
@@ -405,6 +437,8 @@ class Scene:
             text = await join(await read(item.text))
             await send(text)
             await run.output(f"{item.text}.txt", text)
+            run.messages.add("user", f"do {item.text}")
+            run.messages.add("assistant", f"did {item.text}")
             run.state.words.append(item.text)
             run.state.n += 1
 
@@ -438,7 +472,7 @@ class Scene:
 
     def shows_the_moment(self) -> bool:
         """Whether a person sees that the second item is at work."""
-        wanted = {"todo.md": b"[/] two ^2", "state.json": b'"n": 1', READ: b"TWO"}
+        wanted = {"todo.md": b"[/] two ^2", "state.json": b'"n": 1', READ: b"TWO", "messages.jsonl": b"did one"}
         self.store.refresh()
         there = {path: self.store.read(path).data for path in wanted if self.store.version(path) is not None}
         return all(words in there.get(path, b"") for path, words in wanted.items())
