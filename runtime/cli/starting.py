@@ -11,7 +11,7 @@ import click
 from ...workspace.base import SatchelError, UsageError, times
 from ...workspace.inspect import lease
 from ..control import Handle
-from . import takeover
+from . import adopting, takeover
 from .options.place import find, json_option, workspace_argument
 from .options.wish import Command, Wish
 from .render.output import print_json
@@ -50,7 +50,7 @@ drain_timeout_option = click.option(
 adopt_option = click.option(
     "--adopt",
     is_flag=True,
-    help="Continue here, although this may be a copy of a run elsewhere. Make sure that the other one never runs.",
+    help="Continue here, although this may be a copy of a run elsewhere. Says what is there, and asks at a terminal.",
 )
 
 
@@ -67,6 +67,7 @@ def options(function: F) -> F:
         drain_timeout_option,
         takeover.option,
         adopt_option,
+        adopting.end_other_option,
         click.option("--detach", is_flag=True, help="Run in the background, and return when the run has started."),
         click.option("--in-process", is_flag=True, help="Run in this process, without a supervisor process."),
         click.option("--supervised", hidden=True, help="For Satchel itself: descriptors, supervisor and patience."),
@@ -92,6 +93,10 @@ def _start(command: Command, wish: Wish) -> int:
     if wish.supervised is None:
         if command == "resume" and _withdraws(find(wish.workspace), wish.as_json):
             return 0
+        if wish.end_other and not wish.adopt:
+            raise UsageError("--end-other needs --adopt", why="the run continues here only if this copy is adopted")
+        if wish.adopt:
+            adopting.confirm(find(wish.workspace), ends_other=wish.end_other, reaches_out=True)
         if not wish.in_process:
             return _beside(command, wish)
         if wish.detach:

@@ -320,6 +320,24 @@ class Handle(GoBack, EditByHand):
         """
         return finish("recover", self._recover(truncate_at, take_over, adopt))
 
+    def end_other(self, *, by: str | None = None) -> str:
+        """End the run at the other place that still has it, before this copy is adopted. There `moved.yaml` remains, as
+        after a move: nothing starts there any more, and all files stay. In a bucket, a process that runs it there stops
+        before its next effect. `by` is recorded; this process's `user@host` if it is None. Returns the URL of that
+        place. LeaseHeld if a process runs it on a disk; UsageError if that place can't be reached from here."""
+        return finish("end_other", self._end_other(by))
+
+    async def end_other_async(self, *, by: str | None = None) -> str:
+        """`end_other`, without blocking the event loop."""
+        return await finish_async(self._end_other(by))
+
+    def _end_other(self, by: str | None) -> Steps[str]:
+        from ...workspace.lifecycle import end_other
+
+        who = myself() if by is None else arguments.text("by", by)
+        yield from ()  # it waits for nothing
+        return end_other(self.store_of_a_run(), by=who)
+
     async def recover_async(
         self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
     ) -> Recovered:

@@ -6,6 +6,7 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import acquire, adopt, completeness, heartbeat, opening, pausing, rewind, salvage, truncate, withdrawing
+    from .ending import end_other
     from .heartbeat import clock
     from .opening import opened
     from .pausing import Wish, said

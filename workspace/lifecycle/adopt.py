@@ -78,6 +78,23 @@ def judge(
     raise _asked(store, moment, old, old_url, old_host, is_copy=bool(copied))
 
 
+class Other(NamedTuple):
+    """A place that has the run besides this one."""
+
+    says: str
+    url: str  # empty if it can't be reached from here
+
+
+def other(store: Store, moment: Moment, *, reaches_out: bool = True) -> Other | None:
+    """What a person has to confirm by `adopt`; None if there is nothing to confirm. `reaches_out` as in `judge`."""
+    try:
+        judge(store, moment, moment.url, moment.host, reaches_out=reaches_out)
+    except UsageError as asked:
+        old = _look_at(store, moment, moment.url, moment.host, _VISIBLE if reaches_out else ())
+        return Other(f"{asked.what}: {asked.why}", old.url)
+    return None
+
+
 def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str, *, is_copy: bool) -> UsageError:
     if old.kind == "unseen":
         known = f"{old_url}{_on(old_host)} can't be reached from here"
@@ -90,8 +107,8 @@ def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str,
         f"the run {moment.run_id} {how}{unclean}",
         path=store.url,
         why=f"{known}; if both copies continue, both act",
-        remedy=f"to continue only here, type `satchel resume --adopt {here}` (`resume(adopt=True)` in Python). To "
-        f"bring the run from there instead, remove this copy and type `satchel move {there} {here}`. To have two runs, "
+        remedy=f"to continue only here, type `satchel resume --adopt {here}` (`resume(adopt=True)` in Python)"
+        f"{'' if old.kind == 'unseen' else ', with `--end-other` (`end_other()`) to end it there'}. To bring the run from there instead, remove this copy and type `satchel move {there} {here}`. To have two runs, "
         f"type `satchel fork {here} DST`",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .. import takeover
+from .. import adopting, takeover
 from ..options.place import find, json_option, workspace_argument
 from ..render.output import print_json
 from ..render.words import counted, visible
@@ -30,6 +30,8 @@ def command(workspace: str | None, as_json: bool, dry_run: bool, take_over: bool
     what the run needs to resume.
     """
     place = find(workspace)
+    if adopt:
+        adopting.confirm(place)
     if take_over and not dry_run:
         takeover.confirm(place)
     done = place.prune(dry_run=dry_run, take_over=take_over, adopt=adopt)

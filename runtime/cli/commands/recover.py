@@ -8,7 +8,7 @@ import click
 
 from ....workspace.lifecycle import Cut
 from ...control import forgotten
-from .. import takeover
+from .. import adopting, takeover
 from ..options.place import find, json_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks
@@ -45,6 +45,8 @@ def command(
     after that record come back into inbox/.
     """
     place = find(workspace)
+    if adopt:
+        adopting.confirm(place, asks=not (yes or as_json))
     if take_over:
         takeover.confirm(place)
     cut = _confirmed(place.plan_cut(truncate_at), asks=not (yes or as_json)) if truncate_at is not None else None

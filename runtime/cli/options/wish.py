@@ -23,6 +23,7 @@ class Wish(Struct, frozen=True):
     supervised: str | None
     take_over: bool
     adopt: bool
+    end_other: bool
     from_checkpoint: bool = False  # of resume
     input: dict[str, Any] | None = None  # of run
 
