@@ -1,4 +1,4 @@
-"""`--adopt`: ask before a copy of a run continues beside the place that may still have it."""
+"""`--adopt`: ask before a copy of a run continues while another place may still have it."""
 
 from __future__ import annotations
 

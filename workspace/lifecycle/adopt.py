@@ -102,14 +102,15 @@ def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str,
         known = f"{old.url} still has it{old.state}"
     how = "is a copy, made by `satchel copy` or `satchel export`" if is_copy else "was opened elsewhere before"
     unclean = "" if moment.clean else ", and its last process did not close it"
+    ends = "" if old.kind == "unseen" else ", with `--end-other` (`end_other()`) to end it there"
     here, there = shlex.quote(store.url), shlex.quote(old.url or old_url)
     return UsageError(
         f"the run {moment.run_id} {how}{unclean}",
         path=store.url,
         why=f"{known}; if both copies continue, both act",
-        remedy=f"to continue only here, type `satchel resume --adopt {here}` (`resume(adopt=True)` in Python)"
-        f"{'' if old.kind == 'unseen' else ', with `--end-other` (`end_other()`) to end it there'}. To bring the run from there instead, remove this copy and type `satchel move {there} {here}`. To have two runs, "
-        f"type `satchel fork {here} DST`",
+        remedy=f"to continue only here, type `satchel resume --adopt {here}` (`resume(adopt=True)` in Python){ends}. "
+        f"To bring the run from there instead, remove this copy and type `satchel move {there} {here}`. To have two "
+        f"runs, type `satchel fork {here} DST`",
     )
 
 
