@@ -172,7 +172,9 @@ def load(store: Store, reference: str) -> Agent:
         raise UsageError(
             f"there is no {name!r} in {place}",
             path="workspace.yaml",
-            remedy=f"agents there: {', '.join(names)}" if names else "decorate the function with @agent",
+            remedy=f"change `agent:` there to one of its agents: {', '.join(names)}"
+            if names
+            else "decorate the function with @agent",
         )
     if not isinstance(found, Agent):
         raise UsageError(f"{reference} is not an agent", path="workspace.yaml", remedy="decorate it with @agent")

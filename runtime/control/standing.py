@@ -124,6 +124,10 @@ class Standing(Struct):
     budget: list[Share] = field(default_factory=list)  # what is used of each limit
     history: Size | None = None  # of the run's past, and the first record of it
 
+    def __repr__(self) -> str:
+        """Short: all of it is the whole run."""
+        return f"Standing(state={self.state!r}, url={self.url!r})"
+
     @property
     def at_work(self) -> Task | None:
         """The item that has begun, or the next one."""

@@ -38,6 +38,12 @@ class Outcome(Struct, Generic[R]):
     restarts: bool = False  # the supervisor continues it in another process
     late: frozenset[str] = frozenset()  # tasks and edits after the last looks of a completed run
 
+    def __repr__(self) -> str:
+        """Short: the report and the rest of it are for those who ask."""
+        said = {"status": self.status, "result": self.result, "error": self.error, "until": self.until}
+        shown = ", ".join(f"{key}={value!r}" for key, value in said.items() if value not in (None, ""))
+        return f"{type(self).__name__}({shown})"
+
     def raise_for_status(self) -> Self:
         """Return this outcome if the run has completed, so that calls can be chained:
         `run(folder).raise_for_status().result`. Else raise NotCompleted, which has the outcome; it comes `from` the

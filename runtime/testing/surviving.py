@@ -270,7 +270,14 @@ def _counts(effects: Counter[Place]) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     for place, count in effects.items():
         counts[f"the effect {place.key[0]}"] += count
-    return {name: f"{count} times" for name, count in counts.items()}
+    return {name: _Times(count) for name, count in counts.items()}
+
+
+class _Times(int):
+    """How often something has happened, in words."""
+
+    def __repr__(self) -> str:
+        return f"{int(self)} {'time' if self == 1 else 'times'}"
 
 
 def _call(place: Place) -> tuple[str, ...]:

@@ -187,7 +187,8 @@ def test_all_runs_under_a_folder(waiting: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(group, ["rehearse", str(waiting.parent)])
     lines = done.stdout.splitlines()
     assert done.exit_code == 4, done.output
-    assert lines[0].startswith("same     mails: ask(") and lines[1].startswith("asks     other: the effect mail(")
+    said = {" ".join(line.split()[:2]) for line in lines if line[:1].strip()}
+    assert said == {f"same {waiting}:", f"asks {second}:"}, "copies have the same run_id"
     assert "1 same, 1 asks" in done.stderr
     told = json.loads(CliRunner().invoke(group, ["rehearse", "--json", str(second)]).stdout)
     assert (told["exit_code"], told["runs"][0]["verdict"]) == (4, "asks")

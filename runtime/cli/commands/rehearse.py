@@ -66,9 +66,10 @@ def command(where: str, code: str | None, here: bool, as_json: bool) -> None:
     if not handles:
         click.echo(f"there are no runs under {visible(where)}", err=True)
     found = list[Rehearsed]()
+    names = {handle.url: handle.named for handle in handles} if len(handles) > 1 else {}
     for each in rehearse_all([handle.store for handle in handles], code):
         found.append(each)
-        for line in () if as_json else _lines(each, columns(sys.stdout)):
+        for line in () if as_json else _lines(each, names.get(each.url, ""), columns(sys.stdout)):
             click.echo(line)
     worst = max((each.verdict for each in found), key=SEVERITY.index, default="same")
     if as_json:
@@ -79,11 +80,11 @@ def command(where: str, code: str | None, here: bool, as_json: bool) -> None:
     sys.exit(_CODES[worst])
 
 
-def _lines(found: Rehearsed, width: int) -> Iterator[str]:
-    """One line for a run, folded if it is long."""
+def _lines(found: Rehearsed, folder: str, width: int) -> Iterator[str]:
+    """One line for a run, folded if it is long. Several runs are told by `folder`: copies have the same run_id."""
     said = [f"{each.words}{f' ({each.item!r})' if each.item else ''}" for each in _worth(found)]
     said += [found.problem] if found.problem else []
-    first, *more = fold(f"{found.run_id or found.url}: {'; '.join(said) or 'nothing is open'}", width, _TITLE)
+    first, *more = fold(f"{folder or found.run_id or found.url}: {'; '.join(said) or 'nothing is open'}", width, _TITLE)
     yield f"{click.style(f'{found.verdict:<{_TITLE}}', fg=_COLOURS[found.verdict])}{visible(first)}"
     yield from (f"{'':<{_TITLE}}{visible(line)}" for line in more)
 

@@ -87,6 +87,14 @@ def test_a_renamed_effect_acts_again(start: Start) -> None:
     assert (outcome.status, outcome.result, start.done) == ("completed", "receipt of send", ["send"])
 
 
+def test_a_renamed_parameter_gets_the_hint_that_helps(start: Start) -> None:
+    send, now = start.effect("send"), start.effect("send", "address")
+    start.first(lambda: send("ada"))
+    assert start(lambda: now("ada")).status == "waiting"
+    (question,) = start.questions
+    assert "its parameter, say so there: @effect(formerly={'to': 'address'})" in question.text
+
+
 def test_an_answer_is_forgotten_when_its_call_comes_to_nothing(start: Start) -> None:
     """The person has said that it is another action; then its start fails for certain."""
     tries: list[int] = []

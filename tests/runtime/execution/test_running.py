@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import warm
 
+import satchel
 from satchel import Run, agent, effect, run, run_async, step
 from satchel.workspace.base.errors import LeaseHeld, Refused, StorageFailed, UsageError
 from satchel.workspace.inspect.report import Report
@@ -217,7 +218,11 @@ def test_a_second_run_in_this_process_is_blamed_on_another_one(workspace: Path) 
 @pytest.mark.parametrize(
     "reference, source, says",
     [
-        ("agent.py:other", "from satchel import agent\n@agent\nasync def main(run): ...\n", "agents there: main"),
+        (
+            "agent.py:other",
+            "from satchel import agent\n@agent\nasync def main(run): ...\n",
+            "Change `agent:` there to one of its agents: main",
+        ),
         ("agent.py:main", "def main(run): ...\n", "decorate it with @agent"),
         ("no.such.module:main", "", "not installed here"),
     ],
@@ -389,3 +394,13 @@ def test_a_workspace_that_is_deleted_while_it_runs_is_blamed_on_the_disk(workspa
 
     with pytest.raises(StorageFailed, match="moved or removed while it was running"):
         run(workspace, main)
+
+
+def test_an_outcome_and_a_standing_are_short_when_printed(workspace: Path) -> None:
+    @agent
+    async def main(run: Run[Any]) -> int:
+        return 3
+
+    outcome = run(workspace, main)
+    assert repr(outcome) == "Outcome(status='completed', result=3)"
+    assert repr(satchel.open(workspace).status()) == f"Standing(state='completed', url={str(workspace)!r})"

@@ -95,7 +95,7 @@ def test_a_verify_that_denies_what_has_happened() -> None:
     with pytest.raises(AssertionError) as found:
         assert_survives(sending(sent, never), crash=f"return 1 of {SEND}")
     assert f"{SEND}: it had returned, but its verify raises NotDone" in str(found.value)
-    assert "the effect send: '3 times', but without a crash '2 times'" in str(found.value)
+    assert "the effect send: 3 times, but without a crash 2 times" in str(found.value)
 
 
 def test_an_effect_that_is_repeated_under_its_key_has_happened_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,9 @@ from ...state import Moment, Scope, Verdict, verdicts
 FOLDER = "approvals"
 APPROVE, DENY = "approve", "deny"
 """The choices of a question about a call, unless the agent gives others. Only `approve` may change arguments."""
+
+_NAME = re.compile(r'[(,]"([^"]+)":')
+"""A parameter in the words for a call."""
 
 
 class Question(Struct, frozen=True):
@@ -179,7 +183,7 @@ def _doubtful(doubt: Doubt, scope: Scope) -> str:
         cause = f"{doubt.cause.rstrip('.')}. " if doubt.cause else ""
         return (
             f"{what} would begin, but an earlier attempt has called {known}. "
-            f"Is it {'one of these actions' if len(earlier) > 1 else 'the same action'}? {cause}{_hint(doubt)}"
+            f"Is it {'one of these actions' if len(earlier) > 1 else 'the same action'}? {cause}{_hint(doubt, scope)}"
         )
     if doubt.why == "unreached":
         return f"{what} began in an earlier attempt and was not called again. Has it happened?"
@@ -190,10 +194,18 @@ def _doubtful(doubt: Doubt, scope: Scope) -> str:
     return f"{what} began, and its outcome is unknown ({doubt.cause or 'a crash'}). Has it happened?"
 
 
-def _hint(doubt: Doubt) -> str:
+def _hint(doubt: Doubt, scope: Scope) -> str:
     """How the code avoids the question."""
     others = {key[0] for key in doubt.others}
     if doubt.step in others:
+        now = {*_NAME.findall(doubt.call)}
+        for key in doubt.others:
+            known = scope.started.get(key) or scope.done.get(key)
+            before = {*_NAME.findall(known.call)} if known is not None else now
+            old, new = before - now, now - before
+            if len(old) == len(new) == 1:
+                formerly = dict(zip(old, new, strict=True))
+                return f"If the code has a new name for its parameter, say so there: @effect(formerly={formerly})"
         return f"If its arguments differ at every start, give it a name: {doubt.step}.named(...)"
     return f"If the code has a new name for it, say so there: @effect(formerly={min(others)!r})"
 
