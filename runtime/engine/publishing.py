@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -51,6 +52,14 @@ class ResultSchemas:
         if known is None:
             known = names[codec] = self._publish(step, "no" if keeps_unknown else "classes")
         return known
+
+    def forget(self, name: str) -> None:
+        """The code gives results another type than the record of this schema says, so a person must be able to write
+        one: without the schema only the code checks it. The next record of a result of the old type writes it again."""
+        if name:
+            self._written.discard(name)
+            with suppress(FileNotFoundError):
+                self._workspace.store.remove(result_schemas.path_of(name))
 
     def _publish(self, step: Step, closed: Closed) -> str:
         if isinstance(step, OwnStep) and not step.is_effect:

@@ -137,6 +137,7 @@ class ScopeRun(OpenScope):
         except UsageError as error:
             if done.how == "resolved":
                 step.ask_again(call, error)
+            self.context.schemas.forget(done.schema)
             again = "" if done.effect else ', or add `"redo": true`'
             raise UsageError(
                 f"the recorded result of {step.name}{done.call} does not fit its type",
