@@ -79,7 +79,8 @@ def decision_of(doubt: Doubt, record: Resolved, numbers: Mapping[Key, int]) -> R
 
 
 _ANSWERS = 200
-"""How many answers are remembered here for their files. Their results are remembered with the scopes, for ever."""
+"""How many answers are remembered here for their files, besides those that stand for later calls. Their results are
+remembered with the scopes, for ever."""
 
 
 class Questions(Struct, kw_only=True):
@@ -134,7 +135,7 @@ class Questions(Struct, kw_only=True):
             changes=record.arguments if isinstance(record, ApprovalAnswered) else NOTHING,
             standing=asked.tool if asked and isinstance(record, ApprovalAnswered) and record.standing else "",
         )
-        for old in list(self.answered)[:-_ANSWERS]:
+        for old in [id for id in self.answered if id not in self.standing][:-_ANSWERS]:
             del self.answered[old]
 
     # Approvals that stand for later calls

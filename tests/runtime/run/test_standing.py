@@ -319,3 +319,34 @@ def test_a_kill_forgets_a_standing_approval_or_uses_it_twice(
     uses = [row.record for row in handle.log(type="approval.answered") if row.record.get("how") == "standing"]
     assert len(uses) == handle.status().approved["a1"].uses == 2
     assert handle.revoke().is_recorded
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_revocation_in_the_file_of_a_stopped_run_is_written_over(workspace: Path, is_shown: bool) -> None:
+    """Also where a crash came before the file showed the answer."""
+    calls: list[Any] = []
+    run(workspace, paying(calls))
+    form = fill_in(workspace, "a1", "approve", standing="true").read_text()
+    satchel.open(workspace).answer("approve", standing=True)
+    path = workspace / "approvals/a1.yaml"
+    text = path.read_text() if is_shown else form
+    path.write_text(text.replace("\nstanding: true\n", "\nstanding: false\n"))
+    assert run(workspace, paying(calls)).status == "waiting" and calls == ["ada"]
+    assert "until it was revoked by" in path.read_text().splitlines()[0]
+    assert not satchel.open(workspace).status().approved
+
+
+def test_an_approval_can_not_be_revoked_after_many_uses(workspace: Path) -> None:
+    """The answers of so many later questions are remembered for their files."""
+
+    @agent
+    async def main(run: Run) -> None:
+        for number in range(210):
+            await run.ask(f"Pay {number}?", tool="pay", wait_for=0)
+
+    run(workspace, main)
+    satchel.open(workspace).answer("approve", standing=True)
+    assert run(workspace, main).status == "completed"
+    done = satchel.open(workspace).revoke("a1", by="Bob")
+    assert done.is_recorded and done.answer and not done.answer.standing
+    assert "until it was revoked by Bob" in (workspace / "approvals/a1.yaml").read_text().splitlines()[0]

@@ -116,6 +116,8 @@ class Desk:
             there = read_if_there(self._store, path)
             if there is None:
                 return
+            if id in self._moment.standing and revoked_by(self._moment.run_id, id, there.data) is not None:
+                return  # `look_for_revocations` takes it; until then the file must keep it
             if render.is_signed(there.data) and render.tells(there.data, answer):
                 self._closed[id] = there.version
                 return
