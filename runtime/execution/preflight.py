@@ -151,7 +151,11 @@ def record_config(workspace: Workspace, agent: Agent, code: Code | None, referre
     if contents := {each: content for each, content in referred.contents.items() if each in known}:
         now[CONTENTS] = contents
     if now != moment.config:
+        asked_again = len(moment.taken_back)
         workspace.journal.add(Configured(config=now))
+        if len(moment.taken_back) > asked_again:  # other code has been approved
+            workspace.journal.flush()
+            workspace.desk.lay_out()
 
 
 class Referred(Struct, frozen=True):

@@ -172,10 +172,7 @@ class Questions(Struct, kw_only=True):
     def revoke(self, record: ApprovalRevoked, at: str) -> list[ApprovalAsked]:
         """The approval no longer counts. Returns the questions that were answered under it, and whose calls have not
         begun. LookupError if it does not stand."""
-        revoked = self.standing.pop(record.id)
-        if record.id in self.answered:
-            self.answered[record.id] = replace(self.answered[record.id], revoked=f"{record.by}, {at}")
-        return list(revoked.told.values())
+        return self._end_standing(record.id, f"{record.by}, {at}")
 
     def ask_again(self, asked: ApprovalAsked, at: str) -> None:
         """A question whose answer does not count any more."""
@@ -189,12 +186,17 @@ class Questions(Struct, kw_only=True):
         asked = (self.approvals.get(id) for id in self.taken_back)
         return any(each is not None and (each.agent, each.scope, each.tool) == (agent, scope, tool) for each in asked)
 
-    def drop_standing(self, code: str, at: str) -> None:
-        """The agent has this code now."""
-        for id in [id for id, each in self.standing.items() if each.code != code]:
-            del self.standing[id]
-            if id in self.answered:
-                self.answered[id] = replace(self.answered[id], revoked=f"a change of the code, {at}")
+    def drop_standing(self, code: str, at: str) -> list[ApprovalAsked]:
+        """The agent has this code now. Returns the questions that were answered under what no longer counts, and whose
+        calls have not begun."""
+        ended = [id for id, each in self.standing.items() if each.code != code]
+        return [asked for id in ended for asked in self._end_standing(id, f"a change of the code, {at}")]
+
+    def _end_standing(self, id: str, by: str) -> list[ApprovalAsked]:
+        ended = self.standing.pop(id)
+        if id in self.answered:
+            self.answered[id] = replace(self.answered[id], revoked=by)
+        return list(ended.told.values())
 
     # Questions that no call waits for any more
 

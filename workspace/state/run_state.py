@@ -309,10 +309,15 @@ class Moment(Questions, kw_only=True):
         self.note_standing(asked, record, self._code, line.at)
 
     def _approval_revoked(self, line: Line, record: ApprovalRevoked) -> None:
-        for asked in self.revoke(record, line.at):
-            scope = self.agents[asked.agent].scopes.get(asked.scope)
+        self.take_back(self.revoke(record, line.at), line.at)
+
+    def take_back(self, told: Iterable[ApprovalAsked], at: str) -> None:
+        """Ask again about calls that were approved under what no longer counts, and have not begun."""
+        for asked in told:
+            agent = self.agents.get(asked.agent)
+            scope = None if agent is None else agent.scopes.get(asked.scope)
             if scope is not None and scope.done.pop(asked.key, None) is not None:
-                self.ask_again(asked, line.at)
+                self.ask_again(asked, at)
 
     def _note_answer(self, id: str) -> None:
         if self.status == "waiting":
@@ -353,7 +358,7 @@ class Moment(Questions, kw_only=True):
 
     def _configured(self, line: Line, record: Configured) -> None:
         self.config = record.config
-        self.drop_standing(self._code, line.at)
+        self.take_back(self.drop_standing(self._code, line.at), line.at)
 
     @property
     def _code(self) -> str:

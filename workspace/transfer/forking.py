@@ -26,7 +26,7 @@ from ..inspect import Manifest, Report, look, moved_file, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
-from ..state import AgentMoment, LaterEffect, Moment, blobs, checkpoint, going_back, prompts
+from ..state import AgentMoment, Answered, LaterEffect, Moment, blobs, checkpoint, going_back, prompts
 from ..store import DiskStore, RemoteStore, Store, link
 from ..views import TODO, Row, conversation, result_schemas
 from . import ends, inventory
@@ -190,16 +190,24 @@ def _moment(
         doubts={id: asked for id, asked in then.doubts.items() if id in latest.doubts},
         doubts_asked=latest.doubts_asked,
         approvals_asked=latest.approvals_asked,
-        answered=latest.answered,
+        answered={id: _without_standing(each, then.last_at) for id, each in latest.answered.items()},
         standing={},
         taken_back=[],
         tasks={id: task for id, task in then.tasks.items() if id in latest.tasks},  # of others no effect is known
         tasks_taken=latest.tasks_taken,
         fired=latest.fired,
     )
+    for id, standing in then.standing.items():
+        left = standing.told if id not in latest.standing else latest.standing[id].told
+        moment.take_back([asked for each, asked in standing.told.items() if each in left], then.last_at)
     for path, agent in moment.agents.items():
         moment.forget_ended(path, agent.scopes)
     return moment, (*left_out,)
+
+
+def _without_standing(answer: Answered, at: str) -> Answered:
+    """An approval that stands for later calls does so in the other run only."""
+    return replace(answer, revoked=f"the fork, {at}") if answer.standing and not answer.revoked else answer
 
 
 def _knows_effects(agent: AgentMoment) -> bool:

@@ -90,9 +90,10 @@ class Desk:
         self._withdraw()
 
     def put(self, question: Question) -> None:
-        """Write the file of an open question, unless it exists."""
+        """Write the file of an open question, unless it exists. One that shows an answer which does not count any more
+        is written again."""
         there = read_if_there(self._store, question.path)
-        if there is not None and not self._is_emptied(question.path, there):
+        if there is not None and not (self._is_taken_back(question, there) or self._is_emptied(question.path, there)):
             return
         data = render.blank(question, self._moment.run_id)
         with suppress(FileChanged, FileExistsError):  # a person was faster
@@ -100,6 +101,10 @@ class Desk:
                 self._store.create(question.path, data)
             else:
                 self._seen[question.id] = self._store.replace(question.path, data, if_version=there.version)
+
+    def _is_taken_back(self, question: Question, there: Content) -> bool:
+        """Whether it shows an answer that does not count any more."""
+        return question.id in self._moment.taken_back and bool(render.remarks(there.data, "answered"))
 
     def _is_emptied(self, path: str, there: Content) -> bool:
         """Not only for a moment, by a program that is about to save it."""
@@ -295,8 +300,7 @@ class Desk:
         for each in asked_again:
             self._closed.pop(each, None)
             if (question := find_question(self._moment, each)) is not None:
-                form = self._redactor().data(render.blank(question, self._moment.run_id))
-                self._seen[each] = self._store.replace(question.path, form)
+                self.put(question)
 
     def record(
         self,
