@@ -7,8 +7,6 @@ import sys
 import click
 
 from ...workspace.base import SatchelError, UsageError
-from ...workspace.inspect import look
-from ...workspace.lifecycle import adopt
 from ..control import Handle
 from .render.words import visible
 
@@ -22,6 +20,9 @@ end_other_option = click.option(
 def confirm(place: Handle, *, ends_other: bool = False, reaches_out: bool = False, asks: bool = True) -> None:
     """Say what an adoption does, ask at a terminal, and end the run at the other place if the person says so. Unless it
     `reaches_out`, as a start does, no other storage is contacted."""
+    from ...workspace.inspect import look  # a supervisor reads no run
+    from ...workspace.lifecycle import adopt
+
     try:
         other = adopt.other(place.store, look(place.store).moment, reaches_out=reaches_out)
     except SatchelError:

@@ -28,7 +28,7 @@ Examples:
   satchel answer my-run a2 deny --by Ada --note "not before May"
   satchel answer my-run a3 '{amount: 250}'    where a JSON Schema asks for it
   satchel answer my-run a4 approve --set amount=50   with another argument
-  satchel answer my-run a5 approve --standing  and each later call of this tool
+  satchel answer my-run a5 approve --standing  and later calls of this tool
   satchel answer my-run a5 --revoke           the later calls no more
   satchel answer my-run d1 done --result 4711  it has happened
   satchel answer my-run d1 redo               it has not: do it
