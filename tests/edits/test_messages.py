@@ -158,6 +158,14 @@ def test_another_layout_is_no_edit(talked: Place) -> None:
 
 REFUSED: dict[str, tuple[Callable[[Lines], str | bytes], str]] = {
     "no JSON": (lambda m: f'{json.dumps(m[0])}\n{{"role": "user", content}}\n{json.dumps(m[1])}\n', "line 2"),
+    "a text": (
+        lambda m: f"Be brief.\n{json.dumps(m[0])}\n",
+        'line 1: found "Be brief.", expected one message as JSON. Each message is one line, such as {"role": ',
+    ),
+    "a message over two lines": (
+        lambda m: f'{{"role": "user",\n"content": "x"}}\n{json.dumps(m[0])}\n',
+        "Add the }. Each message is one line",
+    ),
     "no object": (lambda m: f'{json.dumps(m[0])}\n["user", "x"]\n', "line 2"),
     "no role": (lambda m: f'{json.dumps(m[0])}\n{{"content": "x"}}\n', "line 2 (role)"),
     "a number as its role": (lambda m: '{"role": 3, "content": "x"}\n', "line 1 (role)"),

@@ -122,7 +122,7 @@ def _read(looking: Looking, path: str, data: bytes, known: dict[int, Row]) -> _F
             if number == len(texts):
                 torn, torn_at = text.encode(), number
             else:
-                problems += [each._replace(place=_placed(each.place, number)) for each in error.problems[:1]]
+                problems += _no_json(text, number, error)
             continue
         if isinstance(value, dict) and "cut" in value:
             problems += _wrong_cut(value, number, cut_at)
@@ -137,6 +137,17 @@ def _read(looking: Looking, path: str, data: bytes, known: dict[int, Row]) -> _F
     if problems:
         raise InvalidFile(path, problems[:_TOLD])
     return _File(lines, bool(cut_at), [each for each in after if not each.seq], torn, torn_at)
+
+
+def _no_json(text: str, number: int, error: InvalidFile) -> Iterator[Problem]:
+    """A line that is no JSON: a text, or a message over several lines."""
+    if not text.lstrip().startswith("{"):
+        remedy = 'Each message is one line, such as {"role": "user", "content": "..."}'
+        yield Problem(f"line {number}", short(text.strip()), "one message as JSON", remedy)
+        return
+    for each in error.problems[:1]:
+        remedy = ". ".join([*([each.remedy] if each.remedy else []), "Each message is one line"])
+        yield each._replace(place=_placed(each.place, number), remedy=remedy)
 
 
 def _placed(place: str, number: int) -> str:
