@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple, get_args
 
-from ..base import InvalidFile, SatchelError, counted, decode, stamp, visible
+from ..base import InvalidFile, SatchelError, counted, decode, one_line, stamp
 from ..journal import CHECKPOINTS, FOLDER, first_kept, read
 from ..journal.records import Occasion, Saved
 from ..state import Moment, Usage, checkpoint
@@ -130,7 +130,7 @@ def _where(store: Store) -> str:
 
 def _cell(text: str) -> str:
     """On one line, as text and no Markdown of its own."""
-    line = visible(" ".join(text.split()))[:80].replace("|", "¦").replace("`", "'")
+    line = one_line(text, 80).replace("|", "¦").replace("`", "'")
     return f"`{line}`" if line else ""
 
 

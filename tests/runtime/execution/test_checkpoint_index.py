@@ -60,6 +60,16 @@ def test_the_checkpoints_have_no_index(ran: Path) -> None:
     assert "| `start` |  | 0 steps |" in first
 
 
+def test_a_long_reason_ends_in_the_middle_of_a_word_without_a_sign(workspace: Path) -> None:
+    @agent
+    async def fails(run: Run[Any]) -> None:
+        raise TypeError("the machine catches fire " * 9)
+
+    assert run(workspace, fails).status == "failed"
+    last, *_ = rows(index(workspace).read_text())
+    assert last.split(" | ")[1].endswith("…`")
+
+
 def test_a_command_of_the_index_does_not_return_there(ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = next(row for row in rows(index(ran).read_text()) if "milestone" in row)
     _, *arguments = shlex.split(row.split("`")[-2])
