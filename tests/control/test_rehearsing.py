@@ -240,8 +240,8 @@ def test_a_link_or_a_pipe_ends_the_rehearsal_of_all_runs(waiting: Path, tmp_path
     before = content(shared)
     for words in ([], ["--code", str(code)]):
         done = CliRunner().invoke(group, ["rehearse", str(waiting.parent), *words])
-        lines = [line[:13] for line in done.stdout.splitlines()]
-        assert (done.exit_code, lines) == (0, ["same     mail", "same     othe"]), done.output
+        lines = [line.partition(": ")[0].rpartition("/")[2] for line in done.stdout.splitlines()[:2]]
+        assert (done.exit_code, lines) == (0, ["mails", "other"]), done.output
     assert content(shared) == before
 
 

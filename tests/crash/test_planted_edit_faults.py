@@ -34,7 +34,7 @@ def _file_rewritten_before_the_record_is_durable() -> Fault:
 
     def hasty(store: Store, moment: Moment, log: Journal, report: Report, edit: Edit, free: Any) -> None:
         if edit.record.sha:
-            rejected._restore(store, moment, edit.record.file, None)
+            rejected._restore(store, moment, edit.record.file, found.Noticed())
         record_edit(store, moment, log, report, edit, free)
 
     return mock.patch.object(apply, "record_edit", hasty)
