@@ -15,9 +15,10 @@ import satchel
 from satchel import Item, Run, agent, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, SatchelError, UsageError
+from satchel.workspace.inspect import Report
 from satchel.workspace.journal import append_log, merging
 from satchel.workspace.journal.records import Edited
-from satchel.workspace.lifecycle import checkpoint_due
+from satchel.workspace.lifecycle import checkpoint_due, opened
 from satchel.workspace.retention import planning
 from satchel.workspace.store import DiskStore
 
@@ -106,6 +107,7 @@ ACTS: dict[str, tuple[Callable[[Lines], Lines], str, str]] = {
     "another one begins": (lambda m: [CUT, new("hello")], "hello", "are cut off"),
     "one is changed and the end is missing": (lambda m: [m[0] | {"content": "x"}], "x A b B", "now says"),
     "the end is missing, and one is added": (lambda m: [m[0], new("x")], "a A b B x", "at the end"),
+    "one is moved, and the rest stays behind a cut": (lambda m: [m[1], m[0], CUT, *m[2:]], "A a", "are cut off"),
     "new ones have a time": (lambda m: [m[0] | {"content": "x"}, m[1] | {"seq": m[1]["seq"]}], "x A b B", "says"),
 }
 
@@ -244,6 +246,27 @@ def test_an_edit_that_a_power_failure_brings_back_is_not_taken_twice(talked: Pla
         talked.recover()
         assert talked.get(NAME) == whole and said(talked) == ["a", "A", "b", "B", "x"]
     assert len(talked.edited) == 1
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_an_edit_is_lost_whose_records_a_power_failure_cuts_short(talked: Place, name: str) -> None:
+    change, after, _ = ACTS[name]
+    save(talked, change(lines_of(talked)))
+    edited = talked.get(NAME)
+    kept = talked.folder.with_name("kept")
+    shutil.copytree(talked.folder, kept)
+    with opened(DiskStore(talked.folder), "edit", Report()):
+        pass
+    last = sorted((talked.folder / "journal").glob("*.jsonl"))[-1]
+    rows = last.read_bytes().splitlines(keepends=True)
+    first = next(number for number, row in enumerate(rows) if b'"edited"' in row)
+    shutil.rmtree(talked.folder)
+    shutil.copytree(kept, talked.folder)
+    last.write_bytes(b"".join(rows[: first + 1]))
+    assert talked.get(NAME) == edited
+    outcome = talked.run()
+    assert outcome.status == "completed", outcome.error
+    assert said(talked)[: len(after.split())] == after.split()
 
 
 def test_an_older_file_is_rolled_forward(talked: Place) -> None:

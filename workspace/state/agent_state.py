@@ -353,8 +353,8 @@ class AgentMoment(Struct, kw_only=True):
                 scope.failures = scope.crashes = 0
         if record.step is not None:
             self._step_edited(line, record.step)
-        if record.sha:
-            self.edits[record.file] = record.sha
+        if record.sha or record.messages:
+            self.edits[record.file] = record.sha  # none: more records of the same edit follow
 
     # What several of them do
 

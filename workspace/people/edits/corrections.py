@@ -73,7 +73,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, rows: l
     """The finding about a file that differs from the conversation `rows`: an edit, or nothing new. Refused or
     InvalidFile for one that can't be taken. `trace`: who has saved it, and when."""
     noticed = looking.noticed
-    file = _read(looking, path, data, {row.seq: row for row in rows})
+    file = _read(looking, path, data, {row.seq: row for row in rows}, _moved_half(looking, agent, path))
     places, removed = _merged(file, rows, lambda number: _has_come_since(looking, agent, rows, number, trace.at))
     along = list[Row]()
     _keep_calls_whole(path, rows, places, along)
@@ -106,10 +106,19 @@ def _has_come_since(looking: Looking, agent: AgentMoment, rows: Sequence[Row], n
     return not looking.moment.clean and bool(saved) and rows[number].at[:19] > saved[:19]
 
 
+def _moved_half(looking: Looking, agent: AgentMoment, path: str) -> set[int]:
+    """The messages that the last edit has removed, if a crash has cut its records short: what the file still has of
+    them was moved, or is behind a cut."""
+    if agent.edits.get(path) != "":
+        return set()
+    *_, before, now = [[], *looking.conversations(agent)]
+    return {row.seq for row in before} - {row.seq for row in now}
+
+
 # The lines
 
 
-def _read(looking: Looking, path: str, data: bytes, known: dict[int, Row]) -> _File:
+def _read(looking: Looking, path: str, data: bytes, known: dict[int, Row], moved: set[int]) -> _File:
     lines, after, problems = list[_Said](), list[_Said](), list[Problem]()
     cut_at, torn, torn_at, seen = 0, b"", 0, dict[int, int]()
     texts = jsontext.decode(data.rstrip(b"\0"), path).split("\n")  # a power failure has left a hole at the end
@@ -128,11 +137,13 @@ def _read(looking: Looking, path: str, data: bytes, known: dict[int, Row]) -> _F
             problems += _wrong_cut(value, number, cut_at)
             cut_at = number
             continue
-        wrong = [*_wrong(value, number, known, seen)]
+        wrong = [*_wrong(value, number, known, moved, seen)]
         problems += wrong
         if not wrong:
             content = json.dumps(value["content"], ensure_ascii=False, separators=(",", ":")).encode()
-            said = _Said(number, value.get("seq", 0), value["role"], Raw(looking.redactor.json(content)))
+            seq = value.get("seq", 0)
+            seq = seq if seq in known or cut_at else 0
+            said = _Said(number, seq, value["role"], Raw(looking.redactor.json(content)))
             (after if cut_at else lines).append(said)
     if problems:
         raise InvalidFile(path, problems[:_TOLD])
@@ -167,8 +178,8 @@ def _wrong_cut(value: dict[str, Any], number: int, cut_at: int) -> Iterator[Prob
         yield Problem(f"line {number}", "a second cut", f"only the one in line {cut_at}", "Remove one of them")
 
 
-def _wrong(value: Any, number: int, known: dict[int, Row], seen: dict[int, int]) -> Iterator[Problem]:
-    """What is wrong with one line. `seen`: the lines of the messages before it."""
+def _wrong(value: Any, number: int, known: dict[int, Row], moved: set[int], seen: dict[int, int]) -> Iterator[Problem]:
+    """What is wrong with one line. `moved`: see `_moved_half`; `seen`: the lines of the messages before it."""
     place = f"line {number}"
     if not isinstance(value, dict):
         yield Problem(place, short(value), "one message", 'Write {"role": ..., "content": ...}')
@@ -187,6 +198,8 @@ def _wrong(value: Any, number: int, known: dict[int, Row], seen: dict[int, int])
         return
     seq = value["seq"]
     row = known.get(seq) if type(seq) is int else None
+    if type(seq) is int and seq in moved:
+        return
     if row is None:
         yield Problem(f"{place} (seq)", short(seq), "that of a message of this conversation", _NEW)
     elif seq in seen:
