@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -10,7 +12,7 @@ from ...workspace.inspect import Look, Remark, Report, lease, look_beside
 from ...workspace.lifecycle import opened
 from ...workspace.people.edits import CutOff, cut_off
 from ...workspace.state import AgentMoment
-from ...workspace.store import FileChanged
+from ...workspace.store import FileChanged, Version
 from ...workspace.views import conversation
 from . import takeover
 from .place import Place
@@ -60,9 +62,13 @@ def cut(place: Place, after: int, agent: str) -> Steps[Cutting]:
         if holder is not None:
             return replace(told, waits_for=holder.process)
         yield from takeover.wait(place)
-        report = Report()
-        with opened(store, "edit", report, take_over=True) as workspace:
-            workspace.close()
+        report, saved = Report(), store.version(file)
+        try:
+            with opened(store, "edit", report, take_over=True) as workspace:
+                workspace.close()
+        except SatchelError:
+            _take_back(place, file, found, saved)
+            raise
         return replace(told, report=(*report.remarks,))
     raise UsageError("keeps changing", path=file, remedy="try again in a moment")
 
@@ -88,3 +94,12 @@ def _save(place: Place, file: str, found: CutOff) -> bool:
     except (FileChanged, FileExistsError):
         return False
     return True
+
+
+def _take_back(place: Place, file: str, found: CutOff, saved: Version | None) -> None:
+    """The run could not be opened: a cut that was refused must not wait in the file for the next start."""
+    with suppress(SatchelError, FileChanged, FileNotFoundError):
+        if found.there is None:
+            place.store.remove(file, if_version=saved)
+        elif saved is not None:
+            place.store.replace(file, found.there.data, if_version=saved)

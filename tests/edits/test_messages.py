@@ -627,6 +627,15 @@ def test_a_conversation_is_cut_off(talked: Place) -> None:
     assert talked.run().result == ["c", "C", "d", "D"]
 
 
+def test_a_cut_that_is_refused_is_taken_later(talked: Place) -> None:
+    before, seq = talked.get(NAME), lines_of(talked)[1]["seq"]
+    state = talked.get("state.json")
+    talked.put("state.json", state.decode().replace('"format": 1', '"format": 1, "note": 1'))
+    with pytest.raises(SatchelError, match=r"state\.json"):
+        satchel.open(talked.folder).cut_messages(seq)
+    assert talked.get(NAME) == before
+
+
 def test_the_same_cut_is_made_twice(talked: Place) -> None:
     talked.put(NAME, '{"cut": true}\n')
     os.utime(talked.folder / NAME, (1e9, 1e9))

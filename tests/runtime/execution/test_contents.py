@@ -161,8 +161,8 @@ def test_what_the_agent_itself_has_changed_can_be_named_again(workspace: Path) -
     async def main(run: Run[Any]) -> str:
         run.refer("data.csv")
         if run.attempt == 1:
-            while not recorded(workspace):
-                await asyncio.sleep(0.01)  # a record has no event
+            for _ in range(1000):
+                await asyncio.sleep(0 if recorded(workspace) else 0.01)  # a record has no event
             (workspace / "data.csv").write_bytes(OLD + NEW)
             run.refer("data.csv")
             raise ValueError("stopped")
