@@ -135,7 +135,7 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
     for name, value in (("decision", said.decision), ("result", said.result)):
         if isinstance(value, str) or (said.is_typed and name == "decision"):
             arguments.text(name, value)
-    for name, value in (said.arguments or {}).items():
+    for name, value in arguments.mapping("arguments", said.arguments).items():
         arguments.text("the name of an argument", name)
         if isinstance(value, str) or said.is_typed:
             arguments.text(f"the argument {name}", value)

@@ -200,3 +200,9 @@ def test_a_child_that_takes_no_option_counts_as_crashed(make: Make) -> None:
     before = contents(folder)
     supervisor = supervise(DiskStore(folder), Order(words, words), print)
     assert supervisor.code == 2 and contents(folder) == before
+
+
+def test_arguments_that_are_no_mapping_reach_an_answer(make: Make) -> None:
+    handle = satchel.open(make())
+    handle.run()
+    refused(lambda value: handle.answer("approve", "a1", arguments=value), [1], "amount=50", name="arguments")

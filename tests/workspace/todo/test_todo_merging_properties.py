@@ -258,7 +258,7 @@ def test_a_preference_leaves_no_conflict(texts: tuple[str | None, str, str], pre
 def test_no_argument_is_changed(texts: tuple[str | None, str, str], prefer: Side | None) -> None:
     versions = parsed(texts)
     found = merge_plans(*versions, prefer=prefer)
-    assert found.plan.tasks == Plan(found.plan.text).tasks
+    assert found.plan.tasks == Plan(found.plan.text, found.plan.own_work).tasks
     with suppress(UsageError):
         found.plan.add(["more"])
     for plan, text in zip(versions, texts, strict=True):
