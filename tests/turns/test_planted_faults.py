@@ -53,7 +53,7 @@ def _untick_is_ignored() -> Fault:
 def _merge_of_a_plan_takes_the_file_as_it_is() -> Fault:
     """What the run has ticked since the file was written is lost."""
 
-    def careless(base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Any = None) -> MergedPlan:
+    def careless(base: Plan | None, ours: Plan, theirs: Plan, **options: Any) -> MergedPlan:
         return MergedPlan(theirs.copy(), ())
 
     return mock.patch.object(workspace_todo, "merge_plans", careless)
