@@ -9,7 +9,7 @@ import click
 from ....workspace.base import UsageError
 from ...control import open_all, undo_all
 from .. import starting
-from ..options.place import complete_folders, tell
+from ..options.place import all_option, tell
 from ..options.storage import given
 from ..options.wish import Wish
 from ..render.output import print_json
@@ -30,15 +30,7 @@ Examples:
     is_flag=True,
     help="First go back to the last known-good checkpoint. Later work is done again, except effects and answers.",
 )
-@click.option(
-    "--all",
-    "root",
-    metavar="[ROOT]",
-    is_flag=False,
-    flag_value=".",
-    shell_complete=complete_folders,
-    help="With --stopped-by: all workspaces under ROOT (default: the current folder).",
-)
+@all_option("With --stopped-by: all workspaces under ROOT (default: the current folder).")
 @click.option("--stopped-by", "reason", metavar="REASON", help="Undo `satchel stop --all ROOT --reason REASON`.")
 @click.pass_context
 def command(ctx: click.Context, /, root: str | None, reason: str | None, **typed: Any) -> None:

@@ -10,7 +10,7 @@ import click
 from ....workspace.base import UsageError
 from ...control import open_all, stop_all
 from ...supervision.emergency import Stopped
-from ..options.place import complete_folders, find, json_option, tell
+from ..options.place import all_option, complete_folders, find, json_option, tell
 from ..options.storage import given, storage_option
 from ..render.output import print_json
 from ..render.words import counted, listed, visible
@@ -35,15 +35,7 @@ Exit codes: 0 no process runs any more, 1 a process may still run.
 
 @click.command("stop", epilog=_EXAMPLES)
 @click.argument("workspaces", nargs=-1, metavar="[WS]...", shell_complete=complete_folders)
-@click.option(
-    "--all",
-    "root",
-    metavar="[ROOT]",
-    is_flag=False,
-    flag_value=".",
-    shell_complete=complete_folders,
-    help="All workspaces under ROOT (default: the current folder).",
-)
+@all_option("All workspaces under ROOT (default: the current folder).")
 @click.option("--reason", default="emergency", metavar="TEXT", help="Why. `satchel status` shows it.")
 @json_option
 @storage_option

@@ -80,6 +80,13 @@ def workspace_argument(function: F) -> F:
     return argument(storage.storage_option(function))
 
 
+def all_option(text: str) -> Callable[[F], F]:
+    """The option --all [ROOT], which the command gets as `root`."""
+    return click.option(
+        "--all", "root", metavar="[ROOT]", is_flag=False, flag_value=".", shell_complete=complete_folders, help=text
+    )
+
+
 def json_option(function: F) -> F:
     """For a command whose result is one JSON value: a refusal is one, too."""
     text = "Print JSON, for programs."
