@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...workspace.base import NotSerializable, SatchelError, UsageError, decoder
-from .declared import hints_of, parts_of, pydantic_class, sealed_class
+from .declared import hints_of, masked, parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:
     from .json_schema import Closed
@@ -33,8 +33,6 @@ _MASKED = "pydantic writes a {} as asterisks"
 
 def _encode_other(value: Any) -> Any:
     if isinstance(value, pydantic_class("BaseModel")):
-        from .masked import masked  # only programs with pydantic need it
-
         kind: Any = type(value)
         if secret := masked(kind):
             raise ValueError(_MASKED.format(secret))
@@ -412,8 +410,6 @@ def _unread(kind: Any) -> str:
         if not isinstance(part, inspect.CustomType):
             continue
         if issubclass(part.cls, pydantic_class("BaseModel")):
-            from .masked import masked
-
             if secret := masked(part.cls):
                 return _MASKED.format(secret)
         elif not issubclass(part.cls, sealed_class()):

@@ -94,3 +94,31 @@ def parts_of(kind: Any) -> Iterator[Any]:
             waiting += [getattr(node, name) for name in node.__struct_fields__]
         elif isinstance(node, tuple):
             waiting += node
+
+
+@functools.cache
+def masked(model: Any) -> str:
+    """The class of a secret in a pydantic model, which pydantic writes as asterisks, so that the model does not come
+    back. Empty without one."""
+    waiting, seen = [model], set[int]()
+    while waiting:
+        kind = waiting.pop()
+        if id(kind) in seen:
+            continue
+        seen.add(id(kind))
+        waiting += typing.get_args(kind)
+        if kind in (pydantic_class("SecretStr"), pydantic_class("SecretBytes")):
+            return str(kind.__name__)
+        if isinstance(kind, type) and issubclass(kind, pydantic_class("BaseModel")):
+            waiting += _written_by_pydantic(kind)
+    return ""
+
+
+def _written_by_pydantic(model: Any) -> Iterator[Any]:
+    """The types of the fields that the model does not write in a way of its own."""
+    own = model.__pydantic_decorators__
+    by_code = {name for each in own.field_serializers.values() for name in each.info.fields}
+    for name, field in model.model_fields.items():
+        is_own = name in by_code or any(type(each).__name__.endswith("Serializer") for each in field.metadata)
+        if not (is_own or field.exclude or own.model_serializers):
+            yield field.annotation
