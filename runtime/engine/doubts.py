@@ -10,7 +10,7 @@ from ...workspace.journal.records import Doubt, Key
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.approvals import find
 from .reverify import Rechecks
-from .stopping import Stopping, Suspension
+from .stopping import Stopping
 
 
 class Doubts:
@@ -55,7 +55,7 @@ class Doubts:
             self._workspace.journal.flush()
             put_question(self._workspace, known)
         self._asks.add(known)
-        self._stopping.suspend(Suspension("waiting", "a person is asked"))
+        self._stopping.wait_for_person()
 
     def _is_same_question(self, doubt: Doubt, asked: Doubt) -> bool:
         """Ask about one unclaimed call of an effect at a time, because the answer may resolve the others. A question

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .open_scope import Call
-from .stopping import Suspended, Suspension
+from .stopping import Suspended
 
 
 def check(call: Call) -> None:
@@ -15,5 +15,5 @@ def check(call: Call) -> None:
         found = context.workspace.desk.look_for_revocations(context.journal, is_fresh=True)
         context.tally.noticed += [each.text for each in found]
     if moment.is_taken_back(*place):
-        context.stopping.suspend(Suspension("waiting", "a person is asked"))
+        context.stopping.wait_for_person()
         raise Suspended

@@ -143,6 +143,10 @@ class Stopping:
         self.suspend(Suspension("sleeping", reason, time_text(until)))
         raise Suspended
 
+    def wait_for_person(self) -> None:
+        """At the next safe point the run stops, and waits for an answer."""
+        self.suspend(Suspension("waiting", "a person is asked"))
+
     def restart(self, reason: str) -> None:
         """At the next safe point the run stops, for another process to continue it. It sleeps until a time that is
         over: if the supervisor dies now, any start continues it."""

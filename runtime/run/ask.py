@@ -19,17 +19,7 @@ from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.approvals import APPROVE, DENY, Question, Reply, blank, find, fit, read
 from ...workspace.state import blobs
-from ..engine import (
-    Call,
-    OpenScope,
-    OwnStep,
-    ScopeRun,
-    Suspended,
-    Suspension,
-    check_outside_steps,
-    put_question,
-    uplink,
-)
+from ..engine import Call, OpenScope, OwnStep, ScopeRun, Suspended, check_outside_steps, put_question, uplink
 from ..steps import Codec, canonical, encode
 from .answer import Answer
 
@@ -150,7 +140,7 @@ class _Ask(OwnStep[..., Any]):
             if uplink.shares_slots() and quiet_looks > 1:  # one alone may be the moment between two steps
                 left = 0.0
             if left <= 0 or id not in context.moment.approvals:
-                context.stopping.suspend(Suspension("waiting", "a person is asked"))
+                context.stopping.wait_for_person()
                 raise Suspended
             await asyncio.sleep(min(POLL, left))
             scope.check_going_on()
