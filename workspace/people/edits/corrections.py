@@ -89,9 +89,8 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, rows: l
         looking.find(path, text, settles=True)
         return
     for number, (edits, says) in enumerate(records, 1):
-        digest = (
-            mark_of(data, trace) if number == len(records) else ""
-        )  # if a crash cuts them short, the rest is found again
+        # Only the last has it: if a crash cuts them short, the rest is found again.
+        digest = mark_of(data, trace) if number == len(records) else ""
         record = Edited(
             agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=digest, messages=tuple(edits), says=says
         )
