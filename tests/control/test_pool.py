@@ -447,7 +447,9 @@ def test_the_second_cancellation_waits_for_running_work(make: Make, root: Path) 
 
 
 def test_a_run_that_another_process_has_is_taken(make: Make, root: Path) -> None:
-    folder = make("one", code=WAITING)
+    may_end = root.parent / "may-end"
+    waits = f"while not pathlib.Path({str(may_end)!r}).exists(): await asyncio.sleep(0.01)"
+    folder = make("one", code=WAITING.replace("await asyncio.sleep(0.5)", waits))
 
     async def played() -> None:
         holder = await asyncio.create_subprocess_exec(
@@ -459,6 +461,7 @@ def test_a_run_that_another_process_has_is_taken(make: Make, root: Path) -> None
         async with satchel.Pool(root) as pool:
             with pytest.raises(LeaseHeld):
                 await pool.run(folder)
+        may_end.touch()
         assert await holder.wait() == 0
 
     play(played())

@@ -225,7 +225,8 @@ def test_the_start_of_a_run_that_breaks_its_own_files_is_refused(
     async def work() -> None:
         async with connected(serve(root, "all"), has_tasks=True) as client:
             started = await call(client, "start", run="breaking")
-            assert started["state"] == "damaged" and "workspace.yaml" in str(started)
+            # The process may end before the opening is on the disk. After that, the settings on record are in force.
+            assert started["state"] in ("damaged", "interrupted") and "workspace.yaml" in str(started)
 
     run(work())
 
