@@ -195,3 +195,12 @@ def test_a_planted_word_is_overlooked(tmp_path: Path, text: str, word: str | Non
     (tmp_path / "README.md").write_text(f"# It\n\nHere somebody {word}\n")
     done = subprocess.run([sys.executable, tmp_path / "tools" / "retired_words.py"], capture_output=True, text=True)
     assert done.returncode == 1 and "README.md:3: 'somebody'; write instead: name the actor" in done.stdout
+
+
+def test_a_planted_fault_is_planted_no_more() -> None:
+    """What planted_faults.txt names must be found whatever becomes of the code. New ones are added to it."""
+    files = [*(ROOT / "tests").rglob("test_planted*.py"), *(ROOT / "tests").rglob("test_carrying.py")]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider", *files]
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    planted = {line.partition("::")[2] for line in collected.splitlines()}
+    assert {*(ROOT / "tests" / "planted_faults.txt").read_text().splitlines()} <= planted
