@@ -8,7 +8,7 @@ import traceback
 
 from ...workspace.base import StorageFailed
 from ...workspace.journal.records import Failure
-from . import download
+from . import code
 
 _LINES = 5
 _CHARACTERS = 100_000
@@ -63,4 +63,4 @@ def _message(error: BaseException) -> str:
 
 def place(file: str, root: str) -> str:
     """The name of a code file as people know it."""
-    return os.path.relpath(file, root) if file.startswith(f"{root}/") else download.shown(file) or file
+    return os.path.relpath(file, root) if file.startswith(f"{root}/") else code.shown(file) or file

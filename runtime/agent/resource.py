@@ -66,7 +66,7 @@ class Resource(Struct, frozen=True):
             raise UsageError(f"the resource {self.name!r} can't be opened in {self.timeout} s")
 
 
-def declared(resources: Iterable[Resource]) -> tuple[Resource, ...]:
+def check_resources(resources: Iterable[Resource]) -> tuple[Resource, ...]:
     """The resources that an agent declares. UsageError if one is not a resource, or two have the same name."""
     found = tuple(resources)
     for each in found:

@@ -7,6 +7,6 @@ from ...workspace.base.lazy import on_first_use
 with on_first_use(__name__):
     from . import running
     from .outcome import After, NotCompleted, Outcome
+    from .preflight import check_recorded
     from .running import run, run_async
     from .start import Start
-    from .state_check import check_recorded

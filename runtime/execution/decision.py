@@ -16,8 +16,8 @@ from ...workspace.people.inbox import inbox
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
 from ..limits import budget, limits, windows
-from . import given, preflight
-from .start import Start
+from . import preflight
+from .start import Start, arguments_to_record
 
 
 class Leave(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Go(Struct, frozen=True):
 def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
     """The decision. Raises Refused, or the error of a file, if the run must not continue."""
     store, moment = start.store, seen.moment
-    arguments = given.to_record(start, seen) if start.args or start.input is not None else None
+    arguments = arguments_to_record(start, seen) if start.args or start.input is not None else None
     if moment.status == "cancelled" or (not start.wake and _sleeps(seen)):
         return Leave()
     limits.check(store, seen.definition)
@@ -77,7 +77,7 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
     is_unclean = moment.unclean or (wanted is not None and wanted.mode == "emergency")
     stop: preflight.Stop = "unclean" if is_unclean else "pause" if wanted is not None and wanted.in_force else ""
     found = preflight.check(start, seen, stop=stop)
-    arguments = arguments or given.to_record(start, seen)
+    arguments = arguments or arguments_to_record(start, seen)
     if found.drift and seen.definition.on_drift == "ask" and not (start.wake or start.accept_drift):
         asked = f"changed since the last start, resume to continue: {'; '.join(found.drift)}"
         return Stay(wanted or Wish(), PauseRequested(reason=asked, by="satchel"), arguments)

@@ -1,7 +1,8 @@
-"""Starts that call no agent: what they repair, and what they report."""
+"""Starts that call no agent: what they wait for, what they repair, and what they report."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -9,17 +10,49 @@ from ...workspace.base import LeaseHeld, UsageError
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Look, Report, look
 from ...workspace.journal.records import EndStatus
-from ...workspace.lifecycle import Workspace, completeness, opening, pausing
+from ...workspace.lifecycle import Workspace, completeness, heartbeat, opening, pausing
+from ...workspace.people import saving
 from ...workspace.state import Moment, blobs
 from ..agent import load
 from ..limits import Announcer
 from ..steps import ANY, result_codec
-from . import given, preflight
+from . import preflight
 from .aside import aside, held_aside
 from .decision import Leave, Stay
 from .outcome import After, Outcome
-from .start import Start
-from .waiting import is_free
+from .start import Start, record_arguments
+
+
+async def until_saved(start: Start) -> None:
+    """Wait until people have finished saving files, or for a signal."""
+    told: set[str] = set()
+    looks = saving.until_saved(start.store)
+    while (found := await aside(start, lambda: next(looks, None))) is not None:
+        pause, path = found
+        if start.watch and path not in told:
+            start.watch.noticed("waiting", saving.said(path))
+        told.add(path)
+        await asyncio.sleep(pause)
+        if start.interruption.count:
+            return
+
+
+async def is_free(start: Start) -> bool:
+    """Wait until the workspace may be taken; LeaseHeld if it may not. False if a signal came meanwhile."""
+    if start.take_over:
+        return True
+    is_told = False
+    for pause, held in heartbeat.until_free(start.store):
+        if start.watch and not is_told:
+            start.watch.noticed(
+                "waiting",
+                f"{held.process} has the run and may have died: waiting up to {held.ttl:.0f} s for its heartbeat",
+            )
+            is_told = True
+        await asyncio.sleep(pause)
+        if start.interruption.count:
+            return False
+    return True
 
 
 async def leave(start: Start, seen: Look, leaves: Leave) -> After:
@@ -88,7 +121,7 @@ async def _keep(start: Start, seen: Look, arguments: bytes) -> Look:
 
     def recorded() -> Look:
         with opening.opened(start.store, "pause", Report(), seen=seen, reaches_out=True) as opened:
-            given.record(opened, arguments)
+            record_arguments(opened, arguments)
             opened.close()
         return look(start.store)
 

@@ -2,7 +2,8 @@
 
 A reference is a path (relative to the workspace, or absolute), an http or https address, or any URL that fsspec opens.
 A file's content is told by its SHA-256, an object's by its version or ETag, an address' by its ETag; else by the time
-of the last change. A folder's, and that of an address without any of these, are not known.
+of the last change. A folder's, and that of an address without any of these, are not known. What is not known yet is
+found out while the agent runs: a large file takes time to read.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ...workspace.base import UsageError, urls
+from ...workspace.base import SatchelError, UsageError, urls
+from ...workspace.journal.records import Configured
 from ..agent import Apart
+from ..engine import Context
 
 Content = Mapping[str, Any]
 """What tells the content of a reference, as it is recorded. Empty: nothing is known."""
@@ -30,6 +33,9 @@ LIMIT = 15.0
 """Seconds until each of them has been found, all at once. Reading a file takes as long as it takes."""
 
 _CHUNK = 1 << 20
+CONTENTS = "contents"
+"""What a `configured` record calls the contents of the references."""
+
 _IDENTITIES = ("sha256", "etag", "version", "modified")
 """What two contents are told apart by: the first that both have. An object of the same ETag is the same in a new
 version."""
@@ -208,3 +214,58 @@ def _told_of_object(facts: Mapping[str, Any]) -> Content:
         for key, value in found.items()
         if value is not None and (key != "version" or value != "null")
     }
+
+
+def contents_in(config: Mapping[str, Any]) -> dict[str, Content]:
+    """What the references held, as a configuration has it."""
+    return dict(config.get(CONTENTS, {}))
+
+
+class Contents:
+    """For one opening. What is not found by its end is not recorded; the next start has nothing to compare then."""
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._is_over = False
+
+    def find_unknown(self) -> None:
+        """Look at the references whose content is not recorded."""
+        workspace = self._context.workspace
+        config = workspace.moment.config
+        recorded = contents_in(config)
+        for reference in (*workspace.definition.references, *config.get("references", ())):
+            if workspace.redactor.text(reference) not in recorded:
+                self.find(reference)
+
+    def find(self, reference: str) -> None:
+        """Look at one, and record it. If that is under way, it is not begun again."""
+        if reference not in self._looking and not self._is_over:
+            looking = asyncio.create_task(self._find(reference), name=f"reference {shown(reference)}")
+            self._looking[reference] = looking
+            looking.add_done_callback(lambda _: self._looking.pop(reference))
+
+    async def end(self, *, waits: bool) -> None:
+        """Find no more. With `waits`, what is under way has some seconds."""
+        self._is_over = True
+        if not (looking := list(self._looking.values())):
+            return
+        if waits:
+            await asyncio.wait(looking, timeout=LIMIT)
+        for task in looking:
+            task.cancel()
+        await asyncio.wait(looking)
+
+    async def _find(self, reference: str) -> None:
+        workspace = self._context.workspace
+        key = workspace.redactor.text(reference)
+        known = contents_in(workspace.moment.config).get(key, {})
+        found = await look(reference, workspace.store.url, known)
+        config = workspace.moment.config  # as it is after that
+        contents = contents_in(config)
+        if not found.content or found.file or contents.get(key) == found.content:
+            return
+        try:
+            workspace.journal.add(Configured(config={**config, CONTENTS: {**contents, key: found.content}}))
+        except SatchelError as error:
+            self._context.stopping.fail(error)

@@ -6,7 +6,6 @@ from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import budget, limits, notices, windows
-    from .announcing import Announcer
     from .budget import Share
     from .limits import Limits, pause_for, utc_now
-    from .notices import TriedNotice
+    from .notices import Announcer, TriedNotice

@@ -20,8 +20,8 @@ from ...workspace.journal.records import PauseRequested, Spent
 from ...workspace.lifecycle import Workspace
 from ...workspace.store import Store
 from . import budget, windows
-from .announcing import Announcer
 from .budget import Share
+from .notices import Announcer
 from .windows import Open
 
 WINDOW = "a window"
@@ -49,9 +49,9 @@ def check(store: Store, definition: Definition) -> None:
     """InvalidFile if `windows:`, `schedule:` or `notify:` can't work as they are written."""
     windows.check(store, definition)
     if any(isinstance(place, Webhook) for place in definition.notify):
-        from . import webhook  # imports what sends requests
+        from . import notices  # imports what sends requests
 
-        webhook.check(store, definition)
+        notices.check(store, definition)
 
 
 class Limits:

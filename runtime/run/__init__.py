@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from .answer import Answer
+    from .ask import Answer
     from .inbox import InboxTask, Offer
     from .plan import Item
     from .resources import Pool

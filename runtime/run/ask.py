@@ -1,4 +1,8 @@
-"""`run.ask`: a question to a person. For its scope it is a step whose result is the answer."""
+"""`run.ask`: a question to a person. For its scope it is a step whose result is the answer.
+
+A typo in a comparison with an answer can't turn a denial into an approval, and no agent uses arguments that a person
+has replaced.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_origin
+from typing import Any, Literal, NoReturn, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
@@ -17,11 +21,71 @@ from ...schemas import against
 from ...workspace.base import InvalidFile, UsageError, arguments, decoder, time_text
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import APPROVE, DENY, Question, Reply, blank, find, fit, read
+from ...workspace.people.approvals import APPROVE, DENY, Question, Reply, blank, find, fit, read, with_changes
 from ...workspace.state import blobs
 from ..engine import Call, OpenScope, OwnStep, ScopeRun, Suspended, check_outside_steps, put_question, uplink
 from ..steps import Codec, canonical, encode
-from .answer import Answer
+
+
+class Answer(Struct, frozen=True, dict=True, rename={"_decision": "decision", "_arguments": "arguments"}):
+    """A person's answer.
+
+    `answer == "approve"` compares the decision. If the question had choices, a comparison with another text raises
+    UsageError, because a typo must not turn a denial into an approval. An `Answer` has no boolean value.
+
+    If the question had `arguments`, `changed` are those that the person has changed, with their new values. Read
+    `arguments` before the decision then: UsageError otherwise, so that the old ones are not used.
+    """
+
+    _decision: Any
+    by: str  # who answered, as far as known; "the default" if the question had expired
+    note: str
+    at: datetime  # when it was recorded
+    how: Literal["file", "command", "expired", "standing"]
+    choices: tuple[str, ...] = ()
+    changed: dict[str, Any] = {}
+    _arguments: dict[str, Any] | None = None
+
+    @property
+    def decision(self) -> Any:
+        """The choice, the text, or the value that fits the schema."""
+        if self.changed and "has_read" not in self.__dict__:
+            raise UsageError(
+                "the decision was read before the arguments",
+                why=f"{self.by} has said {with_changes(str(self._decision), self.changed)}",
+                remedy="read `answer.arguments` first, and make the call with them",
+            )
+        return self._decision
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments to make the call with: those that were asked, with the changes. JSON's own types."""
+        if self._arguments is None:
+            raise UsageError("the question was asked without `arguments`")
+        self.__dict__["has_read"] = True
+        return dict(self._arguments)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Answer):
+            mine, others = ((each._decision, each.by, each.note, each.at, each.changed) for each in (self, other))
+            return mine == others
+        if self.choices and other not in self.choices:
+            raise UsageError(
+                f"an answer was compared with {other!r}",
+                why=f"it can only be one of {', '.join(self.choices)}",
+                remedy="compare it with one of them",
+            )
+        return bool(self.decision == other)
+
+    def __ne__(self, other: object) -> bool:  # a Struct's own would compare its fields
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> NoReturn:
+        example = self.choices[0] if self.choices else "..."
+        raise TypeError(f"an `Answer` has no boolean value: write `answer == {example!r}`")
+
 
 POLL = 0.2
 """Seconds between two looks at the files while a question waits."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..agent import Agent
     from ..engine import ScopeRun, Session
     from ..steps import Prompt
-    from .answer import Answer
+    from .ask import Answer
     from .inbox import Offer
     from .resources import Pool
 
@@ -162,7 +162,7 @@ class Run(RunParameter, Generic[S]):
         start says if it has changed; `on_reference:` in workspace.yaml says what then. Name it again after the agent
         has changed it itself."""
         from ...workspace.base import arguments
-        from .referring import refer
+        from .inputs import refer
 
         if not isinstance(reference, str) or not reference:
             raise UsageError("run.refer() takes a path or a URL", why=f"got {reference!r}")
@@ -197,7 +197,7 @@ class Run(RunParameter, Generic[S]):
         whole text as an argument, and Satchel keeps the text of that version. With `prompts: pinned` in workspace.yaml
         the run keeps using the version that it began with, or has used first.
         """
-        from .prompting import read
+        from .inputs import read
 
         return read(self._session, self._loop, name, values)
 
@@ -255,7 +255,7 @@ class Run(RunParameter, Generic[S]):
         people. `resume` says how the run resumes: `continue`; `restart_step`, which repeats what was cut off from its
         beginning; or `await_instructions`, not before a person has written some (`run.instructions`).
         """
-        from .pausing import pause
+        from .sleeping import pause
 
         await pause(self._scope("run.pause()"), reason, resume)
 

@@ -6,7 +6,5 @@ from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from .calling import MemoryPartial, call
-    from .crashing import crash_after
-    from .scratch import fake_run, rehearse
-    from .surviving import Survived, assert_survives
-    from .swallowing import assert_errors_reach
+    from .scratch import assert_errors_reach, fake_run, rehearse
+    from .surviving import Survived, assert_survives, crash_after

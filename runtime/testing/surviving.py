@@ -1,8 +1,13 @@
-"""Crash a run at every point, resume it, and compare how it ends with a run that nothing stopped."""
+"""Crash a run at every point, resume it, and compare how it ends with a run that nothing stopped.
+
+A crash is in this process: from one record on, nothing reaches the run's folder any more. Each point has a name, so
+that a test can repeat it alone.
+"""
 
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import random
 import shutil
@@ -14,15 +19,189 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...workspace.base import SatchelError, UsageError, arguments, read_markdown
-from ...workspace.journal.records import StepCompleted
+from ...workspace import journal
+from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments, read_markdown
+from ...workspace.journal.records import Key, StepCompleted
+from ...workspace.state import SLEEP
+from ...workspace.store import DiskStore, Syscalls
 from ..agent import Agent
 from ..control import open as open_run
-from ..engine import observed_by
-from ..execution import Outcome
-from .crashing import ended_before, resumed
-from .probing import Place, Probe
+from ..engine import Call, observed_by
+from ..execution import Outcome, run
+from ..steps import Partial
 from .scratch import DEFINITION
+
+
+class Unsynced(Syscalls):
+    """The calls of a disk without its syncs: what crashes here is a process, not the machine."""
+
+    def sync(self, fd: int) -> None: ...
+
+    def sync_data(self, fd: int) -> None: ...
+
+    def sync_folder(self, path: str) -> None: ...
+
+
+class Crashing(Unsynced):
+    """The calls of a disk that takes so many records of the journal, or all until `has_crashed` is set, and then no
+    change any more. The next process finds what it would find if this one had been killed at that moment."""
+
+    def __init__(self, most: int | None = None):
+        self._most = most
+        self.records = 0  # that it has taken
+        self._segments: set[int] = set()  # open files of the journal
+        self.has_crashed = False
+
+    def _check(self) -> None:
+        if self.has_crashed:
+            raise OSError(errno.EIO, "the test has stopped the process here")
+
+    def open_new(self, path: str) -> int:
+        self._check()
+        fd = super().open_new(path)
+        if Path(path).parent.name == journal.FOLDER:
+            self._segments.add(fd)
+        return fd
+
+    def open_append(self, path: str) -> int:
+        self._check()
+        return super().open_append(path)
+
+    def write(self, fd: int, data: bytes) -> None:
+        self._check()
+        if fd in self._segments:
+            lines = data.splitlines(keepends=True)
+            taken = lines if self._most is None else lines[: self._most - self.records]
+            data = b"".join(taken)
+            self.records += len(taken)
+            if len(taken) < len(lines):
+                self.has_crashed = True
+        super().write(fd, data)
+        self._check()
+
+    def close(self, fd: int) -> None:
+        self._segments.discard(fd)
+        super().close(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        self._check()
+        super().rename(source, target)
+
+    def exchange(self, one: str, other: str) -> bool:
+        self._check()
+        return super().exchange(one, other)
+
+    def link(self, source: str, target: str) -> None:
+        self._check()
+        super().link(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._check()
+        super().unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        self._check()
+        super().mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        self._check()
+        super().rmdir(path)
+
+
+def crash_after(records: int, folder: str | os.PathLike[str], agent: Agent | None = None, **options: Any) -> Outcome:
+    """Run an agent, crash it when it has written `records` records, resume it, and return how it stopped then.
+    `options` are those of `satchel.run`. UsageError if the run stops before that record.
+
+    The crash is in this process: threads and tasks of the agent are not killed, but nothing that they do is recorded.
+    Nothing is synced, so this tells nothing about power failures. In a running event loop call it in a thread
+    (`asyncio.to_thread`).
+    """
+    arguments.no_loop("crash_after", "call `await asyncio.to_thread(crash_after, records, folder, agent)` there")
+    if records < 1:
+        raise UsageError(f"a run can't crash after {records} records", remedy="give 1 or more")
+    if ended_before(Crashing(records), folder, agent, **options) is not None:
+        raise UsageError(f"the run stopped before its record {records}", path=os.fspath(folder))
+    return resumed(folder, agent, **options)
+
+
+def ended_before(
+    calls: Crashing, folder: str | os.PathLike[str], agent: Agent | None, **options: Any
+) -> Outcome | None:
+    """Run it up to its crash. The outcome, if the crash did not come."""
+    try:
+        outcome = run(DiskStore(folder, calls), agent, **options)
+    except StorageFailed:
+        if not calls.has_crashed:
+            raise
+        return None
+    return None if calls.has_crashed else outcome
+
+
+def resumed(folder: str | os.PathLike[str], agent: Agent | None, **options: Any) -> Outcome:
+    return run(DiskStore(folder, Unsynced()), agent, **options)
+
+
+class Place(NamedTuple):
+    """What identifies a call in its run."""
+
+    agent: str
+    scope: str
+    key: Key
+
+
+def place_of(call: Call) -> Place:
+    return Place(call.scope.agent.path, call.scope.key, call.key)
+
+
+class Probe:
+    """Observes the processes of one run, and crashes the first of them at the point `at`. `points` are those that it
+    came to before: each has a kind and a name, which is the same in each run of the same agent."""
+
+    def __init__(self, at: str = ""):
+        kind, _, number = at.partition(" ")
+        self._at = at
+        self.disk = Crashing(int(number) if kind == "record" and number.isdecimal() else None)
+        self._points: list[tuple[str, str]] = []
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self.returns: Counter[Place] = Counter()  # of effects
+        self.idempotent: set[Place] = set()
+        self.streamed: set[Place] = set()
+        self.contradicted: dict[Place, str] = {}  # effects that had returned, although their `verify` raises NotDone
+
+    @property
+    def points(self) -> list[tuple[str, str]]:
+        # No crash behind the last record: there the run is over.
+        return [*(("record", f"record {number}") for number in range(1, self.disk.records)), *self._points]
+
+    def wrote(self, call: Call, out: Partial) -> None:
+        self.streamed.add(place_of(call))
+        if self._is_here("token", f" of {call.words}"):
+            out.file.write()  # so that all of it is found
+            self.disk.has_crashed = True
+
+    def returned(self, call: Call) -> None:
+        place = place_of(call)
+        self.returns[place] += 1
+        if call.step.idempotent:
+            self.idempotent.add(place)
+        if self._is_here("return", f" of {call.words}"):
+            self.disk.has_crashed = True
+
+    def denied(self, call: Call) -> None:
+        if self.returns[place_of(call)]:
+            self.contradicted[place_of(call)] = call.words
+
+    def waits(self, call: Call) -> None:
+        if self._is_here("sleep" if call.key[0] == SLEEP else "question", ""):
+            self.disk.has_crashed = True
+
+    def _is_here(self, kind: str, of: str) -> bool:
+        if self.disk.has_crashed:
+            return False
+        self._counts[kind, of] += 1
+        name = f"{kind} {self._counts[kind, of]}{of}"
+        self._points.append((kind, name))
+        return name == self._at
 
 
 class Survived(NamedTuple):

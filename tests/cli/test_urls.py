@@ -20,8 +20,8 @@ from faults.faults import unconditional
 from faults.proxy import proxying
 from servers import BUCKET, KEY, SECRET, Server
 
+from satchel.runtime.agent import code
 from satchel.runtime.agent import declaration as loading
-from satchel.runtime.agent import download
 from satchel.workspace.base.errors import Refused
 from satchel.workspace.store import open_store
 
@@ -325,19 +325,19 @@ def test_the_code_of_a_bucket_leads_out_or_is_too_much(
     put(s3, f"{url}/kit/c:escape.py", "no")
     put(s3, f"{url}/.git/hook.py", "no")
     store = open_store(url)
-    folder = Path(download.folder_of(store))
+    folder = Path(code.folder_of(store))
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert found == ["agent.py", "kit/a.py", "prompts/p.txt"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert download.folder_of(store) == str(folder)
-    assert download.shown(f"{folder}/kit/a.py") == "kit/a.py"
+    assert code.folder_of(store) == str(folder)
+    assert code.shown(f"{folder}/kit/a.py") == "kit/a.py"
     assert loading.load(store, "agent.py:main").function.__name__ == "main"
     put(s3, f"{url}/kit/a.py", "A = 2")
     store.refresh()
-    assert Path(download.folder_of(store), "kit/a.py").read_text() == "A = 2"
-    monkeypatch.setattr(download, "LIMIT", 20)
+    assert Path(code.folder_of(store), "kit/a.py").read_text() == "A = 2"
+    monkeypatch.setattr(code, "LIMIT", 20)
     with pytest.raises(Refused, match="can't be fetched"):
-        download.folder_of(open_store(f"{url}"))
+        code.folder_of(open_store(f"{url}"))
 
 
 def test_completion_asks_a_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,9 @@ from unittest import mock
 
 from waits import NOBODY_SAVES
 
-from satchel.runtime.agent import dependencies
+from satchel.runtime.agent import code
 from satchel.runtime.engine import effects, pace, performing, recording
-from satchel.runtime.execution import drift
+from satchel.runtime.execution import preflight
 from satchel.runtime.steps import partial as streaming
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
@@ -72,12 +72,12 @@ class _Impatient(selectors.DefaultSelector):
 
 
 @cache
-def _code_of(file: str) -> dependencies.Code:
+def _code_of(file: str) -> code.Code:
     """Without the versions of what is installed."""
-    return dependencies.Code(_dependencies_of(file).modules)
+    return code.Code(_dependencies_of(file).modules)
 
 
-_dependencies_of = dependencies.of
+_dependencies_of = code.of
 
 
 @contextmanager
@@ -115,13 +115,13 @@ def steady() -> Iterator[None]:
             (store.os, "getpid", lambda: 4242),
             (stable_read, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
             (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
-            (dependencies, "of", _code_of),
+            (code, "of", _code_of),
             (socket, "gethostname", lambda: "machine"),
             (getpass, "getuser", lambda: "somebody"),
             (store, "user_here", lambda number: "somebody@machine"),
             (platform, "python_version", lambda: "3.11.0"),
             (opening, "version", lambda: "0.1.0"),
-            (drift, "version", lambda: "0.1.0"),
+            (preflight, "version", lambda: "0.1.0"),
             (lease, "process_started", lambda pid: "12345"),
             (opening, "secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)),
             (acquire, "new_opening", lambda: f"{next(_openings):016x}"),

@@ -11,8 +11,8 @@ import satchel
 from satchel import Run, agent, step
 from satchel.runtime.control import merging, standing
 from satchel.runtime.engine.context import Context
-from satchel.runtime.execution import attempt
-from satchel.runtime.execution.live_edits import EditWatch
+from satchel.runtime.execution import execute
+from satchel.runtime.execution.live_files import EditWatch
 from satchel.runtime.execution.running import Outcome
 from satchel.runtime.execution.start import Start
 from satchel.workspace.base.errors import Conflicting
@@ -28,14 +28,14 @@ from .test_while_running import after, make
 def attentions(monkeypatch: pytest.MonkeyPatch) -> list[EditWatch]:
     """Of the runs of this test."""
     found: list[EditWatch] = []
-    started = attempt.started
+    started = execute.started
 
     def noted(context: Context, check_data: CheckData, start: Start) -> Any:
         attention, task = started(context, check_data, start)
         found.append(attention)
         return attention, task
 
-    monkeypatch.setattr(attempt, "started", noted)
+    monkeypatch.setattr(execute, "started", noted)
     return found
 
 

@@ -18,7 +18,7 @@ from satchel.runtime.engine.context import Context
 from satchel.runtime.engine.doubts import Doubts
 from satchel.runtime.engine.signals import Interruption
 from satchel.runtime.engine.stopping import Stopping
-from satchel.runtime.execution.live_edits import EditWatch
+from satchel.runtime.execution.live_files import EditWatch
 from satchel.runtime.execution.start import Start
 from satchel.runtime.limits import Announcer
 from satchel.workspace.base.errors import SatchelError
@@ -206,7 +206,7 @@ def test_an_emergency_waits_until_the_file_is_closed(
 ) -> None:
     killed: list[int] = []
     monkeypatch.setattr(
-        "satchel.runtime.execution.live_pause.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
+        "satchel.runtime.execution.live_files.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
     )
     kernel.writer = False
     with going(stopped) as (_, attention):

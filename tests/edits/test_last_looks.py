@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from satchel import Item, Run, agent, step
-from satchel.runtime.execution.live_edits import EditWatch
+from satchel.runtime.execution.live_files import EditWatch
 from satchel.runtime.execution.running import Outcome, run
 from satchel.runtime.supervision.serve.judging import judge
 from satchel.workspace.base.errors import Conflicting, StorageFailed

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from satchel import Item, Run, agent, step
-from satchel.runtime.execution import live_edits
-from satchel.runtime.execution.live_edits import EditWatch
+from satchel.runtime.execution import live_files
+from satchel.runtime.execution.live_files import EditWatch
 
 from .folder import Place
 from .running import Gate, going
@@ -40,7 +40,7 @@ def test_an_edit_that_waits_wakes_the_run_or_is_judged_again(
 ) -> None:
     judged, looks, rests = 0, 0, list[float]()  # the rests are those with an edit that waits
     watch: EditWatch
-    real_notice, real_changed = live_edits.notice, EditWatch._changed
+    real_notice, real_changed = live_files.notice, EditWatch._changed
 
     def notice(*args: Any, **options: Any) -> Any:
         nonlocal judged
@@ -58,9 +58,9 @@ def test_an_edit_that_waits_wakes_the_run_or_is_judged_again(
             rests.append(seconds)
         return asyncio.timeout(seconds)
 
-    monkeypatch.setattr(live_edits, "notice", notice)
+    monkeypatch.setattr(live_files, "notice", notice)
     monkeypatch.setattr(EditWatch, "_changed", changed)
-    monkeypatch.setattr(live_edits, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
+    monkeypatch.setattr(live_files, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
     gate = Gate("one")
     with going(place, make(gate, most), gate) as running:
         running.reach("one")
@@ -69,7 +69,7 @@ def test_an_edit_that_waits_wakes_the_run_or_is_judged_again(
         for number in range(1, 4):  # the system reports changes that are nothing to the run
             (place.folder / f"mine-{number}").write_text("a note")
             running.until(lambda number=number: looks >= number, "a look")
-        assert judged == 1 and rests and {*rests} == {live_edits._RESCAN}
+        assert judged == 1 and rests and {*rests} == {live_files._RESCAN}
         gate.open()
         assert running.end().status == "completed"
     assert judged == 2 and place.edited[0].file == "todo.md"

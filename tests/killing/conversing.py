@@ -19,7 +19,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 import killing
 from satchel import NotDone, Run, agent
 from satchel.adapters.pydantic_ai import SatchelDurability, as_effect, idempotency_key
-from satchel.runtime.agent import dependencies
+from satchel.runtime.agent import code
 
 Call = tuple[str, str]
 TOGETHER: list[list[Call]] = [
@@ -27,7 +27,7 @@ TOGETHER: list[list[Call]] = [
     [("look", "c"), ("send", "cid")],
 ]
 TURNS = [[call] for calls in TOGETHER for call in calls]
-dependencies.of(__file__)  # searches all installed packages once, and not in each fork
+code.of(__file__)  # searches all installed packages once, and not in each fork
 STORY = "".join(f"word{number} " for number in range(12))
 
 

@@ -247,7 +247,7 @@ class Supervisor:
     def _ended(self, child: Child, code: int) -> None:
         self._child = None
         if self.store.abilities.remote:
-            from ...agent import download
+            from ...agent import code as download
 
             download.clear(child.pid)
         child.kill_rest()  # like the end of a shell's job or a service: nothing of it is left to the next one
@@ -321,7 +321,7 @@ def _asked_by(number: signal.Signals) -> PauseRequested:
 def _prepare() -> None:
     """Import what a stop or a crash needs and a short run does not. Import it now, because later the files of this
     program may be those of another version."""
-    from ...agent import download  # noqa: F401
+    from ...agent import code  # noqa: F401
     from ...limits import limits  # noqa: F401
     from . import aftermath  # noqa: F401
 

@@ -23,7 +23,7 @@ from ....workspace.formats import definition, pause_file
 from ....workspace.inspect import Lease, Process, lease, pause_wish
 from ....workspace.journal.records import now
 from ....workspace.store import LOCK, FileChanged, Store
-from ...agent import download
+from ...agent import code
 from . import processes
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
             return Stopped(store.url, "failed", pids, f"process {alive[0]} has not ended")
         time.sleep(_LOOK)
     for pid in pids:
-        download.clear(pid)
+        code.clear(pid)
     if held is None or pids or lease.has_died(held):
         return Stopped(store.url, "stopped" if pids else "idle", pids)
     who, renewed, before = held.process, False, store.version(lease.PATH)

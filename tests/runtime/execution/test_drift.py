@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from satchel import Run, agent, run
-from satchel.runtime.agent import dependencies
+from satchel.runtime.agent import code
 from satchel.runtime.cli.group import group
-from satchel.runtime.execution import drift
+from satchel.runtime.execution import preflight
 from satchel.workspace.base.errors import Refused
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore
@@ -113,7 +113,7 @@ def test_the_agents_own_code_and_a_module_that_is_new_and_gone(begun: Path) -> N
 
 
 def config_gone() -> str:
-    return f"{dependencies.short(b'')} is missing now".partition(" ")[2]
+    return f"{code.short(b'')} is missing now".partition(" ")[2]
 
 
 def test_prompts_are_told(begun: Path) -> None:
@@ -127,13 +127,13 @@ def test_prompts_are_told(begun: Path) -> None:
 
 def test_a_package_with_another_version_is_told(begun: Path, tmp_path: Path) -> None:
     install(tmp_path / "site", "1.70")
-    dependencies._provided.cache_clear()
+    code._provided.cache_clear()
     assert told(begun) == ["Faked-Distribution 1.60 -> 1.70"]
 
 
 def test_python_and_satchel_are_told(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drift.platform, "python_version", lambda: "3.99.1")  # type: ignore[attr-defined]
-    monkeypatch.setattr(drift, "version", lambda: "9.9")
+    monkeypatch.setattr(preflight.platform, "python_version", lambda: "3.99.1")  # type: ignore[attr-defined]
+    monkeypatch.setattr(preflight, "version", lambda: "9.9")
     assert [each.partition(" ")[0] for each in told(begun)] == ["satchel", "python"]
 
 
@@ -149,13 +149,13 @@ def test_a_changed_setting_is_told_as_the_edit_it_is_and_its_model_apart(begun: 
 
 
 def test_the_state_version_is_told() -> None:
-    assert drift.differences({"state_version": 1}, {"state_version": 2}) == ("state version 1 -> 2",)
+    assert preflight.compare_configs({"state_version": 1}, {"state_version": 2}) == ("state version 1 -> 2",)
 
 
 def test_what_an_older_record_does_not_tell_has_not_changed() -> None:
-    assert drift.differences({}, {"python": "3"}) == ()
+    assert preflight.compare_configs({}, {"python": "3"}) == ()
     now = {"packages": {"a": "1"}, "code": {"a.py": "0"}, "settings_sha256": "1", "python": "3"}
-    assert drift.differences({"python": "3"}, now) == ()
+    assert preflight.compare_configs({"python": "3"}, now) == ()
 
 
 def satchel(folder: Path, *args: str) -> tuple[int, str]:
@@ -226,7 +226,7 @@ def test_refusing_needs_something_to_compare_with(workspace: Path) -> None:
 
 def test_all_drifts_are_in_the_error() -> None:
     with pytest.raises(Refused) as raised:
-        drift.refuse(["a 1 -> 2", "b.py is new"])
+        preflight.refuse(["a 1 -> 2", "b.py is new"])
     assert "a 1 -> 2" in str(raised.value) and "b.py is new" in str(raised.value)
 
 
@@ -244,7 +244,7 @@ def test_a_package_of_the_agents_own_is_followed_and_its_neighbours_are_not(tmp_
     }.items():
         (package / name).write_text(source)
     (tmp_path / "neighbour.py").write_text("")
-    found = dependencies.of(str(package / "main.py"))
+    found = code.of(str(package / "main.py"))
     own = ["__init__.py", "far.py", "inner/__init__.py", "inner/deep.py", "main.py", "near.py"]
     assert list(found.modules) == [f"mine/{name}" for name in own]
     assert found.packages == {}
@@ -253,7 +253,7 @@ def test_a_package_of_the_agents_own_is_followed_and_its_neighbours_are_not(tmp_
 def test_code_that_can_not_be_parsed_is_still_known_by_its_hash(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_bytes(b"import other\n")
     (tmp_path / "other.py").write_bytes(b"def (\n")
-    assert list(dependencies.of(str(tmp_path / "agent.py")).modules) == ["agent.py", "other.py"]
+    assert list(code.of(str(tmp_path / "agent.py")).modules) == ["agent.py", "other.py"]
 
 
 def test_another_thread_parses_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_another_thread_parses_at_the_same_time(tmp_path: Path, monkeypatch: pyt
         return parse(source)
 
     monkeypatch.setattr(ast, "parse", miscounts)
-    assert list(dependencies.of(str(agent)).modules) == ["agent.py", "other.py"]
+    assert list(code.of(str(agent)).modules) == ["agent.py", "other.py"]
 
 
 def test_of_the_distributions_only_those_that_contain_a_module_are_read(
@@ -295,10 +295,10 @@ def test_of_the_distributions_only_those_that_contain_a_module_are_read(
         return whole(self, filename)
 
     monkeypatch.setattr(metadata.PathDistribution, "read_text", reading)
-    assert dependencies._providers("package3") == ["dist3"] and read.count("METADATA") == 1
-    assert dependencies._providers("single4") == ["dist4"]
-    assert len(dependencies._providers("common")) == 20
-    assert dependencies._providers("pack") == []
+    assert code._providers("package3") == ["dist3"] and read.count("METADATA") == 1
+    assert code._providers("single4") == ["dist4"]
+    assert len(code._providers("common")) == 20
+    assert code._providers("pack") == []
 
 
 def test_a_drift_that_asks_is_taken_for_accepted(begun: Path) -> None:
@@ -322,14 +322,14 @@ def test_the_code_of_a_run_is_unknown(tmp_path: Path) -> None:
         subprocess.run([*git, *words], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     for folder in (tmp_path, tmp_path / "tree"):
-        assert dependencies.of(str(folder / "agent.py")).commit == commit[:12]
+        assert code.of(str(folder / "agent.py")).commit == commit[:12]
     subprocess.run([*git, "pack-refs", "--all"], check=True)
-    assert dependencies.of(str(tmp_path / "agent.py")).commit == commit[:12]
+    assert code.of(str(tmp_path / "agent.py")).commit == commit[:12]
     subprocess.run([*git, "checkout", "-q", "--detach"], check=True)
-    assert dependencies.of(str(tmp_path / "agent.py")).commit == commit[:12]
+    assert code.of(str(tmp_path / "agent.py")).commit == commit[:12]
     satchel(tmp_path, "run")
     told = {words: CliRunner().invoke(group, [*words, str(tmp_path)]).output for words in (("status",), ("log",))}
     assert f"code {commit[:12]} (" in told["status",] and f"agent {commit[:12]} (" in told["log",]
     assert commit[:12] in CliRunner().invoke(group, ["ls", "--code", str(tmp_path)]).output
     (tmp_path / ".git" / "HEAD").write_bytes(b"\xff\xfe nonsense")
-    assert dependencies.of(str(tmp_path / "agent.py")).commit == ""
+    assert code.of(str(tmp_path / "agent.py")).commit == ""

@@ -22,7 +22,7 @@ from servers import BUCKET, SECRET, Server
 import satchel
 from satchel import Item, Run, agent, effect, run_async, step
 from satchel.runtime.engine import pace
-from satchel.runtime.execution import live_edits
+from satchel.runtime.execution import live_files
 from satchel.runtime.execution.running import Outcome
 from satchel.workspace.base.errors import Damaged, LeaseHeld
 from satchel.workspace.inspect.load import look
@@ -102,7 +102,7 @@ def unhurried(seaweedfs: Server) -> Place:
 @pytest.fixture
 def place(unhurried: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     """Where a run looks for changes so often that a test need not wait for it."""
-    monkeypatch.setattr(live_edits, "_REMOTE_RESCAN", 0.2)
+    monkeypatch.setattr(live_files, "_REMOTE_RESCAN", 0.2)
     return unhurried
 
 

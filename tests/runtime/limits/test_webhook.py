@@ -18,7 +18,7 @@ import pytest
 
 import satchel
 from satchel import Run, agent, effect, run, step
-from satchel.runtime.limits import notices, webhook
+from satchel.runtime.limits import notices
 from satchel.workspace.formats import Webhook
 from satchel.workspace.inspect import report
 from satchel.workspace.store import open_store
@@ -81,7 +81,7 @@ class Receiver:
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     monkeypatch.setenv("WEBHOOK_SECRET", SECRET)
-    monkeypatch.setattr(webhook, "PAUSES", (0.001, 0.001))
+    monkeypatch.setattr(notices, "PAUSES", (0.001, 0.001))
     monkeypatch.setattr(notices, "AT_THE_END", 60.0)  # a busy machine is no server that hangs
     found = Receiver()
     yield found
@@ -332,7 +332,7 @@ def test_the_last_failure_is_not_named_if_there_is_no_time_to_try_again(
             assert over.wait(60)
 
     clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(webhook, "time", clock)
+    monkeypatch.setattr(notices, "time", clock)
     monkeypatch.setattr(notices, "AT_THE_END", 0.0)
     receiver.answers = [500]
     sent = notices.Notices(lambda: [Webhook(webhook=receiver.url, secret="${WEBHOOK_SECRET}")])
