@@ -1,4 +1,4 @@
-"""One problem of a file, in the four parts that a person needs to correct it."""
+"""One problem of a file, in the four parts that a person needs to correct it; and the words that tell it."""
 
 from __future__ import annotations
 
@@ -80,3 +80,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def _fold(word: str) -> str:
     return word.casefold().replace("-", "_").replace(" ", "_")[:80]  # cut: the comparison is quadratic
+
+
+def ended(pattern: str) -> str:
+    """A regular expression as in the standard: `$` is the end of the text. In Python it is also before a last
+    newline."""
+    return pattern[:-1] + r"\Z" if pattern.endswith("$") and not pattern.endswith("\\$") else pattern

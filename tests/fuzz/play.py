@@ -26,7 +26,7 @@ from satchel.runtime.cli import group
 from satchel.runtime.cli.commands import pause
 from satchel.runtime.control import waiting
 from satchel.runtime.supervision.emergency import processes
-from satchel.schemas import Problem, Where, checking
+from satchel.schemas import Problem, Where, validator
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.formats import yamltext
 from satchel.workspace.formats.yamltext import Document
@@ -229,10 +229,10 @@ def remembering() -> Iterator[None]:
     most is as it was in all others, and this is what takes the time."""
     valid: set[tuple[int, str]] = set()
     documents: dict[str, Document] = {}
-    real_check, real_load = checking.check, yamltext.load
+    real_check, real_load = validator.check, yamltext.load
 
     def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: int) -> list[Problem]:
-        if type(checker) is not checking._Discriminating:  # a stranger's
+        if type(checker) is not validator._Discriminating:  # a stranger's
             return real_check(checker, value, place, limit)
         try:
             key = id(checker.schema), repr(value)  # ours are never freed
@@ -253,11 +253,11 @@ def remembering() -> Iterator[None]:
             documents[text] = document
         return documents[text]
 
-    checking.check, yamltext.load = check, load
+    validator.check, yamltext.load = check, load
     try:
         yield
     finally:
-        checking.check, yamltext.load = real_check, real_load
+        validator.check, yamltext.load = real_check, real_load
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from fuzz.play import complaints
 from linked import last_crc, linked
 
-from satchel.schemas import checking
+from satchel.schemas import validator
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import records
@@ -76,7 +76,7 @@ def thirds(names: Iterable[Any]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "LIMIT", 0.05)
+    monkeypatch.setattr(validator, "LIMIT", 0.05)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from linked import linked
 from msgspec import Raw
 
-from satchel.schemas import Problem, checking, dotted, names, problems, schema, validate
-from satchel.schemas.quick import accepting
+from satchel.schemas import Problem, dotted, names, problems, schema, validate, validator
+from satchel.schemas.validate import accepting
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease, moved_file
 from satchel.workspace.journal import records
@@ -446,7 +446,7 @@ def mutants(value: Any) -> Iterator[Any]:
 
 
 def says(name: str, value: Any) -> list[Problem]:
-    return checking.check(validate._validator(name), value, dotted, 1)
+    return validator.check(validate._validator(name), value, dotted, 1)
 
 
 def test_jsonschema_is_asked_about_what_is_plainly_valid(monkeypatch: pytest.MonkeyPatch) -> None:
