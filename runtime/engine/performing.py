@@ -68,6 +68,7 @@ async def _tried(call: Call) -> Any:
         if number > 1 or call.model:
             scope.check_going_on()
             call.check_unchanged()
+            revoked.check(call)
         return await once(call)
 
     def failed(error: BaseException, number: int) -> None:

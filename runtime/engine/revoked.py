@@ -14,6 +14,9 @@ def check(call: Call) -> None:
     if moment.stands_for(scope.agent.path, tool) is not None:
         found = context.workspace.desk.look_for_revocations(context.journal, is_fresh=True)
         context.tally.noticed += [each.text for each in found]
+    id = moment.overtaken_by(scope.agent.path, scope.key, call.key)
+    if id is not None:  # it has begun before: this would be another time
+        context.workspace.desk.revoke(context.journal, id, moment.overtaken[id].by)
     if moment.is_taken_back(*place):
         context.stopping.wait_for_person()
         raise Suspended

@@ -31,6 +31,15 @@ class Answered(Struct, frozen=True, omit_defaults=True):
     revoked: str = ""  # by whom and when
 
 
+class Begun(Struct, frozen=True, omit_defaults=True):
+    """A question that was answered under a standing approval, and the call that has begun since. How the call ended is
+    open until a record says so."""
+
+    asked: ApprovalAsked
+    key: Key
+    by: str = ""  # who has revoked the approval
+
+
 class Approval(Struct, omit_defaults=True):
     """An approval that counts for the later calls of a tool by one agent, until its code changes."""
 
@@ -41,6 +50,7 @@ class Approval(Struct, omit_defaults=True):
     at: str
     uses: int = 0
     told: dict[str, ApprovalAsked] = {}  # approved under it, by question; the calls have not begun yet
+    begun: dict[str, Begun] = {}  # approved under it, by question; the calls have begun
 
 
 class Verdict(NamedTuple):
@@ -94,6 +104,7 @@ class Questions(Struct, kw_only=True):
     answered: dict[str, Answered] = {}  # the newest, by the ids of their questions
     standing: dict[str, Approval] = {}  # approvals in force, by the ids of their questions
     taken_back: list[str] = []  # open questions that were answered under an approval that was revoked since
+    overtaken: dict[str, Begun] = {}  # by question: the call has begun, and then the approval was revoked
 
     @property
     def asks_whether_back(self) -> bool:
@@ -163,16 +174,41 @@ class Questions(Struct, kw_only=True):
             used.told[record.id] = asked
 
     def note_begun(self, record: OfCall) -> None:
-        """A call has begun that was approved under a standing approval."""
+        """A call has begun, perhaps again, that was approved under a standing approval."""
+        if any(_is_of(each, record) for held in self._of_begun() for each in held.values()):
+            return
         for each in self.standing.values():
             if (each.agent, each.tool) == (record.agent, record.step):
-                begun = next((id for id, asked in each.told.items() if asked.scope == record.scope), None)
-                each.told.pop(begun or "", None)
+                id = next((id for id, asked in each.told.items() if asked.scope == record.scope), None)
+                if id is not None:
+                    each.begun[id] = Begun(each.told.pop(id), record.key)
+
+    def note_ended(self, record: OfCall) -> None:
+        """It is known how this call ended: it is not begun again."""
+        for held in self._of_begun():
+            for id in [id for id, each in held.items() if _is_of(each, record)]:
+                del held[id]
+
+    def note_decided(self, record: OfCall) -> None:
+        """A person has decided that this call may be done again: that counts if its approval was revoked before."""
+        self.overtaken = {id: each for id, each in self.overtaken.items() if not _is_of(each, record)}
+
+    def overtaken_by(self, agent: str, scope: str, key: Key) -> str | None:
+        """The question about a call that has begun, and whose approval was revoked since."""
+        place = agent, scope, key
+        found = ((id, each.asked, each.key) for id, each in self.overtaken.items())
+        return next((id for id, asked, begun in found if (asked.agent, asked.scope, begun) == place), None)
+
+    def _of_begun(self) -> tuple[dict[str, Begun], ...]:
+        return self.overtaken, *(each.begun for each in self.standing.values())
 
     def revoke(self, record: ApprovalRevoked, at: str) -> list[ApprovalAsked]:
         """The approval no longer counts. Returns the questions that were answered under it, and whose calls have not
-        begun. LookupError if it does not stand."""
-        return self._end_standing(record.id, f"{record.by}, {at}")
+        begun. Or a call that it has overtaken is about to begin again: returns its question. LookupError if the
+        approval does not stand."""
+        if record.id in self.overtaken:
+            return [self.overtaken.pop(record.id).asked]
+        return self._end_standing(record.id, record.by, at)
 
     def ask_again(self, asked: ApprovalAsked, at: str) -> None:
         """A question whose answer does not count any more."""
@@ -190,13 +226,18 @@ class Questions(Struct, kw_only=True):
         """The agent has this code now. Returns the questions that were answered under what no longer counts, and whose
         calls have not begun."""
         ended = [id for id, each in self.standing.items() if each.code != code]
-        return [asked for id in ended for asked in self._end_standing(id, f"a change of the code, {at}")]
+        return [asked for id in ended for asked in self._end_standing(id, "a change of the code", at)]
 
-    def _end_standing(self, id: str, by: str) -> list[ApprovalAsked]:
+    def _end_standing(self, id: str, by: str, at: str) -> list[ApprovalAsked]:
         ended = self.standing.pop(id)
         if id in self.answered:
-            self.answered[id] = replace(self.answered[id], revoked=by)
+            self.answered[id] = replace(self.answered[id], revoked=f"{by}, {at}")
+        self.overtake(ended, by)
         return list(ended.told.values())
+
+    def overtake(self, ended: Approval, by: str) -> None:
+        """The approval no longer counts. What has begun under it is asked about before it begins again."""
+        self.overtaken |= {id: replace(each, by=by) for id, each in ended.begun.items()}
 
     # Questions that no call waits for any more
 
@@ -210,6 +251,9 @@ class Questions(Struct, kw_only=True):
         """The scope has ended without the answer, and without the call that a doubt is about, or that was approved."""
         for each in self.standing.values():
             each.told = {id: asked for id, asked in each.told.items() if (asked.agent, asked.scope) != (agent, scope)}
+        for held in self._of_begun():
+            for id in [id for id, each in held.items() if (each.asked.agent, each.asked.scope) == (agent, scope)]:
+                del held[id]
         for questions in (self.doubts, self.approvals):
             for id, asked in list(questions.items()):
                 if (asked.agent, asked.scope) == (agent, scope):
@@ -238,6 +282,10 @@ class Questions(Struct, kw_only=True):
 
 def _place(doubt: Doubt) -> tuple[str, str, str]:
     return doubt.agent, doubt.scope, doubt.step
+
+
+def _is_of(begun: Begun, record: OfCall) -> bool:
+    return (begun.asked.agent, begun.asked.scope, begun.key) == (record.agent, record.scope, record.key)
 
 
 def _number(id: str) -> int:

@@ -378,17 +378,15 @@ class Moment(Questions, kw_only=True):
             self.forget_below(record.agent)
 
     def _started(self, line: Line, record: StepStarted) -> None:
-        agent = self.agents[record.agent]
-        is_again = record.key in agent.open_scope(record.scope).started
-        agent.started(record)
+        self.agents[record.agent].started(record)
         self.forget_gone_on(record)
-        if not is_again:
-            self.note_begun(record)
+        self.note_begun(record)
 
     def _completed(self, line: Line, record: StepCompleted) -> None:
         self.agents[record.agent].completed(line, record)
         if not record.effect:
             self.note_begun(record)
+        self.note_ended(record)
         self.usage.steps += 1
         if record.effect:
             self.forget_gone_on(record)
@@ -409,6 +407,7 @@ class Moment(Questions, kw_only=True):
         agent = self.agents[doubt.agent]
         said = decision_of(doubt, record, agent.open_scope(doubt.scope).numbers)
         agent.resolved(doubt, record)
+        (self.note_ended if record.outcome == "done" else self.note_decided)(doubt)
         del self.doubts[record.id]
         self._note_answer(record.id)
         self.remember(record, said, line.at)

@@ -242,6 +242,65 @@ def test_a_revocation_without_a_process_is_lost(workspace: Path) -> None:
     assert outcome.status == "waiting" and calls == ["ada"] and not handle.status().approved
 
 
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+@pytest.mark.parametrize("kind", ["retry", "verify", "answer", "step"])
+def test_a_call_begins_again_after_its_approval_was_revoked(workspace: Path, kind: str, decision: str) -> None:
+    """It had begun, its end is open or it has failed, and it is about to be tried again: in the same process or by
+    the next one."""
+    calls: list[str] = []
+
+    def bank(to: str, *, key: str = "") -> str:
+        calls.append(to)
+        if calls.count("eve") == 1 and to == "eve":
+            if kind in ("retry", "verify", "step"):
+                assert satchel.open(workspace).revoke(by="Bob").id == "a1"
+            raise ConnectionResetError
+        return to
+
+    def nothing(to: str, key: str) -> str:
+        raise satchel.NotDone
+
+    again = satchel.Retry(attempts=2, first=0.01)
+    if kind == "step":
+        pay = satchel.step(bank, name="pay", retry=again)
+    elif kind == "verify":
+        pay = effect(bank, name="pay", verify=nothing, retry=again)
+    else:
+        pay = effect(bank, name="pay", idempotent=kind == "retry", retry=again if kind == "retry" else None)
+
+    async def work(run: Run[dict[str, Any]], item: Item) -> None:
+        answer = await run.ask(f"Pay {item.text}?", arguments={"to": item.text}, tool="pay", wait_for=0)
+        if answer == "approve":
+            await pay(**answer.arguments)
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["ada", "eve", "bob"])
+        await run.todo.each(work)
+
+    handle = satchel.open(workspace)
+    run(workspace, main)
+    handle.answer("approve", standing=True, by="Ada")
+    outcome = run(workspace, main)
+    if kind == "answer":  # a person allows it again, and then revokes the approval
+        assert [each.id for each in handle.questions()] == ["d1"]
+        handle.answer("redo")
+        assert handle.revoke(by="Bob").is_recorded
+        outcome = run(workspace, main)
+    assert calls == ["ada", "eve"], outcome
+    assert outcome.status == "waiting" and [each.id for each in outcome.approvals] == ["a2"]
+    assert "\ndecision:\n" in (workspace / "approvals/a2.yaml").read_text()
+    handle.answer(decision, "a2")
+    outcome = run(workspace, main)
+    if (kind, decision) == ("retry", "deny"):  # how it ended is open, and the agent does not call it again
+        assert [each.id for each in handle.questions()] == ["d1"]
+        handle.answer("redo")
+        outcome = run(workspace, main)
+    assert [each.id for each in outcome.approvals] == ["a3"]
+    assert calls == ["ada", "eve", *["eve"] * (decision == "approve")]
+
+
 @pytest.mark.parametrize("damage", ["", "standing: false", "run_id: other\nid: a1\nstanding: false", "{"])
 def test_a_file_that_is_none_revokes_an_approval(workspace: Path, damage: str) -> None:
     """Absence is never an instruction."""

@@ -382,7 +382,7 @@ class History:
                 context=Raw(b'{"user": "ada"}'),
                 default=self.choose.choice([NOTHING, Raw(b'"deny"')]),
                 arguments=Raw(b'{"sum":80}') if self.calls % 2 else NOTHING,
-                tool="pay",
+                tool="send",
                 withdraws=tuple(earlier) if self.choose.random() < 0.3 else (),
             )
         )
@@ -394,12 +394,14 @@ class History:
             yes = Raw(b'"approve"')
             if under is not None:
                 self.group(ApprovalAnswered(id=asked.id, decision=yes, by="ann", how="standing", under=under))
+                begun = self.call(asked.scope) | {"agent": asked.agent, "step": asked.tool}
+                self.group(StepStarted(**begun, idempotency_key="k"))
             elif self.calls % 3:
                 self.group(ApprovalAnswered(id=asked.id, decision=yes, by="ann", standing=True))
             else:
                 changed = Raw(b'{"sum":50}') if len(asked.arguments) else NOTHING
                 self.group(ApprovalAnswered(id=asked.id, decision=yes, arguments=changed, by="ann", how="command"))
-        used = [id for id, each in self.moment.standing.items() if each.told]
+        used = [id for id, each in self.moment.standing.items() if each.told or each.begun]
         if used and self.calls % 2:
             self.group(ApprovalRevoked(id=used[0], by="bob"))
 

@@ -97,7 +97,8 @@ class ApprovalAnswered(Record, frozen=True, kw_only=True, tag="approval.answered
 
 class ApprovalRevoked(Record, frozen=True, kw_only=True, tag="approval.revoked"):
     """A person has revoked a standing approval. Calls that were approved under it and have not begun are asked about
-    again."""
+    again. With the `id` of a question that was answered under it: its call has begun, and is asked about before it
+    begins again."""
 
     id: str
     by: str

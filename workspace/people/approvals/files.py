@@ -291,12 +291,14 @@ class Desk:
 
     def revoke(self, journal: Journal, id: str, by: str) -> None:
         """Record that an approval no longer counts, durably. What was approved under it and has not begun is asked
-        about again."""
-        asked_again = [*self._moment.standing[id].told]
+        about again. Or of what has begun under it: it is asked about again, because it is about to begin again."""
+        standing = self._moment.standing.get(id)
+        asked_again = [id] if standing is None else [*standing.told]
         journal.add(ApprovalRevoked(id=id, by=by))
         journal.flush()
         self._closed.pop(id, None)
-        self._show_answer(id)
+        if standing is not None:
+            self._show_answer(id)
         for each in asked_again:
             self._closed.pop(each, None)
             if (question := find_question(self._moment, each)) is not None:
