@@ -395,7 +395,8 @@ class History:
             if under is not None:
                 self.group(ApprovalAnswered(id=asked.id, decision=yes, by="ann", how="standing", under=under))
                 begun = self.call(asked.scope) | {"agent": asked.agent, "step": asked.tool}
-                self.group(StepStarted(**begun, idempotency_key="k"))
+                if self.choose.random() < 0.5:
+                    self.group(StepStarted(**begun, idempotency_key="k"))
             elif self.calls % 3:
                 self.group(ApprovalAnswered(id=asked.id, decision=yes, by="ann", standing=True))
             else:
