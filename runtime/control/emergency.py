@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -70,17 +71,29 @@ class Undone(Struct, frozen=True):
 
 def undo_all(places: Iterable[Place], reason: str) -> list[Undone]:
     """Undo the emergency stops with this `reason`: each of these runs goes on at its next start. Starts none. Returns
-    the runs that had been stopped so, in order."""
-    found = (_undo(place, reason) for place in places)
-    return [undone for undone in found if undone is not None]
+    the runs that had been stopped so, in order. UsageError if there is none."""
+    others: Counter[str] = Counter()
+    found = [undone for place in places if (undone := _undo(place, reason, others)) is not None]
+    if not found:
+        reasons = [f"{each!r} ({runs} run{'s' * (runs > 1)})" for each, runs in others.most_common()]
+        raise UsageError(
+            f"no run was stopped with the reason {reason!r}",
+            why=f"the reasons are: {', '.join(reasons)}" if reasons else "none of these runs is stopped",
+            remedy="name one of them" if reasons else "`satchel ls` lists the workspaces under a folder",
+        )
+    return found
 
 
-def _undo(place: Place, reason: str) -> Undone | None:
+def _undo(place: Place, reason: str, others: Counter[str]) -> Undone | None:
+    """None if it was not stopped with this reason. `others` counts the other reasons."""
     store = place.store
     try:
         there = store.read(pause_file.PATH, limit=pause_file.LIMIT)
         pause = pause_file.parse(there.data)
-        if pause.mode != "emergency" or pause.reason != reason or pause.status == "resume":
+        if pause.mode != "emergency" or pause.status == "resume":
+            return None
+        if pause.reason != reason:
+            others[pause.reason] += 1
             return None
         store.replace(pause_file.PATH, pause_file.filled(there.data, {"status": "resume"}), if_version=there.version)
         return Undone(place.url)

@@ -378,7 +378,8 @@ def test_a_stop_of_all_pauses_what_never_began_or_was_paused_and_can_not_be_undo
     assert undo in stopped.stderr
 
     refused = cli("resume", "--all", tmp_path / "runs", "--stopped-by", "another")
-    assert refused.exit_code == 0 and "none was stopped by 'another'" in refused.stderr
+    assert refused.exit_code == 2 and "no run was stopped with the reason 'another'" in refused.stderr
+    assert "'wrong recipients' (2 runs)" in refused.stderr and "the audit" not in refused.stderr
     assert cli("resume", "--all", tmp_path / "runs").exit_code == 2
     undone = data_of(cli("resume", "--json", *shlex.split(undo)[2:]))
     assert [each["url"] for each in undone] == [str(active), str(asking)] and all(each["resumes"] for each in undone)

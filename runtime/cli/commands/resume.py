@@ -65,6 +65,4 @@ def _undo_all(root: str, reason: str, as_json: bool) -> int:
     click.echo(f"{counted(count, 'run')} of {len(places)} under {visible(root)} may go on", err=True)
     if count:
         click.echo("next: `satchel serve` on that folder starts them, `satchel resume WS` starts one", err=True)
-    elif not undone:
-        click.echo(f"none was stopped by {visible(repr(reason))}; `satchel status WS` shows the reason", err=True)
     return 1 if len(undone) > count else 0
