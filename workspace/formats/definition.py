@@ -199,6 +199,8 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
     found["notify"] = tuple(Webhook(**each) if isinstance(each, dict) else each for each in value.get("notify", ()))
     if "prompts" in value:
         written = value["prompts"]
+        if isinstance(written, str) and "/" in written:
+            written = {"folder": written}
         is_word = isinstance(written, str)
         found["prompts"] = written if is_word else written.get("use", "live")
         found["prompts_folder"] = "" if is_word else written["folder"]

@@ -1,4 +1,4 @@
-"""A folder of prompts that several runs share: `prompts: {folder: ../prompts}`."""
+"""A folder of prompts that several runs share: `prompts: ../prompts`."""
 
 from __future__ import annotations
 
@@ -63,12 +63,20 @@ def said(outcome: Outcome) -> str:
 
 
 def test_runs_read_the_same_file_and_each_keeps_the_version_that_it_has_used(tmp_path: Path, shared: Path) -> None:
-    for name in ("a", "b"):
-        folder = make(tmp_path / name, SHARED)
+    for name, prompts in (("a", SHARED), ("b", "../prompts"), ("c", str(shared))):
+        folder = make(tmp_path / name, prompts)
         assert run(folder, again).result == "Sum up Ada 1"
         kept = folder / ".satchel/prompts" / f"{version('Sum up {{name}}')}.md"
         assert kept.read_text() == "Sum up {{name}}"
     assert [path.name for path in shared.iterdir()] == ["summary.md"], "nothing is written there"
+
+
+@pytest.mark.parametrize("prompts", ["pined", "s3://bucket/prompts", "prompts", "''"])
+def test_a_word_or_a_url_is_taken_for_the_folder(tmp_path: Path, prompts: str) -> None:
+    folder = make(tmp_path / "a", prompts)
+    with pytest.raises(InvalidFile, match="live, pinned, or a path with a slash in it") as refused:
+        run(folder, main)
+    assert "workspace.yaml, line 4" in str(refused.value)
 
 
 def test_a_changed_shared_prompt_is_told_at_the_next_start(tmp_path: Path, shared: Path) -> None:
@@ -160,8 +168,7 @@ def test_no_prompt_leads_out_of_the_shared_folder(tmp_path: Path, shared: Path, 
 
 
 @pytest.mark.parametrize(
-    "prompts",
-    ["{folder: 's3://other/prompts'}", "{use: pinned}", "{folder: ''}", "{folder: a, use: often}", "../prompts"],
+    "prompts", ["{folder: 's3://other/prompts'}", "{use: pinned}", "{folder: ''}", "{folder: a, use: often}"]
 )
 def test_a_line_that_makes_no_sense_is_refused(tmp_path: Path, prompts: str) -> None:
     with pytest.raises(InvalidFile, match="prompts"):

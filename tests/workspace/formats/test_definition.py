@@ -53,7 +53,7 @@ def test_a_newer_file_is_called_wrong(format_: str) -> None:
         ("format: 1\nrun_id: a\nagent: /etc/agent.py:main\n", "line 3 (agent)"),
         ("", "line 1 (the top level): found nothing (null), expected a mapping"),
         ("[]", "expected a mapping of keys to values"),
-        ("format: 1\nrun_id: a: b\n", 'Write run_id: "a: b"'),
+        ("format: 1\nrun_id: a: b\n", 'write run_id: "a: b"'),
     ],
 )
 def test_a_wrong_file_is_not_explained(text: str, said: str) -> None:

@@ -157,10 +157,11 @@ def test_a_file_without_a_value_is_an_error() -> None:
     [
         (
             "note: a: b\n",
-            "w.yaml, line 1, column 8: found a second ': ' in the line: note: a: b, expected a value"
-            " with ': ' in it in quotes. Write note: \"a: b\"",
+            "w.yaml, line 1, column 8: found a second ': ' in the line: note: a: b, expected a mapping in braces, or"
+            ' text in quotes. Write note: {a: b}; or, if it is text, write note: "a: b"',
         ),
-        ("- note: a: b\n", 'Write - note: "a: b"'),
+        ("- note: a: b\n", 'Write - note: {a: b}; or, if it is text, write - note: "a: b"'),
+        ("note: Ask her: yes\n", "expected a value with ': ' in it in quotes. Write note: \"Ask her: yes\""),
         ("a: @x\n", "a value that begins with @, which is reserved in YAML: a: @x"),
         ("a: `x`\n", 'Write a: "`x`"'),
         ("a: %x\n", 'Write a: "%x"'),

@@ -58,7 +58,7 @@ def syntax(text: str, error: MarkedYAMLError) -> Problem:
         return Problem(at(mark), "a tab", expected, "Replace the tab by spaces")
     if said == "mapping values are not allowed here":
         if re.search(r":\s", before):
-            return quote(text, mark, "a second ': ' in the line", "a value with ': ' in it in quotes")
+            return _second_colon(text, mark)
         return _indentation(mark, "a key under a key that already has a value")
     if "that cannot start any token" in said or error.context in (
         "while scanning an alias",
@@ -141,6 +141,19 @@ def _sign(sign: str) -> tuple[str, str]:
 def _indentation(mark: Mark, found: str) -> Problem:
     remedy = "Indent the keys of one mapping, and the items of one list, by the same number of spaces"
     return Problem(at(mark), found, "the same indentation", remedy)
+
+
+def _second_colon(text: str, mark: Mark) -> Problem:
+    """`arguments: amount: 500` may be meant as a mapping, or as text."""
+    problem = quote(text, mark, "a second ': ' in the line", "a value with ': ' in it in quotes")
+    entry = _ENTRY.fullmatch(_line(text, mark))
+    if entry and re.fullmatch(r"[\w-]+: +[^\s:,{}\[\]#][^:,{}\[\]#]*", entry["value"]):
+        meant = f"{entry['lead'].strip()} {{{entry['value']}}}"
+        remedy = problem.remedy[:1].lower() + problem.remedy[1:]
+        return problem._replace(
+            expected="a mapping in braces, or text in quotes", remedy=f"Write {meant}; or, if it is text, {remedy}"
+        )
+    return problem
 
 
 def _no_colon(text: str, mark: Mark) -> Problem:
