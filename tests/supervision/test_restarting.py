@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import satchel
+from satchel.runtime.supervision.child.supervisor import Order, Supervisor
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore
 
@@ -187,3 +188,30 @@ def test_a_pause_of_a_person_counts_more_than_a_restart(folder: Path, satchel_: 
     os.kill(seen(folder)[0], signal.SIGCONT)
     code, said = ended(process)
     assert code == 3 and "lunch" in said, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_signal_while_the_process_ends_for_a_restart_leaves_the_run_asleep(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, has_ended: bool
+) -> None:
+    """The child has closed the run already, and can't record the stop any more."""
+    supervised.make(folder, COUNTING, "restart_every: 2\n")
+    monkeypatch.setenv("SEEN", str(folder / "seen"))
+    store = DiskStore(folder)
+    order = Order(["run", str(folder)], ["run", str(folder)])
+    supervisor = Supervisor(store, order, lambda text: None)
+    supervisor.start()
+    child = supervisor._the_child().pid
+    if has_ended:
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    else:
+        wait_until(lambda: look(store).moment.status == "sleeping")
+    supervisor.ask(number)
+    wait_until(lambda: supervisor.poll() or supervisor.code is not None)
+    assert supervisor.code == 3 and "between two processes" in supervisor.why, (supervisor.code, supervisor.why)
+    moment = look(store).moment
+    assert (moment.status, moment.reason, moment.clean) == ("paused", "signal", True)
+    assert moment.pause and moment.pause.by == number.name
+    assert "signal" in (folder / "pause.yaml").read_text()
+    assert satchel.open(folder).resume().result == [0, 1, 2, 3, 4]

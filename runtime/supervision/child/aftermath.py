@@ -49,6 +49,25 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
         return Left(error=error)
 
 
+def after_restart(store: Store, request: PauseRequested) -> Left:
+    """Let a run that its process has closed for another one be paused, as `request` or pause.yaml says."""
+
+    def put_right() -> Left:
+        with opened(store, "pause", Report()) as workspace:
+            wanted: pausing.Wish | None = None
+            with suppress(InvalidFile, Unsettled):
+                wanted = pausing.wish(store, workspace.moment, BRIEF)
+            is_asked = wanted is not None and pausing.requested(wanted) is not None
+            pausing.stop(workspace, wanted or pausing.Wish(), None if is_asked else request)
+            workspace.close("paused", workspace.moment.reason)
+        return Left(workspace.moment.status)
+
+    try:
+        return _once_it_is_free(store, put_right)
+    except (SatchelError, OSError) as error:
+        return Left(error=error)
+
+
 def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:
     """Record that the run is not started again, and why. Returns what prevented that. A run that was paused, and died
     before it had opened the workspace, stays paused."""
