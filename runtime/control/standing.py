@@ -31,6 +31,7 @@ from ...workspace.inspect import (
 from ...workspace.journal import records
 from ...workspace.lifecycle import Leftover, adopt, pausing, salvage
 from ...workspace.people import being_saved
+from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
 from ...workspace.retention import Size, size_of
@@ -378,7 +379,8 @@ def _notice_edits(store: Store, standing: Standing, seen: Look) -> None:
 
 def _refused(store: Store, moment: Moment) -> list[str]:
     """The reasons of refused edits, as long as their files exist."""
-    folders = [archive.FOLDER, *(agent.folder.rstrip("/") for agent in moment.agents.values())]
+    folders = [archive.FOLDER, *([APPROVALS] if moment.answered else [])]
+    folders += [agent.folder.rstrip("/") for agent in moment.agents.values()]
     return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
 
 

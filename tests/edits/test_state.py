@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import satchel
 from satchel import Run, agent, run
 from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, SatchelError
 from satchel.workspace.people.edits import rejected
@@ -99,6 +100,22 @@ def test_a_misspelt_key_is_refused_without_a_word_of_the_right_one(stopped: Plac
     stopped.set_data(lambda data: data.update(wrods=["a"]))
     with pytest.raises(InvalidFile, match=r"\(data\.wrods\): found the unknown key `wrods`, .* Did you mean `words`\?"):
         stopped.run()
+
+
+def test_a_refusal_is_told_after_its_edit_was_mended(stopped: Place) -> None:
+    """Under `opening`, where the last opening speaks until the next one."""
+
+    def told() -> list[str]:
+        return [each.text for each in satchel.open(stopped.folder).status().report if "wrods" in each.text]
+
+    stopped.set_data(lambda data: data.update(wrods=["a"]))
+    with pytest.raises(InvalidFile):
+        stopped.run()
+    assert len(told()) == 1
+    stopped.set_data(lambda data: data.update(words=["a"]))
+    assert not told()
+    stopped.run()
+    assert not told()
 
 
 def test_a_key_that_the_agent_keeps_or_drops_stops_an_edit(tmp_path: Path) -> None:

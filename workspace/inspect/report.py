@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from ..base import SatchelError, decoder
 from ..journal.records import now
 from ..secrets import Redactor
-from ..store import FileChanged, Store
+from ..store import FileChanged, Store, Version
 from ..views import AtOnce, Behind
 from .load import Look
 
@@ -21,9 +21,13 @@ NEW = "a new run"
 Kind = Literal["found", "edited", "done", "wanted"]
 
 
-class Remark(msgspec.Struct, frozen=True):
+class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`version`: that of the `file` that it is about. It is over when a person has changed that file since."""
+
     kind: Kind
     text: str
+    file: str = ""
+    version: Version = ""
 
 
 class _File(msgspec.Struct, kw_only=True):
@@ -48,8 +52,8 @@ class Report(Struct):
     def __repr__(self) -> str:
         return f"Report(remarks={self.remarks!r}, was_clean={self.was_clean!r}, at={self.at!r})"
 
-    def add(self, kind: Kind, text: str) -> None:
-        self.remarks.append(Remark(kind, self.redactor.text(text) if self.redactor else text))
+    def add(self, kind: Kind, text: str, file: str = "", version: Version = "") -> None:
+        self.remarks.append(Remark(kind, self.redactor.text(text) if self.redactor else text, file, version))
 
     def add_late(self, kind: Kind, text: str) -> None:
         """A remark at the stop of the run."""
@@ -94,11 +98,17 @@ def amend(store: Store, report: Report) -> None:
 
 
 def last(store: Store) -> list[Remark]:
-    """The remarks of the last opening. That it was new is no news of a run that has begun."""
+    """The remarks of the last opening, without those that are over. That it was new is no news of a run that has
+    begun."""
     try:
-        return [remark for remark in _file.decode(store.read(PATH).data).remarks if remark.text != NEW]
+        remarks = _file.decode(store.read(PATH).data).remarks
+        return [each for each in remarks if each.text != NEW and not _is_over(store, each)]
     except (FileNotFoundError, SatchelError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
+
+
+def _is_over(store: Store, remark: Remark) -> bool:
+    return bool(remark.file) and (store.version(remark.file) or "") != remark.version
 
 
 def describe(seen: Look) -> str:

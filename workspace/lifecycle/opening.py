@@ -21,6 +21,7 @@ from ..formats import pause_file
 from ..inspect import Look, Report, look, pause_wish, rebuild, transfer_file
 from ..journal.records import FORMAT, Opened, now
 from ..people import saving
+from ..people.approvals import path_of
 from ..people.edits import CheckData, Noticed, Side, displaced, notice, rejected
 from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
@@ -137,7 +138,9 @@ def _turn_away(store: Store, seen: Look, noticed: Noticed, report: Report, *, se
             raise asked
         rejected.turn_away(store, seen.moment, noticed, settling=settling)
     except SatchelError as error:
-        report.add("wanted", rejected.said(error))
+        paths = {each.path for each in noticed.refusals} | {each.path for each in noticed.questions}
+        about = error.path if error.path in paths and error.path else ""
+        report.add("wanted", rejected.said(error), about, (about and store.version(about)) or "")
         report.save(store)
         raise
     for said in rejected.set_aside(store, noticed):
@@ -267,9 +270,14 @@ def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more
 
 def _take_answers(workspace: Workspace) -> None:
     """Record the answers in approvals/ since the last look."""
-    for found in workspace.desk.look(workspace.journal, may_wait=True):
-        workspace.report.add("edited" if found.kind == "answered" else "wanted", found.text)
+    found = workspace.desk.look(workspace.journal, may_wait=True)
     workspace.desk.lay_out()
+    for each in (*found, *workspace.desk.refused()):
+        if each.kind == "answered":
+            workspace.report.add("edited", each.text)
+        else:
+            about = path_of(each.id)
+            workspace.report.add("wanted", each.text, about, workspace.store.version(about) or "")
 
 
 def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:

@@ -257,6 +257,8 @@ class Workspace:
         self.journal.flush()
         self.pruner.remove(self.journal)
         self.desk.lay_out()
+        for found in self.desk.refused():
+            self.report.add_late("wanted", found.text)
         if not is_settled:
             self.projector.drop(self.index)  # it is written with the checkpoint
         self.show_all()

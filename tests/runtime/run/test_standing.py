@@ -396,6 +396,27 @@ def test_a_revocation_in_the_file_of_a_stopped_run_is_written_over(workspace: Pa
     assert not satchel.open(workspace).status().approved
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [("standing: fasle", 'found "fasle"'), ("standing: 'false'", 'found "false"'), ("standin: false", "standing")],
+)
+def test_a_misspelt_revocation_is_refused_without_a_word(workspace: Path, typed: str, said: str) -> None:
+    calls: list[Any] = []
+    run(workspace, paying(calls))
+    satchel.open(workspace).answer("approve", standing=True)
+    path = workspace / "approvals/a1.yaml"
+    path.write_text(path.read_text().replace("\nstanding: true\n", f"\n{typed}\n"))
+    outcome = run(workspace, paying(calls))
+    status = satchel.open(workspace).status()
+    for remarks in (outcome.report.remarks, status.report):
+        (told,) = [each.text for each in remarks if each.kind == "wanted" and "approvals/a1.yaml" in each.text]
+        assert "approvals/a1.yaml, line " in told and said in told and "kept as approvals/a1.rejected.yaml" in told
+    assert "approvals/a1.rejected.txt" in status.refused
+    assert "\nstanding: true\n" in path.read_text()
+    path.write_text(path.read_text().replace("\nstanding: true\n", "\nstanding: false\n"))
+    assert not [each for each in satchel.open(workspace).status().report if "rejected" in each.text]
+
+
 def test_an_approval_can_not_be_revoked_after_many_uses(workspace: Path) -> None:
     """The answers of so many later questions are remembered for their files."""
 

@@ -62,6 +62,7 @@ class Desk:
         self._seen: dict[str, Version] = {}  # by id: files that need no change
         self._closed: dict[str, Version] = {}  # by id: files whose question is closed
         self._revoked: set[str] = set()  # the files of these show that their approval was revoked
+        self._refused: list[Found] = []  # changes of answered files, not told yet
         self._settling = Settling(store)
         self._numbers = {"a": 0, "d": 0}  # the last ones given away
 
@@ -136,7 +137,9 @@ class Desk:
             if problem is not None:
                 if self._store.has_writer(path):
                     return
-                reject(self._store, Refusal(path, problem, data), "and was written again with the answer")
+                kept = reject(self._store, Refusal(path, problem, data), "and was written again with the answer")
+                if not looking.is_blank(data):  # absence is never an instruction
+                    self._refused.append(Found("refused", id, f"{problem}; kept as {kept}"))
                 shown = self._written_again(id, question or self._asked(id))
             if shown is None:
                 stable_read.remove(self._store, path, there.version)
@@ -266,6 +269,11 @@ class Desk:
             reply = reply._replace(by=self._store.trace(question.path).by or "a person")
         self.record(journal, question, reply, reply.how)
         return self._told(question)
+
+    def refused(self) -> list[Found]:
+        """What was refused in files of answered questions since the last call."""
+        found, self._refused = self._refused, []
+        return found
 
     def look_for_revocations(self, journal: Journal, *, is_fresh: bool = False) -> list[Found]:
         """Record which standing approvals people have revoked in their files, durably. `is_fresh`: also where a look is
