@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import Kept, blobs
-from ..steps import Codec, encode
+from ..steps import Codec, attributes, encode
 
 
 class Returned(NamedTuple):
@@ -20,6 +20,7 @@ def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Retur
     """NotSerializable or UsageError for a value that can't be kept: here, and not at every start after it has been
     recorded."""
     data = workspace.redactor.json(encode(value, what))
+    attributes.check_private(value, codec, what)
     answer, data = codec.returned(data)
     is_kept = data != b"null"
     return Returned(blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer)

@@ -7,7 +7,7 @@ that such objects may be.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cache, cached_property
 from itertools import chain
@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from ...schemas import short
 from ...workspace.base import NotSerializable
-from .codec import DEPTH, fields_of_class
+from .codec import DEPTH, Codec, fields_of_class, parts_in, private_of, unchecked
 from .declared import pydantic_class
 
 _LEAVES = frozenset((str, int, bool, float, type(None)))
@@ -49,11 +49,33 @@ def check_own(value: Any, place: str) -> None:
             )
 
 
+def check_private(value: Any, codec: Codec, place: str) -> None:
+    """NotSerializable if an object of attrs in `value`, which `codec` reads, has a private attribute that does not come
+    back: no JSON contains it."""
+    if codec.has_private:
+        for where, each in _private_in(value, place, 0):
+            raise NotSerializable(
+                f"{where}.{each} can't be kept",
+                why="another value comes back from its JSON",
+                remedy="let the type decode to what it encodes",
+            )
+
+
 def at(place: str, key: Any) -> str:
     """`state.a`, `state["a b"]`, `state[7]`."""
     if type(key) is not str:
         return f"{place}[{key!r}]"
     return f"{place}.{key}" if key.isidentifier() else f"{place}[{short(key)}]"
+
+
+def _private_in(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
+    """The private attributes in `value` that do not come back, and where they are."""
+    kind: Any = type(value)
+    if names := private_of(kind):
+        back = Codec(kind, place).load(unchecked(value, place))
+        yield from ((place, name) for name in names if getattr(back, name, None) != getattr(value, name, None))
+    for where, each in (parts_in(value, place) or ()) if depth <= DEPTH else ():
+        yield from _private_in(each, where, depth + 1)
 
 
 def _check(value: Any, place: str, above: frozenset[int]) -> None:

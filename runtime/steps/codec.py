@@ -11,6 +11,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -197,7 +198,7 @@ def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
             yield place, _HALF
     elif isinstance(value, pydantic_class("BaseModel")):
         yield from _faults_of_model(value, place, depth)
-    elif (parts := _inside(value, place)) is not None:
+    elif (parts := parts_in(value, place)) is not None:
         for key in value if isinstance(value, dict) else ():
             if not _is_leaf({key: 0}):
                 kind = type(key).__qualname__
@@ -232,7 +233,7 @@ def _not_finite(value: Any, place: str, depth: int) -> Iterator[tuple[str, float
     if isinstance(value, float) and not math.isfinite(value):
         yield place, value
     elif depth <= DEPTH:
-        for where, inner in _inside(value, place) or ():
+        for where, inner in parts_in(value, place) or ():
             yield from _not_finite(inner, where, depth + 1)
 
 
@@ -246,11 +247,11 @@ def _repeated(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
             other = texts.setdefault(text_of_key(key), key)
             if other is not key:
                 yield place, f"the keys {other!r} and {key!r} have the same text"
-    for where, inner in _inside(value, place) or ():
+    for where, inner in parts_in(value, place) or ():
         yield from _repeated(inner, where, depth + 1)
 
 
-def _inside(value: Any, place: str) -> Iterable[tuple[str, Any]] | None:
+def parts_in(value: Any, place: str) -> Iterable[tuple[str, Any]] | None:
     """The parts of a value, and their places. None for a value without parts."""
     if isinstance(value, str | int | float | bytes):
         return None
@@ -276,6 +277,11 @@ def fields_of_class(kind: Any) -> tuple[str, ...] | None:
         if hasattr(kind, attribute):
             return tuple(getattr(field, "name", field) for field in getattr(kind, attribute))
     return None
+
+
+def private_of(kind: Any) -> tuple[str, ...]:
+    """The private attributes that a class of attrs declares."""
+    return tuple(each.name for each in getattr(kind, "__attrs_attrs__", ()) if each.name.startswith("_"))
 
 
 def text_of_key(key: Any) -> str:
@@ -364,6 +370,11 @@ class Codec:
 
         if not self.is_plain:
             yield from unknown_keys(self.kind, given)
+
+    @cached_property
+    def has_private(self) -> bool:
+        """Whether a class of attrs in the type declares a private attribute: msgspec leaves it out of the JSON."""
+        return not self.is_plain and any(private_of(getattr(part, "cls", None)) for part in parts_of(self.kind))
 
     @property
     def is_for_pydantic(self) -> bool:
