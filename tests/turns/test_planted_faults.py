@@ -22,7 +22,7 @@ from satchel.workspace.state.json_merge import Merged
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
 from satchel.workspace.todo import Plan
-from satchel.workspace.todo.merge.merge import MergedPlan
+from satchel.workspace.todo.three_way_merge import MergedPlan
 
 from .machine import Turns
 from .model import Lost

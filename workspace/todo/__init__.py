@@ -9,11 +9,10 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import splice
-    from .markdown.parse import plainly
-    from .merge.conflict import PlanConflict
-    from .merge.diff import Changes, Move, Pair, changes
-    from .merge.marks import settle
-    from .merge.merge import MergedPlan, merge_plans
+    from .markdown import plainly
     from .plan import Plan, Progress
+    from .plan_diff import Changes, Move, Pair, changes
     from .splice import Splice, between
     from .task import Mark, Row, Task
+    from .three_way_merge import MergedPlan, merge_plans, settle
+    from .weave import PlanConflict

@@ -9,14 +9,11 @@ from typing import NamedTuple, Self
 
 from ...schemas import Problem
 from ..base import UsageError
-from . import splice
-from .markdown import insert
-from .markdown.check import is_as_meant
-from .markdown.index import Reading, fitting
-from .markdown.insert import Insertion
-from .markdown.lint import problems
-from .markdown.parse import Block, Parsed, Suspect, parse
-from .markdown.remaining import remaining
+from . import insert, splice
+from .index import Reading, fitting, remaining
+from .insert import Insertion, is_as_meant
+from .lint import problems
+from .markdown import Block, Parsed, Suspect, parse
 from .splice import Splice
 from .task import (
     FINISHED,

@@ -21,7 +21,7 @@ from satchel.runtime.steps import fingerprint
 from satchel.workspace.base.errors import AgentError, NotSerializable
 from satchel.workspace.state import difference
 from satchel.workspace.store import DiskStore, Syscalls
-from satchel.workspace.todo.markdown import parse as markdown
+from satchel.workspace.todo import markdown
 
 
 @pytest.fixture

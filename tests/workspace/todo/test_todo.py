@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from satchel.workspace.base.errors import UsageError
-from satchel.workspace.todo import Plan, Splice, Task, plainly
-from satchel.workspace.todo.markdown import parse
+from satchel.workspace.todo import Plan, Splice, Task, markdown, plainly
 
 
 def texts(plan: Plan) -> list[str]:
@@ -27,9 +26,9 @@ def find(plan: Plan, text: str) -> Task:
 def count_parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that are parsed from now on."""
     seen: list[str] = []
-    real = parse.parse
+    real = markdown.parse
 
-    def counting(lines: list[str]) -> parse.Parsed:
+    def counting(lines: list[str]) -> markdown.Parsed:
         seen.append("".join(lines))
         return real(lines)
 

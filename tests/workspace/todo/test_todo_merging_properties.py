@@ -12,9 +12,9 @@ from properties import examples
 
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.todo import Plan, Task, between, changes, merge_plans, settle
-from satchel.workspace.todo.merge.conflict import Side
-from satchel.workspace.todo.merge.match import match
+from satchel.workspace.todo.match import match
 from satchel.workspace.todo.splice import apply, body, ending, split
+from satchel.workspace.todo.weave import Side
 
 COMMON = examples(200)
 

@@ -1,16 +1,68 @@
-"""The lines of a person's file, with the run's additions put in and its removals left out."""
+"""Put the run's additions into a person's file, leave its removals out, and name what both have changed."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from ..splice import BOM, body, ending
-from ..task import below
-from .align import Pair, align, embed, increasing
-from .conflict import PlanConflict, Questions
-from .sheet import Sheet
+from msgspec import Struct
+
+from ...schemas import short
+from .match import Sheet, Tie, align, embed, increasing
+from .splice import BOM, body, ending
+from .task import Mark, below
+
+Side = Literal["ours", "theirs"]
+
+Why = Literal["mark", "text", "prose", "untick_without_base", "removal_without_base", "everything_removed"]
+
+
+class PlanConflict(Struct, frozen=True):
+    """`line` counts from 1 in theirs; 0 for what is not there. `text` is that of the item or of the line.
+
+    `ours` and `theirs` are the marks, if these conflict. `str()` is one line for people.
+    """
+
+    line: int
+    text: str
+    why: Why
+    ours: Mark | None = None
+    theirs: Mark | None = None
+
+    def __str__(self) -> str:
+        where = f"line {self.line}, {short(self.text)}" if self.line else short(self.text)
+        match self.why:
+            case "mark":
+                the_run = f"has changed it to {self.ours}" if self.ours else "has removed it"
+                return f"{where}: the run {the_run}, the file says {self.theirs}"
+            case "text":
+                return f"{where}: the run and the file have both changed this item or its place"
+            case "prose":
+                return f"{where}: the run and the file have both changed these lines, in different ways"
+            case "untick_without_base":
+                return (
+                    f"{where}: it is {self.ours}, the file says {self.theirs}. "
+                    "Satchel can't tell whether to do it again or whether the file is old"
+                )
+            case "removal_without_base":
+                return f"{where}: the file lacks this item. Satchel can't tell whether a person dropped or forgot it"
+            case "everything_removed":
+                return "the file has no items left; a plan without items is not a finished plan"
+
+
+class Questions:
+    """Collects conflicts, or resolves them."""
+
+    def __init__(self, prefer: Side | None):
+        self.prefer = prefer
+        self.open: list[PlanConflict] = []
+
+    def ask(self, conflict: PlanConflict) -> Side:
+        """The side to use. Without a preference that is ours, and the result is not used."""
+        if self.prefer is None:
+            self.open.append(conflict)
+        return self.prefer or "ours"
 
 
 class Woven(NamedTuple):
@@ -51,7 +103,7 @@ class _Weaving:
         self._bring_parents()
         return self._write(self._places())
 
-    def _aligned(self) -> Iterator[Pair]:
+    def _aligned(self) -> Iterator[Tie]:
         """The base with ours: first what theirs has kept, so that ours is read in the same way before and after a
         merge."""
         base, ours = self.base.keys, self.ours.keys
@@ -188,7 +240,7 @@ class _Weaving:
         staying = sorted((mine, its) for its, mine in self.shared.items() if its not in self.dropped)
         fixed = increasing(staying)
         places: dict[int, int] = {}
-        known: dict[tuple[Pair, bool], int] = {}
+        known: dict[tuple[Tie, bool], int] = {}
         before: dict[int, list[int]] = {}
         for entry in sorted(self.added):
             next_one = bisect_left(fixed, (entry, -1))

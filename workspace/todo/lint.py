@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....schemas import Problem
-from ..splice import body
-from ..task import MARKS, mistyped_milestones, unquoted
+from ...schemas import Problem
 from .index import Reading
-from .parse import NESTING, Suspect
+from .markdown import NESTING, Suspect
+from .splice import body
+from .task import MARKS, mistyped_milestones, unquoted
 
 _KNOWN = "[ ] (open), [/] (begun), [x] (done) or [-] (cancelled)"
 _OF_GIT = ("<<<<<<< ", ">>>>>>> ")

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from ..plan import Plan
-from ..splice import BOM, body
-from ..task import Task
 from .match import match
+from .plan import Plan
+from .splice import BOM, body
+from .task import Task
 
 _COMPARED = 1000
 """Pairs of texts that are compared at most: that takes a quarter of a second if they are long."""

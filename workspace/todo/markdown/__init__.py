@@ -1,1 +1,0 @@
-"""The tasks in a Markdown text, and changes of the text."""

@@ -1,1 +1,0 @@
-"""Merge a person's plan with the run's."""
