@@ -25,19 +25,19 @@ def modules() -> list[tuple[str, Path]]:
     return found
 
 
-def test_a_struct_is_decoded_by_a_decoder_of_typed() -> None:
-    """Two threads that decode to it for the first time at once may die: see workspace/base/typed.py."""
+def test_a_struct_is_decoded_by_a_decoder_of_jsontext() -> None:
+    """Two threads that decode to it for the first time at once may die: see workspace/formats/jsontext.py."""
     plain = {"dict", "list", "str", "Any", "Raw", "msgspec"}
     for _, path in modules():
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        for call in calls if path.name != "typed.py" else ():
+        for call in calls if path.name != "jsontext.py" else ():
             kinds = [each.value for each in call.keywords if each.arg == "type"]
             if (made := ast.unparse(call.func)) in ("msgspec.json.Decoder", "Decoder", "msgspec.convert", "convert"):
                 kinds += call.args[made.endswith("convert") :]
             elif made not in ("msgspec.json.decode", "json.decode"):
                 continue
             names = {each.id for kind in kinds for each in ast.walk(kind) if isinstance(each, ast.Name)}
-            assert names <= plain, f"{path}, line {call.lineno}: make it with `decoder` of typed.py"
+            assert names <= plain, f"{path}, line {call.lineno}: make it with `decoder` of jsontext.py"
 
 
 def test_no_module_is_too_long_to_tell() -> None:
@@ -130,7 +130,7 @@ def test_errors_survive_pickling() -> None:
 def test_the_version_is_that_of_the_distribution() -> None:
     from importlib.metadata import version
 
-    from satchel.workspace.base.distribution import version as ours
+    from satchel.workspace.base.names import version as ours
 
     assert ours() == version("satchel")
     assert satchel.__doc__

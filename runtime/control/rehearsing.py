@@ -16,7 +16,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, decoder
+from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments
+from ...workspace.formats import decoder
 from ...workspace.inspect import define, look
 from ...workspace.store import DiskStore, Store
 from ...workspace.transfer import scratch_copy

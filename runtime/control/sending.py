@@ -78,7 +78,7 @@ def _redacted(parcel: _Parcel, redactor: Redactor) -> _Parcel:
     data = redactor.data(parcel.data)
     if parcel.extension == "yaml":
         with suppress(InvalidFile):  # it is refused in a moment
-            value = yamltext.load(yamltext.decode(parcel.data, UNNAMED), UNNAMED).value
+            value = yamltext.load(decode(parcel.data, UNNAMED), UNNAMED).value
             if (clean := redactor.value(value)) is not value:
                 data = redactor.data(yamltext.dump(clean).encode())
     return _Parcel(data, parcel.extension, redactor.text(parcel.words))

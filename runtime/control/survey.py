@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from ... import schemas
 from ...schemas import Where, dotted
-from ...workspace.base import SCHEMAS, Damaged, InvalidFile, NewerFormat, SatchelError
+from ...workspace.base import SCHEMAS, Damaged, InvalidFile, NewerFormat, SatchelError, decode
 from ...workspace.formats import jsontext, pause_file
 from ...workspace.inspect import lease
 from ...workspace.journal.records import StepCompleted
@@ -70,7 +70,7 @@ def json_file(
 ) -> Iterator[Finding]:
     """A JSON file against a schema; nothing if there is no such file."""
     try:
-        text = jsontext.decode(store.read(path, limit=_READ_LIMIT).data, path)
+        text = decode(store.read(path, limit=_READ_LIMIT).data, path)
         value = jsontext.load(text, path)
     except FileNotFoundError:
         return
@@ -85,7 +85,7 @@ def _state(store: Store, folder: str, has_data: bool) -> Iterator[Finding]:
     """`has_data`: the agent has its own state, so `data` must fit its type and not be null."""
     path = f"{SCHEMAS}/{folder}data.json"
     try:
-        text = jsontext.decode(store.read(path).data, path)
+        text = decode(store.read(path).data, path)
         own = jsontext.load(text, path)
     except FileNotFoundError:
         own = None

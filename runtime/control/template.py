@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from ...schemas import Where, nearest
-from ...workspace.base import DEFINITION, OF_A_RUN, InvalidFile, UsageError, stamp
+from ...workspace.base import DEFINITION, OF_A_RUN, InvalidFile, UsageError, decode, stamp
 from ...workspace.formats import definition, yamltext
 from ...workspace.inspect import moved_file
 from ...workspace.people.inbox import archive
@@ -49,7 +49,7 @@ class Template(Struct, frozen=True):
             data = DiskStore(self.root).read(DEFINITION, limit=definition.LIMIT).data
         else:
             data = self.root.joinpath(DEFINITION).read_bytes()
-        text = yamltext.decode(data, DEFINITION)
+        text = decode(data, DEFINITION)
         definition.parse(text)
         return text
 

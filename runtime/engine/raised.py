@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ...workspace.base import NotDone, NotSerializable, SatchelError, decoder
+from ...workspace.base import NotDone, NotSerializable, SatchelError
+from ...workspace.formats import decoder
 from ...workspace.journal.records import NOTHING, Failure, Key
 from ..agent import brief, of_storage
 from ..steps import encode

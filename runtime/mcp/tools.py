@@ -9,7 +9,8 @@ import mcp_types as types
 import msgspec
 from msgspec import Struct
 
-from ...workspace.base import SatchelError, UsageError, decoder
+from ...workspace.base import SatchelError, UsageError
+from ...workspace.formats import decoder
 from . import acting, describing, looking, shapes
 from .asking import Asking
 

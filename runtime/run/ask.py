@@ -18,7 +18,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ...schemas import against
-from ...workspace.base import InvalidFile, UsageError, arguments, decoder, time_text
+from ...workspace.base import InvalidFile, UsageError, arguments, time_text
+from ...workspace.formats import decoder
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.approvals import APPROVE, DENY, Question, Reply, blank, find, fit, read, with_changes

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...workspace.base import Resume, UsageError, arguments, decoder, time_text
+from ...workspace.base import Resume, UsageError, arguments, time_text
+from ...workspace.formats import decoder
 from ...workspace.journal.records import PauseRequested, StepCompleted, StepProgress
 from ...workspace.state import SLEEP
 from ..engine import Call, OwnStep, ScopeRun, Suspended, Suspension, recording

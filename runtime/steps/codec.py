@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...workspace.base import NotSerializable, SatchelError, UsageError, decoder
+from ...workspace.base import NotSerializable, SatchelError, UsageError
+from ...workspace.formats import decoder
 from .declared import hints_of, masked, parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:

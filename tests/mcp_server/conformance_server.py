@@ -25,7 +25,7 @@ from satchel.runtime.mcp.asking import Asking
 from satchel.runtime.mcp.runs import Runs
 from satchel.runtime.supervision.child import background
 from satchel.runtime.web import address_of
-from satchel.workspace.base import decoder
+from satchel.workspace.formats import decoder
 
 TICKING = """
 import asyncio

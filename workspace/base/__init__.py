@@ -1,12 +1,11 @@
-"""What every room uses: errors, names, URLs, text, times, the stamp, the version."""
+"""What every room uses: errors, names, URLs, text, times, the stamp."""
 
 # mypy: implicit-reexport
 
 from .lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import arguments, stamp, textfile, times, urls
-    from .distribution import version
+    from . import arguments, stamp, times, urls
     from .errors import (
         AgentError,
         Conflicting,
@@ -31,17 +30,18 @@ with on_first_use(__name__):
         NAME_BYTES,
         OF_A_RUN,
         SCHEMAS,
+        SIGNAL,
+        Mode,
+        Resume,
         check_new,
         check_path,
         fitting,
         is_name,
+        myself,
         shown,
         slug,
+        version,
     )
-    from .pauses import SIGNAL, Mode, Resume
-    from .person import myself
     from .stamp import Copy, Stamp, Stamped, read_json, read_markdown
-    from .textfile import UNSAFE, decode, lines, place, visible
+    from .text import UNSAFE, counted, cut, decode, duration, in_force, lines, one_line, place, since, size, visible
     from .times import moment_of, time_text
-    from .typed import decoder
-    from .words import counted, cut, duration, in_force, one_line, since, size

@@ -13,7 +13,7 @@ from typing import Any
 from . import urls
 from .errors import UsageError
 from .names import NAME_BYTES
-from .textfile import visible
+from .text import visible
 
 _LONGEST = 80  # characters of a value that is shown
 

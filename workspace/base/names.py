@@ -1,14 +1,16 @@
-"""Names of files and folders: which are valid, and how to make a readable one from a person's words."""
+"""Names that every room uses: of files and folders, of who starts a process, of the ways to stop and to resume."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import unicodedata
 from functools import lru_cache
+from typing import Literal
 
 from .errors import UsageError
-from .textfile import visible
+from .text import visible
 
 DEFINITION = "workspace.yaml"
 """The file that makes a folder a workspace."""
@@ -51,6 +53,18 @@ _SLUG_LENGTH = 40
 _SHOWN = 80  # characters of a path that is too long
 _LEADS_OUT = frozenset(("", ".", ".."))
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|\ud800-\udfff]')
+
+Mode = Literal["drain", "emergency", "cancel"]
+"""How a run stops: at a safe point; at once, by a kill; or at a safe point, for good."""
+
+Resume = Literal["continue", "restart_step", "await_instructions"]
+"""How it resumes: where it was; with the cut-off step from its beginning; or only with a person's instructions."""
+
+SIGNAL = "signal"
+"""The reason of a pause by a signal. It ends with the next start, so that a deployment resumes by itself."""
+
+_VERSION = "0.1.0"
+"""As in pyproject.toml; a test compares them. Asking the installed distribution takes 10 ms at each start."""
 
 
 def slug(words: str) -> str:
@@ -115,3 +129,19 @@ def _size(text: str) -> int:
 
 def _utf8(text: str) -> bytes:
     return text.encode(errors="surrogatepass")  # the name of a file may be no text
+
+
+def myself() -> str:
+    """The user of this process, and its machine: `you@laptop`."""
+    import getpass  # slow, and few commands need it
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return visible(f"{user}@{socket.gethostname()}")
+
+
+def version() -> str:
+    return _VERSION

@@ -7,4 +7,5 @@ from ..base.lazy import on_first_use
 with on_first_use(__name__):
     from . import definition, jsontext, pause_file, tool_calls
     from .definition import Budget, Checkpoints, Definition, Keep, Redact, Rule, Start, Webhook, Window, parse
+    from .jsontext import decoder
     from .pause_file import PauseFile

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from ...schemas import Problem, Where, dotted, problems, short
-from ..base import DEFINITION, InvalidFile, NewerFormat, UsageError, times
+from ..base import DEFINITION, InvalidFile, NewerFormat, UsageError, decode, times
 from . import yamltext
 
 FORMAT = 1
@@ -139,14 +139,14 @@ class Definition(Struct, frozen=True):
 
 def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
     """The content of the file. InvalidFile lists everything that is wrong, with lines; NewerFormat if it is newer."""
-    text = yamltext.decode(source, path) if isinstance(source, bytes) else source
+    text = decode(source, path) if isinstance(source, bytes) else source
     document = yamltext.load(text, path)
     return _of(document.value, document.place, path)
 
 
 def places(source: bytes) -> Callable[[Where], str]:
     """Names the line of a key, in a file that `parse` takes."""
-    return yamltext.load(yamltext.decode(source, DEFINITION), DEFINITION).place
+    return yamltext.load(decode(source, DEFINITION), DEFINITION).place
 
 
 def restore(run_id: str, recorded: Mapping[str, Any]) -> Definition:

@@ -1,21 +1,24 @@
-"""JSON in files of people and strangers: read strictly, with places and remedies; written to be readable."""
+"""JSON in files of people and strangers: read strictly, with places and remedies; written to be readable. And the
+decoders of JSON to types."""
 
 from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.json import Decoder
 
 from ...schemas import Problem, Where, dotted
-from ..base import InvalidFile, NotSerializable, decode
-
-__all__ = ["DEPTH", "decode", "dump", "load", "place_of"]
+from ..base import InvalidFile, NotSerializable
 
 DEPTH = 100
 """The maximum nesting of lists and mappings in a file."""
+
+_one_at_a_time = threading.RLock()
 
 
 def load(text: str, path: str) -> Any:
@@ -103,3 +106,15 @@ def _is_shallow(text: str, value: Any) -> bool:
         inner = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
         level = [item for items in inner for item in items if isinstance(item, dict | list)]
     return depth <= DEPTH
+
+
+def decoder(kind: Any, **options: Any) -> Decoder[Any]:
+    """A decoder of JSON to `kind`; the options are msgspec's. TypeError if msgspec can't decode to it. All code that
+    decodes to a struct gets its decoder here, when its module is imported.
+
+    msgspec analyses a struct when it first needs it, and stores the result with the class. It does so in Python code,
+    so another thread may run in between. That thread sees an incomplete result and crashes with a segmentation fault
+    (msgspec 0.22). So decoders are made one at a time.
+    """
+    with _one_at_a_time:
+        return Decoder(kind, **options)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ...schemas import Problem, problems, short
-from ..base import InvalidFile, Mode, Resume, UsageError, textfile, time_text, times
+from ..base import InvalidFile, Mode, Resume, UsageError, decode, lines, time_text, times
 from . import yamltext
 
 PATH = "pause.yaml"
@@ -55,7 +55,7 @@ class PauseFile(Struct, frozen=True):
 def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
     """The content of the file; an empty one is a request too. InvalidFile if it is not valid. `45m` and `22:30` count
     from the time it was `saved`, or now if that is not known: else such a time would never come."""
-    document = yamltext.load(yamltext.decode(data, PATH), PATH)
+    document = yamltext.load(decode(data, PATH), PATH)
     value = document.value
     if found := problems("pause", value, place=document.place):
         raise InvalidFile(PATH, found)
@@ -107,7 +107,7 @@ def understood(data: bytes) -> PauseFile:
         return parse(data)
     except InvalidFile:
         text = data.decode(errors="replace")
-        rows = (row for row in textfile.lines(text) if "emergency" in row and not row[0].isspace())
+        rows = (row for row in lines(text) if "emergency" in row and not row[0].isspace())
         is_emergency = any(_says_emergency(each) for each in (text, *rows))
         return PauseFile(mode="emergency" if is_emergency else None)
 
@@ -122,7 +122,7 @@ def _says_emergency(text: str) -> bool:
 
 def filled(data: bytes, facts: Mapping[str, Any]) -> bytes:
     """The file with `facts` set, and all else unchanged. None removes a fact. InvalidFile if the file can't be read."""
-    text = yamltext.decode(data, PATH)
+    text = decode(data, PATH)
     if not text.strip():
         text = _HEAD
     before = yamltext.load(text, PATH).value or {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, field
 
-from ..base import InvalidFile, decoder
+from ..base import InvalidFile
+from ..formats import decoder
 from ..store import Store
 
 PATH = "export.json"

@@ -18,7 +18,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ..base import InvalidFile, LeaseHeld, decoder
+from ..base import InvalidFile, LeaseHeld
+from ..formats import decoder
 from ..store import Store
 
 PATH = ".satchel/lease.json"

@@ -10,8 +10,8 @@ import shlex
 import msgspec
 
 from ... import schemas
-from ..base import InvalidFile, SatchelError, UsageError, decoder
-from ..formats import yamltext
+from ..base import InvalidFile, SatchelError, UsageError, decode
+from ..formats import decoder, yamltext
 from ..store import Store
 from . import transfer_file
 
@@ -43,7 +43,7 @@ def encode(tombstone: Tombstone) -> bytes:
 def parse(data: bytes) -> Tombstone | None:
     """None if it is not valid: a person may have a file of this name."""
     try:
-        value = yamltext.load(yamltext.decode(data, PATH), PATH).value
+        value = yamltext.load(decode(data, PATH), PATH).value
     except SatchelError:
         return None
     if value is None or schemas.problems("moved", value):

@@ -136,7 +136,7 @@ def _read_agent(store: Store, run_id: str, path: str) -> tuple[Stamp, dict[str, 
     at = stamp.read_json(data).stamp
     if at is None and not path:
         return None  # a person's own; the opening says so
-    state = jsontext.load(jsontext.decode(data, name), name)
+    state = jsontext.load(decode(data, name), name)
     if not isinstance(state, dict) or "data" not in state or at is None or state.get("run_id") != run_id:
         raise _not_enough(name, "it has no stamp, no data, or belongs to another run")
     agent = AgentMoment(path=path, data=state["data"], has_data=state["data"] is not None)

@@ -9,7 +9,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from ..base import SatchelError, decoder
+from ..base import SatchelError
+from ..formats import decoder
 from ..journal.records import now
 from ..secrets import Redactor
 from ..store import FileChanged, Store, Version

@@ -16,7 +16,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from ..base import DEFINITION, InvalidFile, UsageError, decoder
+from ..base import DEFINITION, InvalidFile, UsageError
+from ..formats import decoder
 from ..store import Store
 
 PATH = ".satchel/moving.json"

@@ -12,7 +12,8 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct, field
 
-from ..base import Damaged, SatchelError, decoder
+from ..base import Damaged, SatchelError
+from ..formats import decoder
 from ..store import Store
 from .naming import CHECKPOINTS, FOLDER, checkpoint_position, segment_path, segments
 from .records.line import NO_CRC, Line, parse_each

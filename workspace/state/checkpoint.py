@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..base import InvalidFile, NewerFormat, SatchelError, decoder, slug
-from ..formats import Keep
+from ..base import InvalidFile, NewerFormat, SatchelError, slug
+from ..formats import Keep, decoder
 from ..journal import CHECKPOINTS
 from ..journal.records import check_json, check_time
 from ..store import Store, Version

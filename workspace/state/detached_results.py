@@ -14,7 +14,8 @@ from itertools import islice
 import msgspec
 from msgspec import Struct
 
-from ..base import Damaged, InvalidFile, SatchelError, decoder
+from ..base import Damaged, InvalidFile, SatchelError
+from ..formats import decoder
 from ..journal.records import Key, StepCompleted
 from ..store import Store
 from .scope_state import Scope

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..base import decoder
+from ..formats import decoder
 from ..journal.records import NOTHING, Key, StepCompleted, check_json, check_time
 from ..todo import Plan, Row
 from .agent_state import ROOT, AgentMoment

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageError
+from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageError, decode
 from ..formats import definition, yamltext
 from ..history import check_kept
 from ..inspect import Manifest, Report, look, moved_file, transfer_file
@@ -79,7 +79,7 @@ def fork(
     UsageError if the destination holds anything else or can't hold a file, or the new run_id is that of the source.
     """
     ends.refuse_overlap(source, to.url)
-    text = yamltext.decode(definition_of(source).data, DEFINITION)
+    text = decode(definition_of(source).data, DEFINITION)
     if run_id == then.run_id:
         raise UsageError(f"{run_id!r} is the run_id of the source", path=to.url, remedy="a fork is another run")
     text = edit(text)

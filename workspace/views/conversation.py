@@ -14,7 +14,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import Damaged, decoder
+from ..base import Damaged
+from ..formats import decoder
 from ..journal.records import Edited, Line, Message, MessageEdit
 from ..state import AgentMoment, MessagesAt, Moment, folder_of_agent
 from ..store import Content, Store, read_if_there

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..base import SCHEMAS, InvalidFile
+from ..base import SCHEMAS, InvalidFile, decode
 from ..formats import jsontext
 from ..store import Store
 
@@ -57,7 +57,7 @@ def load(store: Store, name: str) -> dict[str, Any] | None:
         return None
     path = path_of(name)
     try:
-        whole = jsontext.load(jsontext.decode(store.read(path).data, path), path)
+        whole = jsontext.load(decode(store.read(path).data, path), path)
     except (FileNotFoundError, InvalidFile):
         return None
     match whole:

@@ -14,7 +14,8 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from ..base import InvalidFile, decoder
+from ..base import InvalidFile
+from ..formats import decoder
 from ..journal.records import Key
 from ..store import Store
 from .write_behind import Behind

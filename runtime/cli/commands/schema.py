@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from .... import schemas
 from ....schemas import nearest
-from ....workspace.base import DEFINITION, UsageError
+from ....workspace.base import DEFINITION, UsageError, decode
 from ....workspace.formats import jsontext
 from ....workspace.store import open_store
 from ..render.output import print_json
@@ -58,4 +58,4 @@ def _own_data() -> str:
         data = open_store(".").read(_DATA).data
     except FileNotFoundError:
         return schemas.text("data")
-    return visible_json(jsontext.dump(jsontext.load(jsontext.decode(data, _DATA), _DATA)))
+    return visible_json(jsontext.dump(jsontext.load(decode(data, _DATA), _DATA)))

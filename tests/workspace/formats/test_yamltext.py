@@ -13,7 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from satchel.workspace.base.errors import InvalidFile, UsageError
-from satchel.workspace.formats.yamltext import decode, dump, load, set_value
+from satchel.workspace.base import decode
+from satchel.workspace.formats.yamltext import dump, load, set_value
 
 KEYS = st.text(max_size=12).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text))
 TEXTS = st.text(max_size=40) | st.sampled_from(

@@ -17,8 +17,8 @@ from botocore.loaders import JSONFileLoader
 from botocore.utils import parse_timestamp
 from servers import BUCKET, KEY, SECRET, Server
 
-from satchel.workspace.base.distribution import version
 from satchel.workspace.base.errors import InvalidFile, LeaseHeld, SatchelError, StorageFailed, UsageError
+from satchel.workspace.base.names import version
 from satchel.workspace.store import FileChanged, Store, open_store
 from satchel.workspace.store.remote import bucket as bucket_module
 from satchel.workspace.store.remote.bucket import BucketStore

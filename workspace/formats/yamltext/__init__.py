@@ -9,6 +9,5 @@ refused, with the line and the remedy. Satchel changes YAML by position, so comm
 from ...base.lazy import on_first_use
 
 with on_first_use(__name__):  # PyYAML takes a while to import
-    from ...base import decode
     from .edit import dump, set_value
     from .parse import LIMIT, Document, load

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from ...base import NewerFormat, decoder
+from ...base import NewerFormat
+from ...formats import decoder
 from .base import NOTHING, check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepRetry, StepStarted
 from .edits import Edited, Rewound

@@ -10,7 +10,7 @@ import msgspec
 
 from .... import schemas
 from ....schemas import Problem, short
-from ...base import InvalidFile
+from ...base import InvalidFile, decode
 from ...formats import yamltext
 from ...journal.records import NOTHING
 from ...state import same
@@ -42,7 +42,7 @@ def read(question: Question, run_id: str, data: bytes) -> Reply | None:
     """The answer in the file; None if there is none yet. InvalidFile if it can't be taken: its lines are those of the
     file without Satchel's remarks."""
     path = question.path
-    text = render.words(yamltext.decode(data, path))
+    text = render.words(decode(data, path))
     document = yamltext.load(text, path)
     said = document.value
     if not isinstance(said, dict):
@@ -79,7 +79,7 @@ def typed_arguments(data: bytes) -> Any:
 
 def _said(data: bytes) -> Any:
     try:
-        return yamltext.load(render.words(yamltext.decode(data, "")), "").value
+        return yamltext.load(render.words(decode(data, "")), "").value
     except InvalidFile:
         return None
 
@@ -98,7 +98,7 @@ def revoked_by(run_id: str, id: str, data: bytes) -> str | None:
 
 def check_asked(question: Question, run_id: str, data: bytes) -> None:
     """InvalidFile if a form does not show the question as it was asked."""
-    document = yamltext.load(render.words(yamltext.decode(data, question.path)), question.path)
+    document = yamltext.load(render.words(decode(data, question.path)), question.path)
     _check_question(question, run_id, document.value, document)
     if question.is_doubt and not same(document.value.get("question"), question.text):
         place, found = document.place(("question",)), short(document.value.get("question"))
@@ -108,7 +108,7 @@ def check_asked(question: Question, run_id: str, data: bytes) -> None:
 
 def form_problems(path: str, data: bytes) -> list[Problem]:
     """What is wrong with a file in approvals/, whatever its question is. InvalidFile if it is not YAML."""
-    document = yamltext.load(yamltext.decode(data, path), path)
+    document = yamltext.load(decode(data, path), path)
     return schemas.problems("approval", document.value, place=document.place)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from ....schemas import Problem
-from ...base import InvalidFile, UsageError
+from ...base import InvalidFile, UsageError, decode
 from ...formats import yamltext
 from ...state import DONE, REDO, Answered, same
 from .question import APPROVE, Question, with_changes
@@ -192,7 +192,7 @@ def withdrawn(data: bytes) -> bytes | None:
 
 def fill_in(data: bytes, values: dict[str, Any]) -> bytes:
     """A form with these keys filled in, as a person would. UsageError or InvalidFile if it is not one."""
-    text = yamltext.decode(data, "the form")
+    text = decode(data, "the form")
     for key, value in values.items():
         text = yamltext.set_value(text, (key,), value, file="the form")
     return text.encode()

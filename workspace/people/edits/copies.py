@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Raw
 
-from ...base import Copy, Refused, stamp
+from ...base import Copy, Refused, decode, stamp
 from ...formats import jsontext
 from ...journal.records import ApprovalAsked, Back
 from ...state import DATA, GO_BACK, KEEP, ROOT, AgentMoment, Moment
@@ -39,14 +39,14 @@ def _copy_in(path: str, data: bytes) -> Copy | None:
     if b'"checkpoint"' not in data:
         return None
     if (copy := stamp.read_json_copy(data)) is not None and copy.untouched:
-        of = jsontext.load(jsontext.decode(data, path), path)
+        of = jsontext.load(decode(data, path), path)
         return copy._replace(of=str(of["run_id"]))
     return None if stamp.read_json(data).untouched else _in_changed(data, path)
 
 
 def _in_changed(data: bytes, path: str) -> Copy | None:
     """The stamp in a file that a person has changed, or a program has written in another way."""
-    found = jsontext.load(jsontext.decode(data, path), path)
+    found = jsontext.load(decode(data, path), path)
     name = found.get("checkpoint") if isinstance(found, dict) else None
     if not isinstance(name, str) or not stamp.is_checkpoint(name):
         return None

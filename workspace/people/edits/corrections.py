@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from ....schemas import Problem, short
-from ...base import InvalidFile, Refused
+from ...base import InvalidFile, Refused, decode
 from ...formats import jsontext, tool_calls
 from ...journal import RECORD_BYTES
 from ...journal.records import Edited, MessageEdit
@@ -120,7 +120,7 @@ def _moved_half(looking: Looking, agent: AgentMoment, path: str) -> set[int]:
 def _read(looking: Looking, path: str, data: bytes, known: dict[int, Row], moved: set[int]) -> _File:
     lines, after, problems = list[_Said](), list[_Said](), list[Problem]()
     cut_at, torn, torn_at, seen = 0, b"", 0, dict[int, int]()
-    texts = jsontext.decode(data.rstrip(b"\0"), path).split("\n")  # a power failure has left a hole at the end
+    texts = decode(data.rstrip(b"\0"), path).split("\n")  # a power failure has left a hole at the end
     for number, text in enumerate(texts, 1):
         if not text.strip():
             continue

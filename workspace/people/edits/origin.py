@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from ....schemas import short
-from ...base import Refused, Stamped, decoder
-from ...formats import jsontext
+from ...base import Refused, Stamped, decode
+from ...formats import decoder, jsontext
 from ...state import Moment
 from ...store import Trace
 
@@ -43,7 +43,7 @@ def is_of_run(data: bytes, run_id: str) -> bool:
 def object_of_run(data: bytes, path: str, run_id: str, remedy: str) -> dict[str, Any]:
     """The object that a JSON file of this run holds. InvalidFile if it is not JSON, Refused if it holds something else
     or is another run's. `remedy` says what may be edited in it."""
-    found = jsontext.load(jsontext.decode(data, path), path)
+    found = jsontext.load(decode(data, path), path)
     if not isinstance(found, dict):
         raise Refused("is no longer an object", path=path, remedy=remedy)
     if found.get("run_id", run_id) != run_id:

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from .... import schemas
 from ....schemas import short
-from ...base import SCHEMAS, Copy, InvalidFile, Refused, Stamped, UsageError, stamp
+from ...base import SCHEMAS, Copy, InvalidFile, Refused, Stamped, UsageError, decode, stamp
 from ...formats import jsontext
 from ...journal.records import Edited, Patch
 from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
@@ -81,7 +81,7 @@ def _judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped, 
 def _usable(looking: Looking, agent: AgentMoment, path: str, data: bytes, copy: Copy) -> Raw | None:
     """The data of a copy from a checkpoint, for the state type as it is now. What does not fit is refused if a person
     has changed it."""
-    text = jsontext.decode(data, path)
+    text = decode(data, path)
     found = object_of_run(data, path, looking.moment.run_id, "edit what is inside `data` only")
     schema = str(found.get("$schema", ""))
     _check_owner(looking.moment, agent, path, schema[schema.find(".satchel/") :])
@@ -115,7 +115,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
         noticed.questions.append(Question(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
         return
     change = json_patch.diff(agent.data, merged.value)
-    text = jsontext.decode(data, path)
+    text = decode(data, path)
     if looking.is_rebuilt:  # the run would continue with the data of this file
         _validate(looking, agent, path, found, text)
     if choice == "ours":
@@ -244,7 +244,7 @@ def _schema(looking: Looking, agent: AgentMoment) -> dict[str, Any] | bool | Non
         return own
     path = f"{SCHEMAS}/{agent.folder}data.json"
     try:
-        found = jsontext.load(jsontext.decode(looking.store.read(path).data, path), path)
+        found = jsontext.load(decode(looking.store.read(path).data, path), path)
     except (FileNotFoundError, InvalidFile):
         return None
     return found if isinstance(found, dict | bool) else None

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from .... import schemas
 from ....schemas import short
-from ...base import InvalidFile, Refused, stamp
+from ...base import InvalidFile, Refused, decode, stamp
 from ...formats import jsontext
 from ...journal.records import NOTHING, Edited, OfCall, StepCompleted, StepEdit, StepFailed, StepStarted
 from ...state import AgentMoment, json_patch
@@ -154,7 +154,7 @@ def check_result(store: Store, path: str, data: bytes, result: Any, record: OfCa
     name = record.schema if isinstance(record, StepStarted | StepCompleted | StepFailed) else ""
     if not name or (schema := result_schemas.load(store, name)) is None:
         return
-    place = jsontext.place_of(jsontext.decode(data, path))
+    place = jsontext.place_of(decode(data, path))
     if found := schemas.of_result(schema, result, lambda where: place(("result", *where))):
         raise InvalidFile(path, found)
 

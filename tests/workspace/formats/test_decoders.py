@@ -13,7 +13,7 @@ import pytest
 import warm
 
 from satchel.runtime.steps.codec import Codec
-from satchel.workspace.base import typed
+from satchel.workspace.formats import jsontext
 
 RACE = '''
 import threading, typing
@@ -63,7 +63,7 @@ def test_two_threads_make_a_decoder_at_once(monkeypatch: pytest.MonkeyPatch) -> 
             with lock:
                 inside -= 1
 
-    monkeypatch.setattr(typed, "Decoder", Counting)
+    monkeypatch.setattr(jsontext, "Decoder", Counting)
     kinds = [make_dataclass(f"Kind{n}", [("a", int)]) for n in range(4)]
 
     def make(kind: type) -> None:
