@@ -28,8 +28,7 @@ from satchel.runtime.control import waiting
 from satchel.runtime.supervision.emergency import processes
 from satchel.schemas import Problem, Where, validator
 from satchel.workspace.base.errors import SatchelError
-from satchel.workspace.formats import yamltext
-from satchel.workspace.formats.yamltext import Document
+from satchel.workspace.formats import Document, yamltext
 
 from . import bases, mutations
 from .bases import Files

@@ -5,7 +5,8 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import definition, jsontext, pause_file, tool_calls
+    from . import definition, jsontext, pause_file, tool_calls, yamltext
     from .definition import Budget, Checkpoints, Definition, Keep, Redact, Rule, Start, Webhook, Window, parse
     from .jsontext import decoder
     from .pause_file import PauseFile
+    from .yaml_reader import Document

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from satchel.workspace.base.errors import InvalidFile, UsageError
 from satchel.workspace.base import decode
+from satchel.workspace.base.errors import InvalidFile, UsageError
 from satchel.workspace.formats.yamltext import dump, load, set_value
 
 KEYS = st.text(max_size=12).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text))

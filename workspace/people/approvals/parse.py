@@ -19,7 +19,7 @@ from .question import Question
 from .validate import check_standing, fit, fit_arguments
 
 if TYPE_CHECKING:
-    from ...formats.yamltext import Document
+    from ...formats import Document
 
 _NOT_THIS = "Move this file away; the run then writes the question again"
 

@@ -33,6 +33,7 @@ from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away,
 from .firing import Firing
 
 if TYPE_CHECKING:
+    from ...formats import Document
     from ...journal import Journal
 
 LIMIT = 1 << 20
@@ -258,7 +259,7 @@ def parse(path: str, data: bytes) -> Said:
     return Said("message", msgspec.json.encode(rest["text"]))
 
 
-def _firing(path: str, document: yamltext.Document, rest: dict[str, object]) -> Firing:
+def _firing(path: str, document: Document, rest: dict[str, object]) -> Firing:
     try:
         due = datetime.fromisoformat(str(rest.get("due", "")))
         if rest.keys() == {"schedule", "due"} and isinstance(rest["schedule"], str) and due.tzinfo is not None:

@@ -1,22 +1,46 @@
-"""Write YAML as a person would, and change it by position, so that comments and order are kept."""
+"""The one YAML dialect: the 1.2 core schema, with the values of JSON. It is read, written as a person would, and
+changed by position, so that comments and order are kept.
+
+`no`, `on`, `22:30` and dates are text. Anchors, tags, merge keys, several documents and keys that are not text are
+refused, with the line and the remedy.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....schemas import Where, dotted
-from ...base import InvalidFile, UsageError
-from .core_schema import resolve
-from .parse import Document, Node, load
+from ...schemas import Problem, Where, dotted
+from ..base import InvalidFile, UsageError
+
+if TYPE_CHECKING:
+    from .yaml_reader import Document, Node
 
 _PLAIN = re.compile(r"(?:[A-Za-z_]|~/|\./|/)(?:[A-Za-z0-9_./@+=~-]|:(?=[A-Za-z0-9_/.])| (?=[A-Za-z0-9_./+=~]))*")
 _BOOLEAN_ELSEWHERE = frozenset(("yes", "no", "on", "off"))  # in YAML 1.1, which other programs read
 _NO_POINT = re.compile(r"^(-?[0-9]+)e")
 _INVISIBLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _SHORT = 80  # characters up to which a list stays in one line
+
+LIMIT = 256 << 10
+"""Bytes of a file. One of this size takes a second or two."""
+
+
+def load(text: str, path: str) -> Document:
+    """Parse `text`; `path` is only named in errors. InvalidFile lists all mistakes that can be found at once.
+
+    Slow for its size (up to 2 s for the largest file allowed): it uses PyYAML's own scanner, since libyaml's recursion
+    and marks are not reliable everywhere.
+    """
+    if len(text) > LIMIT or len(text.encode("utf-8", "surrogatepass")) > LIMIT:
+        raise InvalidFile(
+            path, [Problem("the file", "more than 256 KiB", "less", "Put large content into a separate file")]
+        )
+    from .yaml_reader import read  # PyYAML takes a while to import
+
+    return read(text, path)
 
 
 def dump(value: Any) -> str:
@@ -195,6 +219,8 @@ def _inline(value: Any) -> str:
 
 
 def _word(text: str) -> str:
+    from .yaml_reader import resolve
+
     if _PLAIN.fullmatch(text) and text.lower() not in _BOOLEAN_ELSEWHERE and isinstance(resolve(text), str):
         return text
     return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
