@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ...workspace.journal.records import Failure, Key, PauseRequested, ScopeFailed
-from ...workspace.state import ROOT, STUCK_AFTER, Scope, crashes
+from ...workspace.state import ROOT, STUCK_AFTER, Scope, crash_suspects
 from ..agent import describe, of_storage
 from . import raised
 from .context import Context
@@ -70,7 +70,7 @@ def check_not_stuck(context: Context, scope: Scope) -> None:
     `scope` is entered, also for the first time: the agent itself is one, too."""
     if scope.crashes < STUCK_AFTER:
         return
-    titles = [repr(title) for title in crashes.suspects(context.moment.agents)]
+    titles = [repr(title) for title in crash_suspects(context.moment.agents)]
     ran = f" while {' and '.join(titles)} ran" if titles else ""
     why = f"the process has crashed {scope.crashes} times{ran}, with nothing new on record"
     context.stopping.pause(PauseRequested(reason=f"stuck: {why}", by="satchel"), Failure("Crashed", why))

@@ -32,7 +32,7 @@ from satchel.workspace.journal.records import line
 from satchel.workspace.lifecycle import acquire, checkpoint_due, crash, opening
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.retention import planning
-from satchel.workspace.state import retained
+from satchel.workspace.state import checkpoint
 from satchel.workspace.store.disk import store
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.projector import Projector
@@ -103,7 +103,7 @@ def steady() -> Iterator[None]:
             (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
             (merging, "MANY", 2),
             (planning, "ENOUGH", 500),
-            (retained, "_APART", 1),
+            (checkpoint, "_APART", 1),
             (Journal, "flush", flush_and_tell),
             (pace, "ALONE_AFTER", 1e9),  # a commit travels until there is company
             (pace, "time", SimpleNamespace(monotonic=looks)),  # at every 20th look there is a flush

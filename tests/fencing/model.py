@@ -25,7 +25,7 @@ from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.acquire import Owned
 from satchel.workspace.people import outputs
 from satchel.workspace.retention import planning, pruning
-from satchel.workspace.state import checkpoint, retained
+from satchel.workspace.state import checkpoint
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
 from satchel.workspace.store.remote.base import RemoteStore
@@ -418,7 +418,7 @@ def _simulated(simulation: Simulation) -> ExitStack:
         (writer, "wait", wait_for),
         (object_log, "REPEATED_BYTES", 900),
         (object_log, "ROLLED_BYTES", 3000),
-        (retained, "_APART", 1),
+        (checkpoint, "_APART", 1),
         (acquire, "check_conditional_puts", lambda store: None),
         (load, "define", _define),
         (lease, "process_started", lambda pid: ""),

@@ -1,4 +1,4 @@
-"""Whether the process that left a run open has crashed, so that it counts for the items it ran (state/crashes.py).
+"""Whether the process that left a run open has crashed, so that it counts for the items it ran (state/agent_state.py).
 
 These do not: the end of its machine, a kill while the run was to stop, and an error of Satchel's own for which it let
 go of the workspace, such as a failing disk. A stop that Satchel has forced is none either: the opening that follows it

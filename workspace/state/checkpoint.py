@@ -1,14 +1,19 @@
 """Checkpoints: a whole moment in a file, so that an opening reads only the tail of the journal.
 
 One JSON object on one line; `sha256`, last, is of everything before it. Write a checkpoint only of a position that is
-durable in the journal. The structs of the moment define its content (packing.py): each of their fields is kept.
+durable in the journal. The structs of the moment define its content (encoding.py): each of their fields is kept.
+
+Checkpoints lie where people find them, and rules say which are kept. From one and the journal after it any later
+moment is made again (`History`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
@@ -18,34 +23,34 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..base import InvalidFile, NewerFormat, SatchelError, slug
+from .. import journal
+from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, slug
 from ..formats import Keep, decoder
-from ..journal import CHECKPOINTS
-from ..journal.records import check_json, check_time
+from ..journal import CHECKPOINTS, checkpoint_position, first_kept
+from ..journal.records import Edited, ScopeCommitted, check_json, check_time
 from ..store import Store, Version
-from . import detached_results
+from . import encoding, json_patch
 from .agent_state import ROOT, AgentMoment, MessagesAt
-from .detached_results import Fetched, Front, Results
+from .encoding import Fetched, Front, Results, Shape, shape_of
 from .going_back import PLANS, check_agent
-from .packing import Shape, shape_of
-from .retained import AFTER_FORCE
-from .retained import age_of as age_of
-from .retained import is_good as is_good
-from .retained import paths as paths
-from .retained import position_of as position_of
-from .retained import ruled as ruled
-from .retained import superfluous as superfluous
 from .run_state import Moment
 from .scope_state import Scope
 
 FORMAT = 1
 READ_LIMIT = 1 << 30
 _SHA = b',"sha256":"'
+_TAIL = len(_SHA) + 64 + len(b'"}')
 _LARGE = 256 << 10
 _END = 64 << 10
 """Bytes of a large checkpoint without its results. A larger one is fetched whole."""
 
-_TAIL = len(_SHA) + 64 + len(b'"}')
+AFTER_FORCE = "_unclean.json"  # no name made from a person's words has a `_`
+_PARTS, _APART = 4, 1000
+"""Checkpoints with which the journal can begin are a quarter of the kept history apart, at least so many records."""
+
+Listed = Mapping[str, Version]
+"""Files of a bucket with their versions at the time of the checkpoint. While a listing shows the same version, the file
+contains nothing that the checkpoint does not know."""
 
 
 class Written(NamedTuple):
@@ -54,11 +59,85 @@ class Written(NamedTuple):
     sha256: str
 
 
-class _Format(Struct):
-    format: int
+class Draft(NamedTuple):
+    """A checkpoint that is not written yet."""
+
+    path: str
+    data: bytes
 
 
-_format = decoder(_Format)
+def write(
+    store: Store,
+    moment: Moment,
+    messages: dict[str, MessagesAt],
+    name: str = "",
+    keep: Keep | None = None,
+    listed: Listed = MappingProxyType({}),
+) -> Written:
+    """Write a checkpoint of `moment`, durably, and remove those that nothing keeps. `name`: see `path_of`."""
+    return put(store, draft(store, moment, messages, name, listed), keep)
+
+
+def draft(
+    store: Store, moment: Moment, messages: dict[str, MessagesAt], name: str = "", listed: Listed = MappingProxyType({})
+) -> Draft:
+    """The first half of `write`: from here on the moment may change."""
+    return Draft(path_of(moment, name), encode(moment, messages, listed, is_apart=_is_apart(store)))
+
+
+def put(store: Store, made: Draft, keep: Keep | None = None) -> Written:
+    """The second half, which waits for the storage."""
+    store.replace(made.path, made.data)
+    for each in superfluous(store, keep or Keep()):
+        store.remove(each)
+    return Written(made.path, len(made.data), hashlib.sha256(made.data).hexdigest())
+
+
+def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
+    """`checkpoints/SEQ-NAME.json`; `seq` if the moment is about to be there. NAME is for people: the open item, else
+    `name`. Its end shows a checkpoint after a forced stop, before anything was checked."""
+    open_items = [slug(f"{key}-{scope.title}") for key, scope in moment.root.scopes.items() if key != ROOT]
+    words = (open_items[0] if open_items else slug(name)) or moment.status
+    end = AFTER_FORCE if moment.unclean else ".json"
+    return f"{CHECKPOINTS}/{moment.seq if seq is None else seq:012d}-{words}{end}"
+
+
+def encode(
+    moment: Moment, messages: dict[str, MessagesAt], listed: Listed = MappingProxyType({}), *, is_apart: bool = False
+) -> bytes:
+    """`messages` by the agents' paths; an agent that is not in it has none. `is_apart`: results of large scopes go
+    where they can be fetched separately."""
+    pack = _moment().pack
+    assert pack is not None
+    agents = {path: replace(agent, scopes=_lean(agent.scopes)) for path, agent in moment.agents.items()}
+    results = _taken_apart(agents) if is_apart else []
+    at = {path: messages.get(path, MessagesAt()) for path in agents}
+    rest = _rest()(moment=pack(replace(moment, agents=agents)), messages=at, listed=dict(listed))
+    body = encoding.encoded(Front(FORMAT, results), msgspec.json.encode(rest)[1:-1])
+    return b'%s%s%s"}\n' % (body, _SHA, hashlib.sha256(body).hexdigest().encode())
+
+
+def _taken_apart(agents: dict[str, AgentMoment]) -> list[Results]:
+    """The results that are put apart, out of the scopes of these copies."""
+    found = []
+    for path, agent in agents.items():
+        for key, scope in agent.scopes.items():
+            agent.scopes[key], results = encoding.taken_apart(path, key, scope)
+            found += [results] if results else []
+    return found
+
+
+def _lean(scopes: dict[str, Scope]) -> dict[str, Scope]:
+    """Without the numbers of calls whose records have them, as in `fill`: there may be tens of thousands."""
+    return {
+        key: replace(scope, numbers={call: no for call, no in scope.numbers.items() if not scope.knows(call)})
+        for key, scope in scopes.items()
+    }
+
+
+def _is_apart(store: Store) -> bool:
+    """Whether a file that is fetched later is certainly the same file."""
+    return store.abilities.remote and store.abilities.conditional_replace
 
 
 @cache
@@ -82,43 +161,11 @@ def _decoder() -> msgspec.json.Decoder[Any]:
     return decoder(msgspec.defstruct("_File", _parts(), bases=(Front,), kw_only=True))
 
 
-def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
-    """`checkpoints/SEQ-NAME.json`; `seq` if the moment is about to be there. NAME is for people: the open item, else
-    `name`. Its end shows a checkpoint after a forced stop, before anything was checked."""
-    open_items = [slug(f"{key}-{scope.title}") for key, scope in moment.root.scopes.items() if key != ROOT]
-    words = (open_items[0] if open_items else slug(name)) or moment.status
-    end = AFTER_FORCE if moment.unclean else ".json"
-    return f"{CHECKPOINTS}/{moment.seq if seq is None else seq:012d}-{words}{end}"
+class _Format(Struct):
+    format: int
 
 
-Listed = Mapping[str, Version]
-"""Files of a bucket with their versions at the time of the checkpoint. While a listing shows the same version, the file
-contains nothing that the checkpoint does not know."""
-
-
-def encode(
-    moment: Moment, messages: dict[str, MessagesAt], listed: Listed = MappingProxyType({}), *, is_apart: bool = False
-) -> bytes:
-    """`messages` by the agents' paths; an agent that is not in it has none. `is_apart`: results of large scopes go
-    where they can be fetched separately."""
-    pack = _moment().pack
-    assert pack is not None
-    agents = {path: replace(agent, scopes=_lean(agent.scopes)) for path, agent in moment.agents.items()}
-    results = _taken_apart(agents) if is_apart else []
-    at = {path: messages.get(path, MessagesAt()) for path in agents}
-    rest = _rest()(moment=pack(replace(moment, agents=agents)), messages=at, listed=dict(listed))
-    body = detached_results.encoded(Front(FORMAT, results), msgspec.json.encode(rest)[1:-1])
-    return b'%s%s%s"}\n' % (body, _SHA, hashlib.sha256(body).hexdigest().encode())
-
-
-def _taken_apart(agents: dict[str, AgentMoment]) -> list[Results]:
-    """The results that are put apart, out of the scopes of these copies."""
-    found = []
-    for path, agent in agents.items():
-        for key, scope in agent.scopes.items():
-            agent.scopes[key], results = detached_results.taken_apart(path, key, scope)
-            found += [results] if results else []
-    return found
+_format = decoder(_Format)
 
 
 def parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt]]:
@@ -137,7 +184,7 @@ def _parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt], Listed]:
     moment = _unpacked(file)
     for agent in moment.agents.values():
         for scope in agent.scopes.values():
-            detached_results.fill(scope)
+            encoding.fill(scope)
     return moment, file.messages, file.listed
 
 
@@ -162,6 +209,16 @@ def _decoded(data: bytes) -> Any:
         raise ValueError(str(error)) from error
     _refuse_newer(file.format)
     return file
+
+
+def _check_format(data: bytes) -> None:
+    with suppress(msgspec.MsgspecError, RecursionError):
+        _refuse_newer(_format.decode(data).format)
+
+
+def _refuse_newer(format: int) -> None:
+    if format > FORMAT:
+        raise NewerFormat(f"a checkpoint of format {format}", remedy=f"upgrade Satchel: this one knows format {FORMAT}")
 
 
 def _unpacked(file: Any) -> Moment:
@@ -201,24 +258,6 @@ def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
         check_json(raw)
     if moment.status == "sleeping" and not moment.until:
         raise ValueError("it does not say until when the run sleeps")
-
-
-def _lean(scopes: dict[str, Scope]) -> dict[str, Scope]:
-    """Without the numbers of calls whose records have them, as in `apart.fill`: there may be tens of thousands."""
-    return {
-        key: replace(scope, numbers={call: no for call, no in scope.numbers.items() if not scope.knows(call)})
-        for key, scope in scopes.items()
-    }
-
-
-def _check_format(data: bytes) -> None:
-    with suppress(msgspec.MsgspecError, RecursionError):
-        _refuse_newer(_format.decode(data).format)
-
-
-def _refuse_newer(format: int) -> None:
-    if format > FORMAT:
-        raise NewerFormat(f"a checkpoint of format {format}", remedy=f"upgrade Satchel: this one knows format {FORMAT}")
 
 
 class Newest(NamedTuple):
@@ -266,7 +305,7 @@ def _begun(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], List
     if not size:
         return None
     end = store.tail(path, _END)
-    found = detached_results.behind_results(end, size, _TAIL + end.endswith(b"\n"))
+    found = encoding.behind_results(end, size, _TAIL + end.endswith(b"\n"))
     if found is None:
         return None
     rest, head = found
@@ -277,15 +316,15 @@ def _begun(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], List
     for agent in moment.agents.values():
         for key, scope in agent.scopes.items():
             if count := apart.get((agent.path, key)):
-                agent.scopes[key] = detached_results.put_off(scope, count, partial(fetched.of, agent.path, key))
+                agent.scopes[key] = encoding.put_off(scope, count, partial(fetched.of, agent.path, key))
             else:
-                detached_results.fill(scope)
+                encoding.fill(scope)
     return moment, file.messages, file.listed
 
 
-def _is_apart(store: Store) -> bool:
-    """Whether a file that is fetched later is certainly the same file."""
-    return store.abilities.remote and store.abilities.conditional_replace
+def _check_position(moment: Moment, path: str) -> None:
+    if moment.seq != position_of(path):
+        raise ValueError(f"it is of record {moment.seq}, but its name says another number")
 
 
 def _large(store: Store, path: str) -> int:
@@ -318,40 +357,99 @@ def have_end(store: Store) -> None:
             store.tail(path, _END)
 
 
-def _check_position(moment: Moment, path: str) -> None:
-    if moment.seq != position_of(path):
-        raise ValueError(f"it is of record {moment.seq}, but its name says another number")
+def paths(store: Store) -> list[str]:
+    """All checkpoints, oldest first."""
+    return sorted(entry.path for entry in store.list(CHECKPOINTS) if checkpoint_position(entry.path) is not None)
 
 
-def write(
-    store: Store,
-    moment: Moment,
-    messages: dict[str, MessagesAt],
-    name: str = "",
-    keep: Keep | None = None,
-    listed: Listed = MappingProxyType({}),
-) -> Written:
-    """Write a checkpoint of `moment`, durably, and remove those that nothing keeps. `name`: see `path_of`."""
-    return put(store, draft(store, moment, messages, name, listed), keep)
+def position_of(path: str) -> int:
+    """The record of a checkpoint, by its name."""
+    found = checkpoint_position(path)
+    assert found is not None, path
+    return found
 
 
-class Draft(NamedTuple):
-    """A checkpoint that is not written yet."""
-
-    path: str
-    data: bytes
-
-
-def draft(
-    store: Store, moment: Moment, messages: dict[str, MessagesAt], name: str = "", listed: Listed = MappingProxyType({})
-) -> Draft:
-    """The first half of `write`: from here on the moment may change."""
-    return Draft(path_of(moment, name), encode(moment, messages, listed, is_apart=_is_apart(store)))
+def age_of(store: Store, path: str) -> float:
+    """The age of a file in seconds; nearly infinite where the storage does not tell."""
+    at = store.trace(path).at
+    return (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds() if at else math.inf
 
 
-def put(store: Store, made: Draft, keep: Keep | None = None) -> Written:
-    """The second half, which waits for the storage."""
-    store.replace(made.path, made.data)
-    for each in superfluous(store, keep or Keep()):
-        store.remove(each)
-    return Written(made.path, len(made.data), hashlib.sha256(made.data).hexdigest())
+def is_good(path: str) -> bool:
+    """Whether it was not written after a forced stop and before any check."""
+    return not path.endswith(AFTER_FORCE)
+
+
+def superfluous(
+    store: Store, keep: Keep, *, gone: Collection[str] = (), coming: Collection[str] = (), first: int = 0
+) -> list[str]:
+    """Those that nothing keeps. The newest always stays. So does the newest before a forced stop, because a person may
+    want to return to it, and some with which the journal can begin when older records go.
+
+    As it will be when these are `gone`, others are `coming`, and `first` is the first record that is kept."""
+    known = [*(path for path in paths(store) if path not in gone), *coming]
+    needed = {*ruled(store, keep, known), *_beginnings(store, known, keep, first or first_kept(store))}
+    return [path for path in known if path not in needed]
+
+
+def ruled(store: Store, keep: Keep, known: Sequence[str]) -> list[str]:
+    """Those of the `known` that `keep.checkpoints` keeps, with the newest, and the newest before a forced stop; oldest
+    first."""
+    rule = keep.checkpoints
+    good = [path for path in known if is_good(path)]
+    first = max(0, len(known) - max(1, rule.number))
+    while rule.age and first and age_of(store, known[first - 1]) <= rule.age:
+        first -= 1
+    return sorted({*known[first:], *good[-1:]})
+
+
+def _beginnings(store: Store, known: Sequence[str], keep: Keep, first: int) -> Iterator[str]:
+    """The one with which the journal begins, and later ones, a quarter of the kept history apart. `first`: the first
+    record that is kept."""
+    rule = keep.history
+    apart = max(rule.number // _PARTS, _APART)
+    due, age = (first - 1 if first > 1 else apart), math.inf
+    for path in known:
+        if rule.keeps_all and first == 1:
+            return  # it begins with its first record
+        if position_of(path) < due or not is_good(path):
+            continue
+        own_age = age_of(store, path) if rule.age else 0.0
+        if own_age <= age:
+            yield path
+            due, age = position_of(path) + apart, own_age - rule.age / _PARTS
+
+
+class History:
+    """The moments of one run up to `now`. Each is read at most once."""
+
+    def __init__(self, store: Store, now: Moment):
+        self._store, self._now = store, now
+        self._known: dict[int, Moment | None] = {now.seq: now}
+
+    def at(self, seq: int) -> Moment | None:
+        """The moment of record `seq`; None if its sources are gone. Do not change it."""
+        if seq not in self._known:
+            self._known[seq] = self._make(seq) if seq < self._now.seq else None
+        return self._known[seq]
+
+    def first_data(self, path: str, after: Moment) -> Any:
+        """The data that an agent began with, after a moment at which it had none. Empty if that is no longer known."""
+        try:
+            lines = journal.read(self._store, after=after.seq, before=after.before).lines
+        except (Damaged, InvalidFile):
+            return {}
+        for record in [line.record for line in lines if isinstance(line.record, ScopeCommitted | Edited)]:
+            is_of_data = isinstance(record, ScopeCommitted) or record.file != DEFINITION
+            if is_of_data and record.agent == path and record.patch:
+                return json_patch.apply(None, record.patch)
+        return {}
+
+    def _make(self, seq: int) -> Moment | None:
+        moment = newest(self._store, up_to=seq)[0] or Moment(run_id=self._now.run_id)
+        try:
+            tail = journal.read(self._store, after=moment.seq, before=moment.before)
+            moment.apply(line for line in tail.lines if line.seq <= seq)
+        except (Damaged, InvalidFile):  # or retention has removed it
+            return None
+        return moment if moment.seq == seq and moment.run_id == self._now.run_id else None

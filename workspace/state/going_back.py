@@ -19,9 +19,8 @@ from ..formats import decoder
 from ..journal.records import NOTHING, Key, StepCompleted, check_json, check_time
 from ..todo import Plan, Row
 from .agent_state import ROOT, AgentMoment
-from .packing import Own, Shape, shape_of
-from .parts import is_of_item
-from .scope_state import Kept, Past, Scope, is_done_again
+from .encoding import Own, Shape, shape_of
+from .scope_state import Kept, Past, Scope, is_done_again, is_of_item
 
 
 class _PlanText(Struct, omit_defaults=True):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from ..base import DEFINITION, Damaged, DoesNotFit, UsageError
+from ..base import DEFINITION, Damaged, DoesNotFit, Mode, Resume, UsageError
 from ..journal.records import (
     NO_CRC,
     AgentBegun,
@@ -62,11 +62,66 @@ from ..journal.records import (
     TaskTaken,
     code_version,
 )
-from . import crashes, going_back, json_patch
+from . import agent_state, going_back, json_patch
 from .agent_state import ROOT, AgentMoment
-from .parts import FIRED, Fired, Pause, Status, TaskFile, Usage, scope_of_task
 from .questions import Questions, decision_of
-from .scope_state import Kept
+from .scope_state import Kept, scope_of_task
+
+Status = Literal["new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"]
+
+
+class Usage(Struct):
+    steps: int = 0
+    items: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0  # of the processes that have ended
+
+    def add_process(self, began: str, ended: str) -> None:
+        """Count a process that has ended; `began` is empty if there was none. Times are UTC, ISO 8601."""
+        if began:
+            took = (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
+            self.seconds = round(self.seconds + max(0.0, took), 3)
+
+
+class Pause(Struct, omit_defaults=True):
+    """A requested pause; it is in force once `paused_at` is set."""
+
+    reason: str
+    by: str
+    requested_at: str
+    mode: Mode = "drain"
+    resume: Resume = "continue"
+    until: str = ""
+    paused_at: str = ""
+    forced: bool = False
+    file: str = ""  # the version of pause.yaml as Satchel left it, if it says no more than this
+
+    @property
+    def request(self) -> PauseRequested:
+        """The request that it began with."""
+        return PauseRequested(reason=self.reason, by=self.by, mode=self.mode, resume=self.resume, until=self.until)
+
+
+class TaskFile(Struct, frozen=True):
+    """The file of a finished task, and its folder below inbox/."""
+
+    file: str
+    sha256: str
+    to: Literal["done", "moved"]
+
+
+class Fired(Struct, frozen=True, omit_defaults=True):
+    """A time of a schedule whose task was taken, or settled because the agent completed without opening its inbox.
+    Times are UTC, ISO 8601."""
+
+    due: str
+    at: str  # when it was taken
+    unopened: bool = False
+
+
+FIRED = 128
+"""How many times of each schedule are remembered: more than are made up for at once."""
 
 
 class Moment(Questions, kw_only=True):
@@ -184,7 +239,7 @@ class Moment(Questions, kw_only=True):
         ones."""
         try:
             self._check_follows(line)
-            is_further = crashes.says_more(self.agents, line.record)
+            is_further = agent_state.comes_further(self.agents, line.record)
             _APPLY[type(line.record)](self, line, line.record)
         except (LookupError, ValueError, TypeError, UsageError) as error:
             raise DoesNotFit(
@@ -193,7 +248,7 @@ class Moment(Questions, kw_only=True):
                 remedy="nothing of it was kept; it belongs to something that has ended or never began",
             ) from error
         if is_further:
-            crashes.forget(self.agents, line.record)
+            agent_state.forget_crashes(self.agents, line.record)
         self.seq, self.epoch, self.crc, self.last_at = line.seq, line.epoch, line.crc, line.at
         self.opening = line.opening or self.opening
 
@@ -215,7 +270,7 @@ class Moment(Questions, kw_only=True):
             self.usage.add_process(self.opened_at, self.last_at)
         if record.crashed:
             questions = (*self.approvals.values(), *self.doubts.values())
-            crashes.count(self.agents, {(asked.agent, asked.scope) for asked in questions})
+            agent_state.count_crash(self.agents, {(asked.agent, asked.scope) for asked in questions})
         self.clean, self.opened_at, self.boot = False, line.at, record.boot
         self.url, self.host, self.forked = record.url, record.host, record.forked or self.forked
         if record.run_nonce:
@@ -282,7 +337,7 @@ class Moment(Questions, kw_only=True):
         self.lifted = self.pause.requested_at if self.pause else self.lifted
         self.pause, self.unclean, self.instructions = None, False, record.instructions
         self.resumed_at = line.at
-        crashes.try_again(self.agents)
+        agent_state.allow_one_more(self.agents)
         if self.status == "draining":  # withdrawn before it had stopped
             self.status = "running"
         if record.restart:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -20,7 +20,12 @@ from ..journal.records import (
     StepFailed,
     StepStarted,
 )
-from .packing import Unkept
+
+T = TypeVar("T")
+
+NOT_KEPT = "it is not kept"
+Unkept = Annotated[T, NOT_KEPT]
+"""A checkpoint leaves a field of this type out; it has its default when it is read."""
 
 STUCK_AFTER = 3
 """After so many failures of an item, or crashes with nothing new on record between them, the run is paused as stuck."""
@@ -60,7 +65,7 @@ class Scope(Struct, omit_defaults=True):
     again: dict[Key, int] = {}  # how often a person has asked to repeat an effect
     last_number: int = 0
     failures: int = 0  # since it began, or since a person has changed something about it
-    crashes: int = 0  # of its process, in a row, without a record that it had come further (crashes.py)
+    crashes: int = 0  # of its process, in a row, without a record that it had come further (agent_state.py)
     retries: Unkept[dict[Key, Line]] = {}  # calls that wait to be tried again, each with its `step.retry`
     messages: Unkept[list[Line]] = []  # not yet committed: they count for nothing unless their scope commits with them
     spent: dict[str, int] = {}  # how often each cost was recorded outside its steps, by `Spent.kind`
@@ -156,3 +161,13 @@ def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
     if record.outcome == "done" and not len(result) and not blob and (earlier := scope.done.get(other)):
         result, blob = earlier.result, earlier.blob
     return Answer(doubt.call, record.outcome, other, result, blob)
+
+
+def is_of_item(scope: str) -> bool:
+    """Whether it is the scope of an item of the plan: not of a task, a named one, or that of the agent's own calls."""
+    return scope[:1] not in ("", "_")
+
+
+def scope_of_task(id: str) -> str:
+    """The scope of a task of the inbox, if it has its own."""
+    return f"_inbox-{id}"

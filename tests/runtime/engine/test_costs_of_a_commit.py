@@ -19,7 +19,7 @@ from satchel.runtime.engine import live_state, pace
 from satchel.runtime.engine.scope import ScopeRun
 from satchel.runtime.steps import fingerprint
 from satchel.workspace.base.errors import AgentError, NotSerializable
-from satchel.workspace.state import difference
+from satchel.workspace.state import json_patch
 from satchel.workspace.store import DiskStore, Syscalls
 from satchel.workspace.todo import markdown
 
@@ -48,7 +48,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("unchecked", "fingerprint"):
         monkeypatch.setattr(live_state, name, counted(name, getattr(live_state, name)))
     for name in ("_any", "_value", "_list", "_object"):
-        monkeypatch.setattr(difference, name, Reader(getattr(difference, name)))
+        monkeypatch.setattr(json_patch, name, Reader(getattr(json_patch, name)))
     return found
 
 

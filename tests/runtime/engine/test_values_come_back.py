@@ -24,7 +24,7 @@ from satchel import Run, agent, run, step
 from satchel.runtime.engine.live_state import LiveState
 from satchel.runtime.steps import Codec, canonical, encode
 from satchel.workspace.base.errors import NotSerializable, SatchelError, UsageError
-from satchel.workspace.state import difference, json_patch
+from satchel.workspace.state import json_patch
 
 
 class Color(enum.Enum):
@@ -180,7 +180,7 @@ def same(value: Any, back: Any) -> bool:
 @examples(400)
 def test_a_state_does_not_come_back_as_it_was_committed(large: int, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(difference, "_LARGE", large)
+        patched.setattr(json_patch, "_LARGE", large)
         kind = data.draw(objects() | st.just(Kind(dict[str, Any], st.dictionaries(texts, plain, max_size=4))))
         first = data.draw(kind.values)
         codec = Codec(kind.type, "the state")

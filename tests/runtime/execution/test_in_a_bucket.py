@@ -30,7 +30,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.object_log import SegmentObjects
 from satchel.workspace.journal.records import Line
 from satchel.workspace.lifecycle import opening
-from satchel.workspace.state import checkpoint, detached_results
+from satchel.workspace.state import checkpoint, encoding
 from satchel.workspace.store import open_store
 from satchel.workspace.store.remote.bucket import BucketStore
 from satchel.workspace.store.remote.s3 import Requests
@@ -546,7 +546,7 @@ def test_a_timeout_between_an_effect_and_its_record_leaves_a_doubt(
 @pytest.fixture
 def taken_apart(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Small scopes have their results apart. The paths of the checkpoints that are fetched whole."""
-    monkeypatch.setattr(detached_results, "MANY", 20)
+    monkeypatch.setattr(encoding, "MANY", 20)
     monkeypatch.setattr(checkpoint, "_LARGE", 1)
     whole: list[str] = []
     get = BucketStore._get

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from satchel.workspace.lifecycle import finished_pause
 from satchel.workspace.state import checkpoint
-from satchel.workspace.state.parts import Pause
-from satchel.workspace.state.run_state import Moment
+from satchel.workspace.state.run_state import Moment, Pause
 from satchel.workspace.store import DiskStore
 
 

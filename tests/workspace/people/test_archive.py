@@ -11,8 +11,7 @@ from fencing.scheduler import Simulation
 
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.people.inbox import archive, inbox
-from satchel.workspace.state.parts import TaskFile
-from satchel.workspace.state.run_state import Moment
+from satchel.workspace.state.run_state import Moment, TaskFile
 from satchel.workspace.store import DiskStore, Syscalls
 
 TASK = "inbox/a.md"

@@ -16,7 +16,7 @@ from satchel.workspace.journal import object_log
 from satchel.workspace.journal.records import Fenced, Pruned, StepStarted
 from satchel.workspace.lifecycle import checkpoint_due
 from satchel.workspace.retention import planning
-from satchel.workspace.state import checkpoint, retained
+from satchel.workspace.state import checkpoint
 from satchel.workspace.store import DiskStore, Store, open_store
 
 DEFINITION = "format: 1\nrun_id: long-1\nagent: agent.py:main\nsettings: {{items: {items}, steps: {steps}}}\n{keep}"
@@ -83,7 +83,7 @@ def test_a_run_in_a_bucket_keeps_all_its_objects(seaweedfs: Server, monkeypatch:
     monkeypatch.setattr(object_log, "ROLLED_BYTES", 4000)
     monkeypatch.setattr(checkpoint_due, "FETCHED_BYTES", 3000)
     monkeypatch.setattr(planning, "ENOUGH_FETCHED", 3000)
-    monkeypatch.setattr(retained, "_APART", 20)
+    monkeypatch.setattr(checkpoint, "_APART", 20)
     left = {}
     for keep in ("{history: all, checkpoints: all}", "{history: 60, checkpoints: 1}"):
         url = seaweedfs.place()

@@ -27,7 +27,7 @@ from satchel.workspace.lifecycle import checkpoint_due
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.retention import carry_out, planning
 from satchel.workspace.retention.old_files import old_files
-from satchel.workspace.state import Moment, blobs, checkpoint, retained
+from satchel.workspace.state import Moment, blobs, checkpoint
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk.syscalls import Syscalls
 
@@ -73,7 +73,7 @@ def _little_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "MANY", 10**6)  # else the small segments become one at the stop
     monkeypatch.setattr(checkpoint_due, "REREAD_BYTES", 2000)
     monkeypatch.setattr(planning, "ENOUGH", 2000)
-    monkeypatch.setattr(retained, "_APART", 10)
+    monkeypatch.setattr(checkpoint, "_APART", 10)
 
 
 def ran(folder: Path, plan: list[str], keep: str = "{history: all, checkpoints: all}") -> DiskStore:

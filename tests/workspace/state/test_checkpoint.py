@@ -67,11 +67,11 @@ from satchel.workspace.journal.records import (
     TaskTaken,
 )
 from satchel.workspace.lifecycle import rewind
-from satchel.workspace.state import checkpoint, detached_results
+from satchel.workspace.state import checkpoint, encoding
 from satchel.workspace.state import json_patch as patch
 from satchel.workspace.state.agent_state import ROOT, AgentMoment
 from satchel.workspace.state.checkpoint import MessagesAt
-from satchel.workspace.state.detached_results import ApartScope
+from satchel.workspace.state.encoding import ApartScope
 from satchel.workspace.state.questions import verdicts
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.state.scope_state import Past, Scope
@@ -911,8 +911,8 @@ class Bucket:
 @contextmanager
 def taken_apart(many: int = 1, at_hand: int = 1, end: int = 64 << 10) -> Iterator[None]:
     small = {
-        (detached_results, "MANY"): many,
-        (detached_results, "AT_HAND"): at_hand,
+        (encoding, "MANY"): many,
+        (encoding, "AT_HAND"): at_hand,
         (checkpoint, "_LARGE"): 1,
         (checkpoint, "_END"): end,
     }

@@ -15,8 +15,8 @@ from msgspec import Raw
 from properties import examples
 
 from satchel.workspace.journal.records import Patch
-from satchel.workspace.state import difference, json_patch
-from satchel.workspace.state.difference import Known
+from satchel.workspace.state import json_patch
+from satchel.workspace.state.json_patch import Known
 
 keys = st.sampled_from(["", "a", "b", "a/b", "m~n", "0", "ü", 'q"', 'a","b', "back\\", "[", "]", "{x", ",", "c", "d"])
 texts = st.sampled_from(["", "a", '"', "\\", ",", "],[", '","', "[1,2]", '{"a":1}', "\n", '\\"', "x" * 1100])
@@ -68,7 +68,7 @@ def changed(draw: st.DrawFn, value: Any) -> Any:
 def test_a_difference_of_texts_is_not_that_of_the_values(large: int, data: st.DataObject) -> None:
     """Also of what was compared before: where parts begin is remembered from one text to the next."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(difference, "_LARGE", large)
+        patched.setattr(json_patch, "_LARGE", large)
         was = data.draw(values)
         known = Known(msgspec.json.encode(was))
         for _ in range(4):
@@ -93,7 +93,7 @@ def test_a_text_in_other_words_than_msgspecs_has_no_difference(
     was: str, now: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state with raw JSON in it, or with the keys 1 and "1"."""
-    monkeypatch.setattr(difference, "_LARGE", 1)
+    monkeypatch.setattr(json_patch, "_LARGE", 1)
     known = Known(was.encode())
     for text in (now, '{"a":0}'):
         value = json.loads(was)
@@ -127,7 +127,7 @@ def test_a_text_in_other_words_than_msgspecs_has_no_difference(
     ],
 )
 def test_a_part_ends_where_it_seems_to(turns: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(difference, "_LARGE", 1)
+    monkeypatch.setattr(json_patch, "_LARGE", 1)
     known = Known(msgspec.json.encode(turns[0]))
     for was, now in pairwise(turns):
         changes = plain(known.change_to(msgspec.json.encode(now)))
@@ -171,10 +171,10 @@ def test_a_change_costs_reading_the_state(change: Any, monkeypatch: pytest.Monke
     }
     known = Known(msgspec.json.encode(state))
     for number in (1, 2, 3):  # at first it is looked where the parts begin
-        readers = {name: Reader(getattr(difference, name)) for name in ("_value", "_any", "_list", "_object")}
+        readers = {name: Reader(getattr(json_patch, name)) for name in ("_value", "_any", "_list", "_object")}
         with monkeypatch.context() as patched:
             for name, reader in readers.items():
-                patched.setattr(difference, name, reader)
+                patched.setattr(json_patch, name, reader)
             change(state, number)
             changes = known.change_to(msgspec.json.encode(state))
         assert 1 <= len(changes) <= 2

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from satchel.workspace.state.difference import Known
-from satchel.workspace.state.json_merge import merge
-from satchel.workspace.state.json_patch import apply, diff, same
-from satchel.workspace.state.strict_merge import contradiction
+from satchel.workspace.state.json_merge import contradiction, merge
+from satchel.workspace.state.json_patch import Known, apply, diff, same
 
 BASE = {"n": 1, "said": ["a"], "by": {"x": {"deep": [1]}, "y/z": 2}, "gone": None}
 

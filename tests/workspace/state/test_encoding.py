@@ -9,7 +9,8 @@ import pytest
 from msgspec import Raw, Struct, field
 
 from satchel.workspace.journal.records import Key, Line, StepCompleted
-from satchel.workspace.state.packing import Shape, Unkept, shape_of
+from satchel.workspace.state.encoding import Shape, shape_of
+from satchel.workspace.state.scope_state import Unkept
 
 STEP = StepCompleted(scope="1", no=1, step="s", args="0" * 16, n=0, result=Raw(b'{"a": 1}'))
 LINE = Line(1, 1, "2026-11-01T00:00:00.000Z", 1, STEP)
