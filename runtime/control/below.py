@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...workspace.base import DEFINITION, is_name, urls
-from ...workspace.inspect import moved_file
+from ...workspace.inspect import transfer_file
 from ...workspace.store import Store, open_store, read_if_there
 from .handle import Handle
 from .opening import PATIENCE, root_of
@@ -63,7 +63,7 @@ def leads_below(name: str, *, is_remote: bool) -> bool:
     return "\0" not in name and all(part and not part.startswith(".") for part in name.split("/"))
 
 
-_PATHS = (DEFINITION, moved_file.PATH)
+_PATHS = (DEFINITION, transfer_file.MOVED)
 
 
 def is_run(place: str) -> bool:

@@ -12,7 +12,7 @@ from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace import journal
 from ...workspace.base import SatchelError, UsageError, arguments, counted
-from ...workspace.inspect import Look, define, duplicates, lease, look, rebuild
+from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
 from ...workspace.journal.records import BadLine, LineReader
 from ...workspace.lifecycle import salvage
 from ...workspace.people import saving
@@ -131,7 +131,7 @@ def _checked(store: Store, progress: Progress) -> Checked:
             checked.problems += of_error(error)
         _foresee(store, checked.seen, checked)
         if not store.abilities.remote:
-            checked.same_run_id = duplicates.beside(store.url, checked.seen.definition.run_id)
+            checked.same_run_id = discovery.duplicates_beside(store.url, checked.seen.definition.run_id)
     if store.abilities.lock:
         try:
             check_lock(store)

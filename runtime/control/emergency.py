@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, myself
 from ...workspace.formats import pause_file
-from ...workspace.inspect import lease, moved_file
+from ...workspace.inspect import lease, transfer_file
 from ...workspace.store import FileChanged
 from ..supervision.emergency import Stopped, spared, stop
 from .place import Place
@@ -46,7 +46,7 @@ def stop_one(place: Place, reason: str, by: str | None) -> Stopped:
 
 def _check(place: Place, reason: str, by: str) -> None:
     if not place.was_found and place.store.version(DEFINITION) is None:
-        moved_file.refuse(place.store, None)
+        transfer_file.refuse_moved(place.store, None)
         raise UsageError(
             "is not a workspace", path=place.url, remedy="`satchel ls` lists the workspaces under a folder"
         )

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...workspace.base import SatchelError, arguments, urls
-from ...workspace.inspect import below, below_store, duplicates
+from ...workspace.inspect import below, below_store, discovery
 from ...workspace.store import AT_ONCE, Store, open_store
 from .opening import root_of
 from .place import Place
@@ -76,7 +76,7 @@ def look_at_all(
 def compare_ids(found: Sequence[Standing]) -> None:
     """Note at each run which others have its run_id."""
     known = ((each.folder, each.definition.run_id) for each in found if each.definition)
-    same = duplicates.groups(known)
+    same = discovery.duplicate_groups(known)
     for each in found:
         folders = same.get(each.definition.run_id, []) if each.definition else []
         each.same_run_id = [folder for folder in folders if folder != each.folder]

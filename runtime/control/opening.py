@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...workspace.base import DEFINITION, UsageError, arguments, urls
-from ...workspace.inspect import below, below_store, moved_file
+from ...workspace.inspect import below, below_store, transfer_file
 from ...workspace.store import Store, open_store
 from . import storage
 from .handle import Handle
@@ -39,7 +39,7 @@ def open(
     arguments.function("tell", tell)
     if url is None:
         storage.use(".", storage_options)
-        if not os.path.isfile(DEFINITION) and not os.path.isfile(moved_file.PATH):
+        if not os.path.isfile(DEFINITION) and not os.path.isfile(transfer_file.MOVED):
             raise UsageError(
                 "the current folder is not a workspace",
                 why=f"it has no {DEFINITION}",

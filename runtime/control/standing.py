@@ -23,10 +23,10 @@ from ...workspace.inspect import (
     define,
     glance,
     lease,
-    moved_file,
     report,
     signature,
     sync_copies,
+    transfer_file,
 )
 from ...workspace.journal import records
 from ...workspace.lifecycle import Leftover, adopt, pausing, salvage
@@ -396,7 +396,7 @@ def _read_definition(store: Store, standing: Standing) -> None:
 
 def _moved(store: Store) -> Tombstone | None:
     try:
-        return moved_file.read(store)
+        return transfer_file.read_tombstone(store)
     except SatchelError:
         return None
 

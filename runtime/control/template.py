@@ -14,7 +14,7 @@ from msgspec import Struct
 from ...schemas import Where, nearest
 from ...workspace.base import DEFINITION, OF_A_RUN, InvalidFile, UsageError, decode, stamp
 from ...workspace.formats import definition, yamltext
-from ...workspace.inspect import moved_file
+from ...workspace.inspect import transfer_file
 from ...workspace.people.inbox import archive
 from ...workspace.store import DiskStore
 from ...workspace.views import TODO
@@ -120,7 +120,7 @@ def _collect(folder: Traversable, above: str) -> Iterator[File]:
 def _is_of_a_run(path: str) -> bool:
     """Whether a file belongs to a run: its state, its sub-agents' state, or its inbox. agents/ may also contain
     code."""
-    if path in (DEFINITION, moved_file.PATH, archive.FOLDER) or path in OF_A_RUN:
+    if path in (DEFINITION, transfer_file.MOVED, archive.FOLDER) or path in OF_A_RUN:
         return True
     return path.startswith(_AGENTS) and path.rpartition("/")[2] in OF_A_RUN
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import DEFINITION, SIGNAL, AgentError, SatchelError, StorageFailed, myself
 from ...workspace.formats import pause_file as pausefile
-from ...workspace.inspect import Look, Report, pause_wish
+from ...workspace.inspect import Look, Report, lease
 from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
 from ...workspace.people.inbox import inbox
@@ -383,10 +383,10 @@ class Entering:
         """Record a stop that came too late, because the agent's code blocked the loop."""
         context = self._context
         store = context.store
-        file = pause_wish.seen(store) if store.version(pausefile.PATH) is not None else None
+        file = lease.read_pause(store) if store.version(pausefile.PATH) is not None else None
         if file is None or file.lets_go_on or file.is_of(context.moment.lifted):
             return
-        request = pause_wish.request_of(file, store.trace(pausefile.PATH).by)
+        request = lease.pause_request(file, store.trace(pausefile.PATH).by)
         context.journal.add(PauseLate(reason=request.reason, by=request.by, mode=request.mode))
         self._say("too late", f"{pausing.said(request)}: the run completed before it could stop")
 

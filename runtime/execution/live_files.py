@@ -20,7 +20,7 @@ from typing import Any
 
 from ...workspace.base import DEFINITION, InvalidFile, SatchelError
 from ...workspace.formats import PauseFile, parse, pause_file
-from ...workspace.inspect import another_run, pause_wish
+from ...workspace.inspect import another_run, lease
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Wish, Workspace, withdrawing
 from ...workspace.people.edits import CheckData, Noticed, notice, rejected
@@ -68,7 +68,7 @@ class PauseWatch:
         except InvalidFile as error:
             if stage == "settled":
                 self._notice("pause.yaml", f"{error}; the run is paused all the same")
-            file = pause_wish.seen(self._store) or PauseFile()
+            file = lease.read_pause(self._store) or PauseFile()
         if stage != "settled" and not (file.mode == "emergency" and file.status != "resume"):
             self.is_changing = stage == "changing"
             return
@@ -85,7 +85,7 @@ class PauseWatch:
         if file.status == "resume":
             self._withdraw(Wish(known, file, by, version))
         elif known is None or file.mode == "cancel" != known.mode:
-            self._stopping.pause(pause_wish.request_of(file, by))
+            self._stopping.pause(lease.pause_request(file, by))
             self._obeyed = self._moment.pause.requested_at if known is None and self._moment.pause else ""
 
     def _withdraw(self, wanted: Wish) -> None:

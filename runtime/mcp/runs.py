@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, urls
-from ...workspace.inspect import moved_file
+from ...workspace.inspect import transfer_file
 from .. import control
 from ..control import Handle, Standing, is_run, leads_below
 
@@ -92,7 +92,7 @@ class Runs:
             return None
         handle = control.open(place)
         try:
-            is_run = any(handle.store.version(name) is not None for name in (DEFINITION, moved_file.PATH))
+            is_run = any(handle.store.version(name) is not None for name in (DEFINITION, transfer_file.MOVED))
         except SatchelError:
             return handle  # its methods say what is wrong
         return handle if is_run else None

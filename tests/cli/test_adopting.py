@@ -13,7 +13,7 @@ import pytest
 from servers import BUCKET, Server
 
 from satchel.workspace.base.errors import LeaseHeld, UsageError
-from satchel.workspace.inspect import moved_file
+from satchel.workspace.inspect import transfer_file
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle import end_other
 from satchel.workspace.lifecycle.opening import opened
@@ -103,7 +103,7 @@ def test_the_run_in_a_bucket_goes_on_beside_its_downloaded_copy(
         told = cli("resume", tmp_path / "copy", "--adopt", "--end-other", "--in-process")
         assert told.exit_code == 4 and f"ended the run at {place}" in told.output, told.output
         workspace.close()  # as a process that was active there
-    stone = moved_file.read(open_store(place))
+    stone = transfer_file.read_tombstone(open_store(place))
     assert stone is not None and stone.to == str(tmp_path / "copy")
     assert "is at another place now" in cli("run", place, "--in-process").output
 

@@ -14,7 +14,7 @@ from servers import Server
 
 import satchel
 from satchel.workspace.base.errors import UsageError
-from satchel.workspace.inspect import moved_file
+from satchel.workspace.inspect import transfer_file
 from satchel.workspace.lifecycle import adopt
 
 from .conftest import SLOW, Cli, Make, contents, data_of
@@ -199,7 +199,7 @@ def test_an_export_runs_as_a_second_copy(make: Make, cli: Cli, tmp_path: Path, m
         copy.recover()
     copy.recover(adopt=True)
     assert f"exported from {folder}" in [*copy.log(type="opened")][-1].record["arrived"]
-    assert not moved_file.read(copy.store)
+    assert not transfer_file.read_tombstone(copy.store)
 
 
 def test_a_damaged_run_is_not_exported(make: Make, cli: Cli, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from msgspec import Raw
 from satchel.schemas import Problem, dotted, names, problems, schema, validate, validator
 from satchel.schemas.validate import accepting
 from satchel.workspace.formats import yamltext
-from satchel.workspace.inspect import lease, moved_file
+from satchel.workspace.inspect import lease, transfer_file
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import Line
 from satchel.workspace.state import checkpoint, going_back
@@ -303,10 +303,12 @@ def test_running_calls_are_written_that_their_schema_refuses() -> None:
 
 
 def test_a_tombstone_is_written_that_its_schema_refuses() -> None:
-    stone = moved_file.Tombstone(run_id="a", to="s3://b/a: #x", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
-    written = moved_file.encode(stone)
-    assert problems("moved", yamltext.load(written.decode(), moved_file.PATH).value) == []
-    assert moved_file.parse(written) == stone
+    stone = transfer_file.Tombstone(
+        run_id="a", to="s3://b/a: #x", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64
+    )
+    written = transfer_file.encode_tombstone(stone)
+    assert problems("moved", yamltext.load(written.decode(), transfer_file.MOVED).value) == []
+    assert transfer_file.parse_tombstone(written) == stone
 
 
 def test_a_front_matter_is_written_that_its_schema_refuses() -> None:
@@ -415,8 +417,8 @@ def samples() -> Iterator[tuple[str, Any]]:
     made = lease.Lease(run_id="a", host="h", pid=1, process_started="12", epoch=1, since=AT, url="/w")
     yield "lease", json.loads(lease.encode(made))
     yield "running", json.loads(running_file.encode(RUNNING))
-    stone = moved_file.Tombstone(run_id="a", to="s3://b/a", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
-    yield "moved", yamltext.load(moved_file.encode(stone).decode(), moved_file.PATH).value
+    stone = transfer_file.Tombstone(run_id="a", to="s3://b/a", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
+    yield "moved", yamltext.load(transfer_file.encode_tombstone(stone).decode(), transfer_file.MOVED).value
     head = partial_files.PartialHead(run_id="a", agent="a/b", **CALL, attempt=1, at=AT, call="x")
     yield "partial", head_of(partial_files.encode_partial(head, "abc"))
     recovered = partial_files.RecoveredHead(run_id="a", agent="a/b", **CALL, **CUT, crc="0" * 8)

@@ -1,7 +1,8 @@
-"""The process that runs a workspace, in `.satchel/lease.json`.
+"""The process that runs a workspace, in `.satchel/lease.json`; and what pause.yaml asks of it, for other processes.
 
-On a disk it is for people: the lock decides. In a bucket its holder writes it again and again, which decides when
-another process tries to take the workspace (lifecycle/heartbeat.py); the fences decide who has it (journal/fencing.py).
+On a disk the lease is for people: the lock decides. In a bucket its holder writes it again and again, which decides
+when another process tries to take the workspace (lifecycle/heartbeat.py); the fences decide who has it
+(journal/fencing.py).
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
-from ..base import InvalidFile, LeaseHeld
-from ..formats import decoder
+from ..base import InvalidFile, LeaseHeld, SatchelError
+from ..formats import PauseFile, decoder, pause_file
 from ..store import Store
+
+if TYPE_CHECKING:
+    from ..journal.records import PauseRequested
 
 PATH = ".satchel/lease.json"
 
@@ -212,3 +216,27 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def read_pause(store: Store) -> PauseFile | None:
+    """The current file, as far as it can be understood; None if there is none. Takes no lock and does not wait for a
+    save to end."""
+    try:
+        return pause_file.understood(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
+    except FileNotFoundError:
+        return None
+    except SatchelError:  # a folder, a link, far too large: the run stays stopped
+        return PauseFile()
+
+
+def pause_request(file: PauseFile, by: str) -> PauseRequested:
+    """The request, by `by` unless the file names another person."""
+    from ..journal.records import PauseRequested  # imports all kinds of records, which a look does not need
+
+    return PauseRequested(
+        reason=file.reason or "manual",
+        by=file.by or by or "a person",
+        mode=file.mode or "drain",
+        resume=file.resume or "continue",
+        until=file.until,
+    )

@@ -1,12 +1,15 @@
 """Read a workspace without changing it, and without running anything of it.
 
 Used by `status`, `log`, `check` and the first and third step of every opening.
+
+The checkpoint of a stop names the files that it fully covers, with their versions in the bucket. While a listing shows
+these, code that only shows the status need not fetch the files.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,16 +19,17 @@ from msgspec import Struct, field
 from .. import journal
 from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError
 from ..formats import Definition, definition
-from ..journal import Tail
+from ..journal import Tail, segment_path
 from ..journal.records import Closed, Saved
-from ..state import Listed, Moment, checkpoint
+from ..state import Listed, Moment, Newest, checkpoint
 from ..store import Entry, Store, Version
-from . import lease, rebuild, unchanged
-from .defining import define as define
-from .defining import read_definition as read_definition
+from ..views import is_step_file
+from . import lease, rebuild, transfer_file
+from .transfer_file import define
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
 
 _LOOKS = 8
 
@@ -176,7 +180,7 @@ def _look(store: Store, before: Signature, described: Definition | None, *, know
     described = described or (None if knows_enough else define(store))
     newest = checkpoint.newest(store)
     found, _, complaints, loaded, listed = newest
-    described = described or unchanged.defined(store, newest) or define(store)
+    described = described or unchanged_definition(store, newest) or define(store)
     defined_at = before.definition if store.version(DEFINITION) == before.definition else None
     moment = found or Moment(run_id=described.run_id)
     if moment.run_id != described.run_id:
@@ -194,7 +198,7 @@ def _look(store: Store, before: Signature, described: Definition | None, *, know
             why="; ".join(complaints) or "there is none",
             remedy="restore checkpoints/ from a backup: the records before it are pruned",
         )
-    known = unchanged.tail(store, newest) if knows_enough else None
+    known = unchanged_tail(store, newest) if knows_enough else None
     if is_fork:
         known = Tail([], moment.seq + 1, moment.crc)
     tail = known or journal.read(store, after=moment.seq, before=moment.before)
@@ -224,3 +228,42 @@ def another_run(found: str, expected: str) -> Damaged:
         why=f"run_id is {expected!r}",
         remedy=f"put `run_id: {found}` back, or start from a folder without journal/ and checkpoints/",
     )
+
+
+def listed_at_stop(
+    store: Store, moment: Moment, described: Definition, version: Version | None, written: Mapping[str, Version | None]
+) -> Listed:
+    """Call it when all records of the `moment` are in the journal. `described` is the content of workspace.yaml in
+    `version`; `written` are the readable files that show the moment."""
+    if not (store.abilities.remote and store.abilities.conditional_replace):
+        return {}  # on a disk reading costs nothing, and elsewhere two saves in one tick of a clock may look the same
+    found = {path: known for path, known in written.items() if known and is_step_file(f"/{path}")}
+    if segments := journal.segments(store):
+        newest = segment_path(segments[-1])
+        found |= {newest: store.version(newest) or ""}
+    if version and moment.definition == described.recorded:
+        found |= {DEFINITION: version}
+    return {path: known for path, known in found.items() if known and store.version(path) == known}
+
+
+def is_unchanged(store: Store, listed: Listed, path: str) -> bool:
+    """Whether a file still has the version that a checkpoint names."""
+    known = listed.get(path)
+    return known is not None and store.version(path) == known
+
+
+def unchanged_tail(store: Store, newest: Newest) -> Tail | None:
+    """The tail of a journal without records after the checkpoint; None if there may be some."""
+    segments = journal.segments(store)
+    if newest.moment is None or not segments or not is_unchanged(store, newest.listed, segment_path(segments[-1])):
+        return None
+    return Tail([], newest.moment.seq + 1, newest.moment.crc, segment_path(segments[-1]))
+
+
+def unchanged_definition(store: Store, newest: Newest) -> Definition | None:
+    """The content of workspace.yaml, if it is what the checkpoint says. UsageError if the run has moved away."""
+    moment = newest.moment
+    if moment is None or moment.definition is None or not is_unchanged(store, newest.listed, DEFINITION):
+        return None
+    transfer_file.refuse_moved(store, moment.run_id)
+    return definition.restore(moment.run_id, moment.definition)

@@ -1,4 +1,4 @@
-"""Two small files at the two ends of a copy or a move, so that an interrupted one can continue.
+"""Three small files at the two ends of a copy or a move: an interrupted one can continue, and the run is found.
 
 `.satchel/moving.json`, the first file at the destination: which run comes here, and from where. Once workspace.yaml is
 there, it tells the first opening how the run has come (lifecycle/adopt.py).
@@ -6,6 +6,9 @@ there, it tells the first opening how the run has come (lifecycle/adopt.py).
 `journal/leaving.json`, at the source of a move: the files to remove, by hash, so that a changed file is not removed. It
 is in journal/ because an opening lists that again after its fence. It comes before the tombstone, so an opening that
 finds it also looks for the tombstone.
+
+`moved.yaml`, the tombstone: a run that has moved leaves it at the old place. With this file the place is no workspace
+any more, whatever else is there. So workspace.yaml is read here (`define`): only if the run has not moved away.
 """
 
 from __future__ import annotations
@@ -16,13 +19,20 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from ..base import DEFINITION, InvalidFile, UsageError
-from ..formats import decoder
+from ... import schemas
+from ..base import DEFINITION, InvalidFile, SatchelError, UsageError, decode
+from ..formats import Definition, decoder, definition, yamltext
 from ..store import Store
 
 PATH = ".satchel/moving.json"
 LEAVING = "journal/leaving.json"
+
+MOVED = "moved.yaml"
 _LEAVING_LIMIT = 1 << 30
+_TOMBSTONE_LIMIT = 1 << 16
+_HEAD = """\
+# This run was moved to another place. You can delete what is left here. `satchel move` brings the run back.
+"""
 
 Kind = Literal["move", "copy", "fork"]
 
@@ -102,3 +112,83 @@ def read_leaving(store: Store) -> dict[str, str]:
         return files
     except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = 1
+    run_id: str
+    to: str  # where it went: a URL, or a path of the machine that `by` names
+    at: str
+    by: str
+    satchel: str
+    sha256: str = ""  # of the list of moved files, see transfer/inventory.py
+
+
+_tombstone = decoder(Tombstone)
+
+
+def encode_tombstone(tombstone: Tombstone) -> bytes:
+    return (_HEAD + yamltext.dump(msgspec.to_builtins(tombstone))).encode()
+
+
+def parse_tombstone(data: bytes) -> Tombstone | None:
+    """None if it is not valid: a person may have a file of this name."""
+    try:
+        value = yamltext.load(decode(data, MOVED), MOVED).value
+    except SatchelError:
+        return None
+    if value is None or schemas.problems("moved", value):
+        return None
+    tombstone: Tombstone = _tombstone.decode(msgspec.json.encode(value))
+    return tombstone
+
+
+def read_tombstone(store: Store) -> Tombstone | None:
+    """The tombstone of a place, if the run that it names is not at home there."""
+    if store.version(MOVED) is None:
+        return None
+    try:
+        return parse_tombstone(store.read(MOVED, limit=_TOMBSTONE_LIMIT).data)
+    except (FileNotFoundError, InvalidFile):
+        return None
+
+
+def moved_error(url: str, tombstone: Tombstone, *, is_cleared: bool) -> UsageError:
+    """The error for opening the place."""
+    there = shlex.quote(tombstone.to)
+    remedy = f"look at it with `satchel status {there}`"
+    if not is_cleared:
+        remedy += f". Some of its files are still here; `satchel move {shlex.quote(url)} {there}` finishes the move"
+    why = f"{tombstone.by} moved it to {tombstone.to} at {tombstone.at}"
+    return UsageError(f"the run {tombstone.run_id} is at another place now", path=url, why=why, remedy=remedy)
+
+
+def refuse_moved(store: Store, run_id: str | None) -> None:
+    """UsageError if the run that is defined here, or was, has moved away. `run_id`: none is defined."""
+    found = read_tombstone(store)
+    if found is not None and run_id in (None, found.run_id):
+        raise moved_error(store.url, found, is_cleared=store.version(LEAVING) is None)
+
+
+def define(store: Store) -> Definition:
+    """The content of workspace.yaml. UsageError if there is none, or if the run has moved away."""
+    if store.version(DEFINITION) is None:
+        refuse(store)
+        refuse_moved(store, None)
+    described = read_definition(store)
+    refuse_moved(store, described.run_id)
+    return described
+
+
+def read_definition(store: Store) -> Definition:
+    """The content of workspace.yaml, also if the run has moved away."""
+    try:
+        data = store.read(DEFINITION, limit=definition.LIMIT).data
+    except FileNotFoundError:
+        raise UsageError(
+            "is not a workspace",
+            path=store.url,
+            why=f"it has no {DEFINITION}",
+            remedy="`satchel new` makes a workspace; `satchel ls` lists the workspaces under a folder",
+        ) from None
+    return definition.parse(decode(data, DEFINITION))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from .. import journal
 from ..base import Refused, SatchelError, taken_over
-from ..inspect import Lease, Look, Signature, lease, look, moved_file, signature, transfer_file
+from ..inspect import Lease, Look, Signature, lease, look, signature, transfer_file
 from ..journal import Journal, SegmentObjects, Tail, check_newest, fence, new_opening, segment_path
 from ..journal.records import Line
 from ..store import RemoteStore, Store, check_conditional_puts
@@ -101,7 +101,7 @@ def owned(store: Store, seen: Look, *, take_over: bool = False) -> Iterator[Owne
         with lease.held(store):
             if signature(store) != seen.signature:
                 seen = look(store)
-            moved_file.refuse(store, seen.definition.run_id)
+            transfer_file.refuse_moved(store, seen.definition.run_id)
             journal.check_joints(store)
             mine = Owned(seen, seen.moment.epoch + 1, new_opening(), seen.moment.is_new)
             try:

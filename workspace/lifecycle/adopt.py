@@ -13,7 +13,7 @@ import socket
 from typing import Literal, NamedTuple
 
 from ..base import DEFINITION, SatchelError, UsageError, urls
-from ..inspect import export_file, lease, look, moved_file, read_definition, transfer_file
+from ..inspect import export_file, lease, look, read_definition, transfer_file
 from ..state import Moment
 from ..store import Store, open_store
 
@@ -126,7 +126,7 @@ def _look_at(store: Store, moment: Moment, url: str, host: str, visible: tuple[s
             return _Old("left")
         try:
             old = open_store(url)
-            gone = moved_file.read(old)
+            gone = transfer_file.read_tombstone(old)
             if gone is None or gone.run_id != moment.run_id:
                 return _living(old, moment)
         except Exception:  # no network, no permission: it was only for a better message

@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 from contextlib import suppress
 
-from ..inspect import lease, pause_wish
+from ..inspect import lease
 from ..state import Moment
 from ..store import Store
 from .acquire import Owned
@@ -42,5 +42,5 @@ def _has_failed(store: Store, mine: Owned) -> bool:
 
 def _is_to_stop(store: Store, moment: Moment) -> bool:
     """Whether a person wants it stopped, and the journal does not say so yet."""
-    file = pause_wish.seen(store)
+    file = lease.read_pause(store)
     return file is not None and not file.lets_go_on and not file.is_of(moment.lifted)

@@ -4,7 +4,7 @@ adopting a backup must not stop the original."""
 from __future__ import annotations
 
 from ..base import UsageError, version
-from ..inspect import Tombstone, look, moved_file
+from ..inspect import Tombstone, look, transfer_file
 from ..journal.records import now
 from ..store import Store, open_store
 from . import acquire, adopt
@@ -30,5 +30,5 @@ def end_other(store: Store, *, by: str) -> str:
     stone = Tombstone(run_id=moment.run_id, to=store.url, at=now(), by=by, satchel=version())
     with acquire.owned(old, look(old), take_over=True) as mine:
         mine.check_nobody_came(old)
-        old.replace(moved_file.PATH, moved_file.encode(stone))
+        old.replace(transfer_file.MOVED, transfer_file.encode_tombstone(stone))
     return old.url

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from .. import journal
 from ..base import SatchelError, myself, version
 from ..formats import pause_file
-from ..inspect import Look, Report, look, pause_wish, rebuild, transfer_file
+from ..inspect import Look, Report, lease, look, rebuild, transfer_file
 from ..journal.records import FORMAT, Opened, now
 from ..people import saving
 from ..people.approvals import path_of
@@ -231,9 +231,9 @@ def _record_opening(workspace: Workspace, how: _Came, seen: Look, noticed: Notic
 def _record_emergency(workspace: Workspace) -> None:
     """The run was killed, and only pause.yaml says so yet. From here on the journal does, too: a checkpoint of this
     opening does not count as known-good."""
-    file, moment = pause_wish.seen(workspace.store), workspace.moment
+    file, moment = lease.read_pause(workspace.store), workspace.moment
     if file is not None and file.asks_for_emergency and moment.pause is None and not file.is_of(moment.lifted):
-        workspace.journal.add(pause_wish.request_of(file, workspace.store.trace(pause_file.PATH).by))
+        workspace.journal.add(lease.pause_request(file, workspace.store.trace(pause_file.PATH).by))
 
 
 def _settle_tasks(workspace: Workspace) -> None:

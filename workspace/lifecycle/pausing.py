@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..base import SIGNAL, Damaged, InvalidFile, Mode, Refused, SatchelError, UsageError
 from ..formats import PauseFile, pause_file
-from ..inspect import pause_wish
+from ..inspect import lease
 from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
 from ..people.edits import Refusal, rejected
 from ..secrets import as_recorded
@@ -290,7 +290,7 @@ def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] =
     done."""
     if wanted.mode == "cancel":
         if wanted.file is not None and (wanted.recorded is None or wanted.recorded.mode != "cancel"):
-            workspace.journal.add(pause_wish.request_of(wanted.file, wanted.by))
+            workspace.journal.add(lease.pause_request(wanted.file, wanted.by))
         return
     over = _add_resumed(workspace, wanted, by or (wanted.by if wanted.is_overruling else "the end of the pause"), says)
     if over is not None and wanted.in_force:
@@ -382,7 +382,7 @@ def requested(wanted: Wish) -> PauseRequested | None:
         return None
     if wanted.recorded is not None and not (wanted.in_force and wanted.file.status == "requested"):
         return None
-    return pause_wish.request_of(wanted.file, wanted.by)
+    return lease.pause_request(wanted.file, wanted.by)
 
 
 def amended(wanted: Wish) -> PauseRequested | None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..formats import pause_file
-from ..inspect import pause_wish
+from ..inspect import lease
 from ..journal.records import Resumed
 from ..store import FileChanged, Store, Version
 from ..views import read_back
@@ -24,7 +24,7 @@ def withdraw(workspace: Workspace, wanted: pausing.Wish) -> None:
     assert file is not None
     if wanted.recorded is not None or file.reason or file.by:  # else there was no request, only `status: resume`
         if wanted.recorded is None:
-            workspace.journal.add(pause_wish.request_of(file, by))
+            workspace.journal.add(lease.pause_request(file, by))
         said = ("withdrawn before the run had stopped",)
         workspace.journal.add(Resumed(by=by, instructions=file.instructions, says=said))
         workspace.journal.flush()

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..formats import Definition
-from ..inspect import Report, ReportDocument, unchanged
+from ..inspect import Report, ReportDocument, listed_at_stop
 from ..journal import Journal, Own
 from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
 from ..people.approvals import Desk
@@ -145,7 +145,7 @@ class Workspace:
             messages.sync()
         at = {path: messages.at for path, messages in self.messages.items()}
         shown = self.guard.versions if self.projector.is_done else {}
-        listed = unchanged.at_stop(self.store, self.moment, self.definition, self.definition_version, shown)
+        listed = listed_at_stop(self.store, self.moment, self.definition, self.definition_version, shown)
         written = checkpoint.write(self.store, self.moment, at, name or why, self.definition.keep, listed)
         self.due.saved(written.size, self.journal.bytes_added, began)
         self.checkpointed = written.path

@@ -7,14 +7,14 @@ from contextlib import suppress
 
 from .. import journal
 from ..base import DEFINITION, shown
-from ..inspect import moved_file, transfer_file
+from ..inspect import transfer_file
 from ..store import DISPLACED, LOCK, Entry, FileChanged, Store
 from ..views import schema_copies, stable_read
 from . import inventory
 from .copy_files import READ_LIMIT, Sent, Tell, each_of, hashes
 from .preconditions import Still, finished
 
-_KEPT = frozenset((moved_file.PATH, LOCK))
+_KEPT = frozenset((transfer_file.MOVED, LOCK))
 
 
 def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:

@@ -22,7 +22,7 @@ from .. import journal
 from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageError, decode
 from ..formats import definition, yamltext
 from ..history import check_kept
-from ..inspect import Manifest, Report, look, moved_file, transfer_file
+from ..inspect import Manifest, Report, look, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
@@ -33,7 +33,7 @@ from . import ends, inventory
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
 from .transfer import claim, definition_of, held
 
-_NOT_COPIED = OF_A_RUN | {DEFINITION, TODO, INBOX, "cut-off", moved_file.PATH}
+_NOT_COPIED = OF_A_RUN | {DEFINITION, TODO, INBOX, "cut-off", transfer_file.MOVED}
 
 
 class Forked(Struct, frozen=True):

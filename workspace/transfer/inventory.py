@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .. import journal
 from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, UsageError, is_name, shown
-from ..inspect import lease, moved_file, transfer_file
+from ..inspect import lease, transfer_file
 from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store
 from ..views import running_file, schema_copies
 
@@ -60,7 +60,7 @@ def may_be_stub(store: Store, path: str) -> bool:
 def carried(store: Store, to: Store | None = None) -> list[Entry]:
     """The transferred files in their order: the journal after the other files, workspace.yaml last, so that a half copy
     is not a workspace. A tombstone stays where it is, and so do the copies of schemas if `to` is no disk."""
-    staying = moved_file.PATH if moved_file.read(store) else None
+    staying = transfer_file.MOVED if transfer_file.read_tombstone(store) else None
     going = (entry for entry in walk(store) if goes_along(entry.path) and entry.path != staying)
     if to is not None and to.abilities.remote:
         going = (entry for entry in going if not schema_copies.is_copy(entry.path))

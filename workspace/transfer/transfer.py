@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from .. import journal
 from ..base import DEFINITION, LeaseHeld, NewerFormat, SatchelError, UsageError, shown, version
 from ..formats import definition
-from ..inspect import Kind, Manifest, Tombstone, define, lease, look, moved_file, read_definition, transfer_file
+from ..inspect import Kind, Manifest, Tombstone, define, lease, look, read_definition, transfer_file
 from ..journal import segment_path
 from ..journal.records import now
 from ..lifecycle import acquire, heartbeat
@@ -80,7 +80,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     with _owned(source, run_id) as newest, held(to):
         source.refresh()
         journey = Journey("move", run_id, source.url, to.url)
-        gone = moved_file.read(source)
+        gone = transfer_file.read_tombstone(source)
         sent: dict[str, Sent] = {}
         if gone is not None and gone.run_id == run_id:
             journey.resumed, journey.sha256 = True, gone.sha256
@@ -106,16 +106,16 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
 
 def _run_at(source: Store) -> str:
     """The run that is here, or that is on its way from here."""
-    if source.version(DEFINITION) is None and (gone := moved_file.read(source)) is not None:
+    if source.version(DEFINITION) is None and (gone := transfer_file.read_tombstone(source)) is not None:
         return gone.run_id
     transfer_file.refuse(source)
     return read_definition(source).run_id
 
 
 def _refuse_elsewhere(source: Store, to: Store, run_id: str) -> None:
-    gone = moved_file.read(source)
+    gone = transfer_file.read_tombstone(source)
     if gone is not None and gone.run_id == run_id and gone.to != to.url:
-        raise moved_file.gone(source.url, gone, is_cleared=source.version(transfer_file.LEAVING) is None)
+        raise transfer_file.moved_error(source.url, gone, is_cleared=source.version(transfer_file.LEAVING) is None)
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def _owned(source: Store, run_id: str) -> Iterator[int | None]:
     an earlier call has carried that has written the tombstone. None where there is a lock.
     """
     with _still(source):
-        gone = moved_file.read(source)
+        gone = transfer_file.read_tombstone(source)
         if source.abilities.lock:
             yield None
         elif gone is not None and gone.run_id == run_id:
@@ -159,7 +159,7 @@ def _refuse_faster(source: Store, newest: int, *, is_leaving: bool) -> None:
     source.refresh()
     if (found := max(journal.segments(source), default=0)) > newest:
         if is_leaving:  # by this call, or an earlier one that it continues
-            source.remove(moved_file.PATH)
+            source.remove(transfer_file.MOVED)
             source.remove(transfer_file.LEAVING)
         raise LeaseHeld(
             "another process began to run this workspace",
@@ -238,7 +238,7 @@ def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
         held = read_definition(to).run_id
         which = "this run already" if held == mine.run_id else f"the run {held}"
         raise UsageError(f"holds {which}", path=to.url, remedy="name a place that is empty, or does not exist yet")
-    old = moved_file.read(to)
+    old = transfer_file.read_tombstone(to)
     is_back = old is not None and old.run_id == mine.run_id
     if is_back:  # a move away may be unfinished, and then it still says how the run had come before
         cleanup.clear(to, {}, tell)
@@ -259,7 +259,7 @@ def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
             remedy=f"{there.remedy}; or name another place",
         )
     if is_back:
-        to.remove(moved_file.PATH)
+        to.remove(transfer_file.MOVED)
     return there is not None
 
 
@@ -268,7 +268,7 @@ def _refuse_strange(to: Store, is_back: bool) -> None:
         path = entry.path
         if path in (LOCK, lease.PATH) or inventory.is_passing(path):
             continue
-        if is_back and (path == moved_file.PATH or (not entry.size and inventory.may_be_stub(to, path))):
+        if is_back and (path == transfer_file.MOVED or (not entry.size and inventory.may_be_stub(to, path))):
             continue
         raise _not_empty(to, path)
     for fault in inventory.unlisted(to):
@@ -285,16 +285,16 @@ def _leave(source: Store, journey: Journey, sent: dict[str, Sent], by: str, *, i
     continues an earlier move."""
     transfer_file.write_leaving(source, {each.path: each.sha256 for each in sent.values()})
     stone = Tombstone(run_id=journey.run_id, to=journey.to, at=now(), by=by, satchel=version(), sha256=journey.sha256)
-    there = moved_file.read(source)
+    there = transfer_file.read_tombstone(source)
     if there is not None and there.run_id == journey.run_id and not is_begun:
         raise finished(source, f"{there.by} moves it to {there.to}")
-    if source.abilities.lock or source.version(moved_file.PATH) is not None:
-        source.replace(moved_file.PATH, moved_file.encode(stone))
+    if source.abilities.lock or source.version(transfer_file.MOVED) is not None:
+        source.replace(transfer_file.MOVED, transfer_file.encode_tombstone(stone))
         return
     try:
-        source.create(moved_file.PATH, moved_file.encode(stone))
+        source.create(transfer_file.MOVED, transfer_file.encode_tombstone(stone))
     except FileExistsError:
-        raise finished(source, f"there is a {moved_file.PATH} now") from None
+        raise finished(source, f"there is a {transfer_file.MOVED} now") from None
 
 
 def _define(to: Store, sent: dict[str, Sent]) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from .. import journal
 from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, fitting, stamp, urls, version
 from ..formats import Definition, definition, yamltext
-from ..inspect import Exported, define, export_file, look_beside, moved_file
+from ..inspect import Exported, define, export_file, look_beside, transfer_file
 from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
 from ..state import Moment, blobs, checkpoint
@@ -29,7 +29,7 @@ _BLOBS = f"{blobs.FOLDER}/"
 _POINTS = f"{journal.CHECKPOINTS}/"
 _LOOKS = 8
 _DAY = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal content makes equal bytes
-_STAYING = frozenset((moved_file.PATH, export_file.PATH, export_file.ABOUT))
+_STAYING = frozenset((transfer_file.MOVED, export_file.PATH, export_file.ABOUT))
 
 
 def export(store: Store, to: str, tell: Tell = lambda *_: None) -> Exported:

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import asdict
 
 from ....workspace.base import UsageError
-from ....workspace.inspect import duplicates
+from ....workspace.inspect import discovery
 from ....workspace.store import Abilities
 from ...control import Checked, Handle, Tried
 from ...limits import TriedNotice
@@ -112,7 +112,7 @@ def _lines(place: Handle, checked: Checked, width: int) -> Iterator[str]:
         yield from _titled("note", "cyan", visible(plan), width)
     moment = checked.moment
     if checked.same_run_id and moment is not None:
-        same = duplicates.said(moment.run_id, [checked.url, *checked.same_run_id])
+        same = discovery.describe_duplicates(moment.run_id, [checked.url, *checked.same_run_id])
         yield from _titled("note", "cyan", visible(same), width)
     for question in asked.as_words(checked.questions, place):
         yield from fold(question, width)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ....workspace.inspect import duplicates
+from ....workspace.inspect import discovery
 from ...control import Standing, ls, wanted
 from .. import facts
 from ..options.place import complete_folders, json_option
@@ -55,12 +55,14 @@ def command(root: str, with_code: bool, as_json: bool) -> None:
         heads, rows = [*heads, "code"], [[*row, _code(each)] for row, each in zip(rows, found, strict=True)]
     print_table(heads, rows, flexible=0)
     for run_id, its in _same(found).items():
-        click.echo(f"{click.style('note', fg='cyan')}  {one_line(duplicates.said(run_id, its))}", err=True)
+        click.echo(
+            f"{click.style('note', fg='cyan')}  {one_line(discovery.describe_duplicates(run_id, its))}", err=True
+        )
 
 
 def _same(found: list[Standing]) -> dict[str, list[str]]:
     """The folders of each run_id that several have."""
-    return duplicates.groups((each.folder, each.definition.run_id) for each in found if each.definition)
+    return discovery.duplicate_groups((each.folder, each.definition.run_id) for each in found if each.definition)
 
 
 def _row(standing: Standing) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from ....workspace.base import InvalidFile, LeaseHeld, SatchelError
 from ....workspace.formats import pause_file
-from ....workspace.inspect import Report, look, pause_wish
+from ....workspace.inspect import Report, lease, look
 from ....workspace.journal.records import Failure, Forced, PauseRequested
 from ....workspace.lifecycle import Workspace, opened, pausing
 from ....workspace.state import ROOT, Moment, Status
@@ -106,18 +106,18 @@ def stop_wanted(store: Store, since: datetime) -> PauseRequested | None:
     """The requested stop of a run whose process, started at `since`, has just died; None if it may be started again. A
     pause.yaml that can't be understood is a plain pause, and so is one of a workspace that can't be read. A pause that
     was over when the process was started does not come back because the process died before it could record that."""
-    file = pause_wish.seen(store)
+    file = lease.read_pause(store)
     try:
         wanted = pausing.wish(store, look(store).moment)
     except SatchelError:
-        return None if file is None else pause_wish.request_of(file, "")
+        return None if file is None else lease.pause_request(file, "")
     if wanted is None or wanted.is_overruling:
         return None
     pause = wanted.recorded
     if pause is not None and pause.paused_at and wanted.is_lifted and datetime.fromisoformat(pause.paused_at) < since:
         return None
     if wanted.file is not None:
-        return pause_wish.request_of(wanted.file, wanted.by)
+        return lease.pause_request(wanted.file, wanted.by)
     return wanted.recorded.request if wanted.recorded else None
 
 
@@ -149,7 +149,7 @@ def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> N
     with suppress(InvalidFile, Unsettled):  # it is kept aside when pause.yaml is filled in
         wanted = pausing.wish(store, moment, BRIEF)
         if wanted is not None and wanted.file is not None and not wanted.is_overruling:
-            request = pause_wish.request_of(wanted.file, wanted.by)
+            request = lease.pause_request(wanted.file, wanted.by)
     pause = moment.pause
     if pause is None or (request.mode != pause.mode and request.mode != "drain"):
         journal.add(request)

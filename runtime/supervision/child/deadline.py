@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SatchelError, StorageFailed
 from ....workspace.formats import Definition, pause_file
-from ....workspace.inspect import define, pause_wish
+from ....workspace.inspect import define, lease
 from ....workspace.store import Store, Version
 from .pause_watch import Glance
 
@@ -219,7 +219,7 @@ class Deadline:
             return _Seen(Late(pause.request, self.waited(now) if is_file_wish else since_recorded))
         if file is not None and is_file_wish:
             by = self._store.trace(pause_file.PATH).by
-            return _Seen(Late(pause_wish.request_of(file, by), self.waited(now)))
+            return _Seen(Late(lease.pause_request(file, by), self.waited(now)))
         return self._look_at_limits(moment, self._checked(seen.definition), at)
 
     def _checked(self, definition: Definition) -> Definition:

@@ -11,7 +11,7 @@ import time
 
 from ....workspace.base import SatchelError
 from ....workspace.formats import PauseFile, pause_file
-from ....workspace.inspect import pause_wish
+from ....workspace.inspect import lease
 from ....workspace.store import Store, Version
 
 EVERY = 4.0
@@ -66,5 +66,5 @@ class Glance:
     def _look_now(self) -> None:
         version = self._store.version(pause_file.PATH)
         if version != self._version:
-            self.file = pause_wish.seen(self._store) if version is not None else None
+            self.file = lease.read_pause(self._store) if version is not None else None
             self._version = version

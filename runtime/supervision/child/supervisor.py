@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ....workspace.base import SIGNAL, SatchelError, StorageFailed
 from ....workspace.formats import pause_file
-from ....workspace.inspect import pause_wish
+from ....workspace.inspect import lease
 from ....workspace.store import Store
 from ..emergency import processes
 from .background import bound_log
@@ -204,7 +204,7 @@ class Supervisor:
         if self._pause.has_changed():
             file = self._pause.file
             if file is not None and file.asks_for_emergency:
-                self._request = pause_wish.request_of(file, "")
+                self._request = lease.pause_request(file, "")
                 self._force("emergency stop")
                 return
             self._deadline.pause_has_changed(now)

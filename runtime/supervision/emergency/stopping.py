@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ....workspace import journal
 from ....workspace.base import DEFINITION, SIGNAL, InvalidFile, LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import definition, pause_file
-from ....workspace.inspect import Lease, Process, lease, pause_wish
+from ....workspace.inspect import Lease, Process, lease
 from ....workspace.journal.records import now
 from ....workspace.store import LOCK, FileChanged, Store
 from ...agent import code
@@ -81,7 +81,7 @@ def _spared(store: Store) -> Stopped | None:
             return None
         if not any(next(iter(store.list(folder)), None) for folder in (journal.FOLDER, journal.CHECKPOINTS)):
             return Stopped(store.url, "new", said="it has not begun")
-        pause = pause_wish.seen(store)
+        pause = lease.read_pause(store)
         if pause is not None and pause.status == "paused" and not pause.until and pause.reason != SIGNAL:
             return Stopped(store.url, "idle", said=f"paused before, and stays so: {pause.reason}")
     return None
@@ -118,7 +118,7 @@ def _ask(store: Store, reason: str, by: str) -> str:
 
 
 def _write(store: Store, reason: str, by: str) -> None:
-    pause = pause_wish.seen(store)
+    pause = lease.read_pause(store)
     if pause is not None and pause.asks_for_emergency:
         return
     redactor = _redactor(store, patterns=False)
@@ -260,7 +260,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
         time.sleep(_REMOTE_LOOK)
         try:
             store.refresh()
-            version, pause = store.version(lease.PATH), pause_wish.seen(store)
+            version, pause = store.version(lease.PATH), lease.read_pause(store)
         except (SatchelError, OSError) as error:
             return Stopped(store.url, "elsewhere", pids, f"{who} runs it, and the storage can't be reached: {error}")
         if version is None or (pause is not None and not pause.asks_for_emergency):

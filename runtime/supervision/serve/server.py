@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SatchelError, StorageFailed
-from ....workspace.inspect import duplicates, lease
+from ....workspace.inspect import discovery, lease
 from ....workspace.store import Store, open_store
 from ...limits import utc_now
 from ..child.background import open_log
@@ -256,10 +256,12 @@ class Server:
 
     def _warn_of_duplicates(self) -> None:
         """Once, as long as they are the same."""
-        same = duplicates.groups((known.folder, known.run_id) for known in self._known.values() if known.run_id)
+        same = discovery.duplicate_groups(
+            (known.folder, known.run_id) for known in self._known.values() if known.run_id
+        )
         for run_id, folders in same.items():
             if self._same.get(run_id) != folders:
-                self._tell(ServeEvent("warned", folders[0], duplicates.said(run_id, folders)))
+                self._tell(ServeEvent("warned", folders[0], discovery.describe_duplicates(run_id, folders)))
         self._same = same
 
     def _tell_of_root(self, trouble: str) -> None:

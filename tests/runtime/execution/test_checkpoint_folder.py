@@ -14,7 +14,7 @@ from servers import BUCKET, Server
 import satchel
 from satchel import Item, Run, agent, run, step
 from satchel.schemas import problems
-from satchel.workspace.inspect.discover import below
+from satchel.workspace.inspect.discovery import below
 from satchel.workspace.store import DiskStore, open_store
 from satchel.workspace.store.remote.s3 import Requests
 from satchel.workspace.views import checkpoint_folder

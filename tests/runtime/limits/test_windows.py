@@ -18,7 +18,7 @@ from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import yamltext
 from satchel.workspace.formats.definition import Start, Window, parse
-from satchel.workspace.inspect import load
+from satchel.workspace.inspect import define, load
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import open_store
 
@@ -153,7 +153,7 @@ def test_a_time_that_can_not_be_is_found_only_when_it_should_come(workspace: Pat
     (workspace / "workspace.yaml").write_text(HEAD + text)
     store = open_store(str(workspace))
     with pytest.raises(InvalidFile) as caught:
-        windows.check(store, load.define(store))
+        windows.check(store, define(store))
     assert said in str(caught.value)
     with pytest.raises(InvalidFile):
         run(workspace, forbidden)

@@ -6,7 +6,7 @@ import pytest
 
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import PauseFile, pause_file
-from satchel.workspace.inspect import pause_wish
+from satchel.workspace.inspect import lease
 from satchel.workspace.journal.records import PauseRequested
 
 FACTS = {"status": "paused", "reason": "maintenance", "requested_at": "2026-01-01T00:00:00Z"}
@@ -15,7 +15,7 @@ FACTS = {"status": "paused", "reason": "maintenance", "requested_at": "2026-01-0
 def test_the_wish_of_a_file_is_not_what_is_recorded() -> None:
     said = b"reason: a\nby: b\nmode: drain\nresume: restart_step\nexpected_until: 2030-01-01T00:00:00Z\n"
     wish = pause_file.parse(said)
-    assert pause_wish.request_of(wish, "c") == PauseRequested(
+    assert lease.pause_request(wish, "c") == PauseRequested(
         reason="a", by="b", mode="drain", resume="restart_step", until="2030-01-01T00:00:00.000Z"
     )
 
@@ -25,9 +25,7 @@ def test_the_wish_of_a_file_is_not_what_is_recorded() -> None:
 )
 def test_a_file_that_says_nothing_is_no_wish(data: bytes) -> None:
     assert pause_file.parse(data) == PauseFile()
-    assert pause_wish.request_of(pause_file.parse(data), "ann") == PauseRequested(
-        reason="manual", by="ann", mode="drain"
-    )
+    assert lease.pause_request(pause_file.parse(data), "ann") == PauseRequested(reason="manual", by="ann", mode="drain")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import satchel
 from satchel import InboxTask, Run, agent, run
-from satchel.workspace.inspect.copies_of_sync_tools import SyncCopy, sync_copies
+from satchel.workspace.inspect.discovery import SyncCopy, sync_copies
 from satchel.workspace.store import DiskStore
 
 

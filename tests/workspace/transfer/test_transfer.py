@@ -16,8 +16,7 @@ import pytest
 import satchel
 from satchel.workspace import transfer
 from satchel.workspace.base.errors import InvalidFile, LeaseHeld, NewerFormat, StorageFailed, UsageError
-from satchel.workspace.inspect import lease, moved_file, transfer_file
-from satchel.workspace.inspect.defining import define
+from satchel.workspace.inspect import define, lease, transfer_file
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
@@ -177,7 +176,9 @@ def test_a_kill_leaves_two_that_live_or_none_that_is_whole(kind: str, every: int
             assert contents(source) == whole, f"killed at call {number}: it lives nowhere else and is not whole"
         if kind == "move":
             assert not (here and there), f"killed at call {number}: both live"
-            assert here or moved_file.read(DiskStore(source)), f"killed at call {number}: nobody says where it is"
+            assert here or transfer_file.read_tombstone(DiskStore(source)), (
+                f"killed at call {number}: nobody says where it is"
+            )
         there_before = sum(there_now == whole.get(name) for name, there_now in contents(target).items())
         journey = go(kind, source, target)
         assert contents(target) == whole and lives(target)
@@ -356,8 +357,8 @@ def half_of_another(folder: Path) -> None:
 
 
 def left_by_another(folder: Path) -> None:
-    stone = moved_file.Tombstone(run_id="other-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
-    (folder / "moved.yaml").write_bytes(moved_file.encode(stone))
+    stone = transfer_file.Tombstone(run_id="other-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
+    (folder / "moved.yaml").write_bytes(transfer_file.encode_tombstone(stone))
 
 
 @pytest.mark.parametrize(
@@ -515,7 +516,7 @@ def test_the_hash_of_all_is_not_that_of_sha256sum(source: Path, target: Path) ->
     lines = sorted((name, hashlib.sha256(data).hexdigest()) for name, data in contents(source).items())
     expected = hashlib.sha256("".join(f"{sha}  {name}\n" for name, sha in lines).encode()).hexdigest()
     assert go("move", source, target).sha256 == expected
-    stone = moved_file.read(DiskStore(source))
+    stone = transfer_file.read_tombstone(DiskStore(source))
     assert stone and stone.sha256 == expected and stone.to == str(target)
 
 

@@ -20,8 +20,7 @@ from servers import BUCKET, Server
 import satchel
 from satchel.workspace import transfer as moving
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed, UsageError
-from satchel.workspace.inspect import lease, moved_file, transfer_file
-from satchel.workspace.inspect.defining import define
+from satchel.workspace.inspect import define, lease, transfer_file
 from satchel.workspace.inspect.load import look
 from satchel.workspace.lifecycle import heartbeat
 from satchel.workspace.lifecycle.acquire import owned
@@ -110,7 +109,7 @@ def test_bucket_to_bucket_is_not_possible(folder: Path, place: str, at: Open, se
     other = seaweedfs.place()
     moving.copy(DiskStore(folder), at(place), by="me")
     moving.move(at(place), at(other), by="me")
-    stone = moved_file.read(at(place))
+    stone = transfer_file.read_tombstone(at(place))
     assert stone and stone.to == other and define(at(other)).run_id == "moved-1"
     assert moving.move(at(place), at(other), by="me").was_done
 
@@ -197,7 +196,7 @@ def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: s
 
     class Slow(BucketStore):
         def create(self, path: str, data: bytes) -> None:
-            if path == moved_file.PATH:
+            if path == transfer_file.MOVED:
                 tail = look(at(place)).tail
                 at(place).create(f"journal/{tail.next_seq:012d}.jsonl", b"a rival's fence")
             super().create(path, data)
@@ -207,11 +206,11 @@ def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: s
     source.__class__ = Slow
     with pytest.raises(LeaseHeld, match="began to run"):
         moving.move(source, DiskStore(tmp_path / "c"), by="me")
-    assert moved_file.read(at(place)) is None and not DiskStore(tmp_path / "c").version("workspace.yaml")
+    assert transfer_file.read_tombstone(at(place)) is None and not DiskStore(tmp_path / "c").version("workspace.yaml")
     assert seen.moment.run_id == "moved-1"
 
 
-STONE = moved_file.Tombstone(run_id="moved-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
+STONE = transfer_file.Tombstone(run_id="moved-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
 
 
 @pytest.mark.parametrize(("what", "is_new"), pairs(["all of it", "the rest", "and clears it"], [False, True], every=2))
@@ -231,7 +230,7 @@ def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(
             if path.startswith("journal/"):
                 if what == "all of it":
                     transfer_file.write_leaving(mover, {"todo.md": "0"})
-                mover.replace(moved_file.PATH, moved_file.encode(STONE))
+                mover.replace(transfer_file.MOVED, transfer_file.encode_tombstone(STONE))
                 if what == "and clears it":
                     transfer_file.write_leaving(mover, hashes(mover))
                     cleanup.clear(mover, {}, lambda *_: None)

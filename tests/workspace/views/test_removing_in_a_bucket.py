@@ -11,7 +11,7 @@ from fencing.scheduler import Simulation
 
 from satchel.runtime.supervision.emergency import stopping
 from satchel.workspace.base.errors import InvalidFile
-from satchel.workspace.inspect import pause_wish
+from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import Workspace, opened, pausing
@@ -150,5 +150,5 @@ def test_a_stop_that_came_since_the_listing_outlives_the_pause_before_it(
         assert wanted is not None and wanted.is_lifted
         stopping._write(process(objects), "stop it", "bob")
         lift(workspace, wanted, "its end")
-        file = pause_wish.seen(process(objects))
+        file = lease.read_pause(process(objects))
     assert file is not None and file.asks_for_emergency

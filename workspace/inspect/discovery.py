@@ -1,0 +1,172 @@
+"""Find workspaces below a folder, and copies: workspaces with the same run_id, and conflict copies of sync tools.
+
+A conflict copy is there because two machines have changed one file. It may contain an edit, and no run reads it.
+Dropbox, Nextcloud and Seafile write `todo (conflicted copy 2026-11-23).md`, Syncthing `todo.sync-conflict-DATE-ID.md`,
+rclone `todo.conflict1.md`, Google Drive and OneDrive `todo (1).md`, OneDrive also `todo-DESKTOP-1A2B3C.md`, and iCloud
+`todo 2.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from ..base import DEFINITION, SatchelError
+from ..store import DiskStore, Part, Store
+from . import transfer_file
+from .transfer_file import define
+
+_NAMED = 3
+
+_SURE = re.compile(
+    r"\.sync-conflict-[0-9]{8}-[0-9]{6}(-[A-Z0-9]{7})?|_conflict-[0-9]{8}-[0-9]{6}|\.conflict[0-9]+(?=\.|\Z)"
+    r"|[ _-]*\(([^()]* )?(conflicted copy|case conflict|case clash|edit conflict|sfconflict"
+    r"|unicode encoding conflict|selective sync conflict)\b[^()]*\)",
+    re.IGNORECASE,
+)
+"""What no person writes into a name."""
+
+_TOLD = re.compile(
+    rf"{_SURE.pattern}|\.sync-conflict-[^.]+|[ _-]*\([^()]*conflict[^()]*\)|[_-]conflict-[0-9][^.]*", re.IGNORECASE
+)
+_MACHINE = r"-(DESKTOP|LAPTOP)-[0-9A-Z]+(-[0-9]+)?"
+_LIKELY = re.compile(rf"(.+?)( \([0-9]{{1,3}}\)|{_MACHINE}| [0-9]{{1,2}})")
+_LIKELY_IN_INBOX = re.compile(rf"(.+?)({_MACHINE})")
+_TOP = (DEFINITION, "todo.md", "state.json", "pause.yaml", "messages.jsonl")
+
+
+def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
+    """Folders with a workspace.yaml, by name. Folders inside a workspace and hidden folders are skipped, and links are
+    not followed. `with_moved`: also places that a run has left.
+
+    A folder that can't be read may hold a run, so it is included: the error of the first look says why.
+    """
+    refused: list[OSError] = []
+    for folder, inside, files in os.walk(root, onerror=refused.append):
+        is_moved = with_moved and transfer_file.MOVED in files and _has_moved(DiskStore(folder))
+        if DEFINITION in files or is_moved:
+            inside.clear()
+            yield os.path.normpath(folder)
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+    for error in refused:
+        if isinstance(error, PermissionError):
+            yield os.path.normpath(error.filename)
+
+
+def below_store(root: Store, *, with_moved: bool = False) -> Iterator[Store]:
+    """The same for a store that holds workspaces, or is one. All use one listing, that of `root`, until one of them
+    makes a new listing of its own files."""
+    for folder in _inside(root, "", with_moved):
+        yield Part(root, folder)
+
+
+def _inside(root: Store, folder: str, with_moved: bool) -> Iterator[str]:
+    above = f"{folder}/" if folder else ""
+    is_workspace = root.version(above + DEFINITION) is not None
+    if not is_workspace and with_moved and root.version(above + transfer_file.MOVED) is not None:
+        is_workspace = _has_moved(Part(root, folder))
+    if is_workspace:
+        yield folder
+        return
+    for inner in root.folders(folder):
+        if not inner.rpartition("/")[2].startswith("."):
+            yield from _inside(root, inner, with_moved)
+
+
+def _has_moved(store: Store) -> bool:
+    try:
+        return transfer_file.read_tombstone(store) is not None
+    except SatchelError:
+        return True  # part of a run is here, and a look at it reports the error
+
+
+def duplicate_groups(run_ids: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The folders of each run_id that occurs several times, from pairs of folder and run_id."""
+    found: dict[str, list[str]] = {}
+    for folder, run_id in run_ids:
+        found.setdefault(run_id, []).append(folder)
+    return {run_id: folders for run_id, folders in found.items() if len(folders) > 1}
+
+
+def duplicates_beside(folder: str, run_id: str) -> list[str]:
+    """The folders next to this one on a disk that have the same run_id, if the parent can be listed."""
+    found: list[str] = []
+    with suppress(OSError), os.scandir(os.path.dirname(folder)) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            is_other = entry.path != folder and not entry.name.startswith(".")
+            if is_other and entry.is_dir(follow_symlinks=False) and _has_run_id(entry.path, run_id):
+                found.append(entry.path)
+    return found
+
+
+def _has_run_id(folder: str, run_id: str) -> bool:
+    store = DiskStore(folder)
+    try:
+        # Parsing a file costs a hundred times as much as reading it, and there may be thousands.
+        return run_id.encode() in store.read(DEFINITION).data and define(store).run_id == run_id
+    except (FileNotFoundError, SatchelError):
+        return False
+
+
+def describe_duplicates(run_id: str, folders: Sequence[str]) -> str:
+    """The message about it, and what to do."""
+    more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
+    return (
+        f"several workspaces have the run_id {run_id}: {', '.join(folders[:_NAMED])}{more}. Give each that was never "
+        "started a run_id of its own; of copies of a started run, let only one go on, since each would do what is left"
+    )
+
+
+class SyncCopy(NamedTuple):
+    path: str
+    of: str  # the file that it is a copy of
+
+    def __str__(self) -> str:
+        looks = f"{self.path} looks like a sync tool's copy of {self.of}"
+        match self.path.partition("/")[0]:
+            case "inbox":
+                if is_sync_copy(self.path):
+                    return f"{looks}. The run does not take it. Remove it, or give it another name if it is a task"
+                return f"{looks}. The run would do it as a separate task. Compare the two files and remove one"
+            case "journal" | "checkpoints":
+                return f"{looks}: another machine may have continued this run. Move the copy out of the folder"
+        return (
+            f"{looks}. The run does not read the copy, and an edit may be in it. Compare the two, save what is "
+            f"right in {self.of}, and remove the copy"
+        )
+
+
+def is_sync_copy(path: str) -> bool:
+    """Whether the name of a file tells that it is such a copy for sure. In the inbox it is no task then."""
+    return _SURE.search(path.rpartition("/")[2]) is not None
+
+
+def sync_copies(store: Store, agents: Iterable[str]) -> Iterator[SyncCopy]:
+    """The copies of files that people and Satchel write. `agents` are the folders of the agents, `""` or
+    `agents/NAME/`."""
+    for folder in ("journal", "checkpoints", "approvals", "inbox"):
+        yield from _of_folder(store, folder)
+    for agent in agents:
+        yield from _of_folder(store, agent.rstrip("/"), _TOP)
+        for steps in store.folders(f"{agent}steps"):
+            yield from _of_folder(store, steps)
+
+
+def _of_folder(store: Store, folder: str, own: Iterable[str] = ()) -> Iterator[SyncCopy]:
+    """`own`: these files of the run are in a folder of people. People name the files of the inbox, too: there a number
+    at the end means nothing."""
+    top = f"{folder}/" if folder else ""
+    names = [entry.path.removeprefix(top) for entry in store.list(folder)]
+    for name in names:
+        stem, dot, ending = name.rpartition(".")
+        if (told := (_SURE if folder == "inbox" else _TOLD).search(name)) is not None:
+            of = name[: told.start()] + name[told.end() :]
+        elif (likely := (_LIKELY_IN_INBOX if folder == "inbox" else _LIKELY).fullmatch(stem)) is not None:
+            of = f"{likely[1]}{dot}{ending}"
+        else:
+            continue
+        if of in own or (not own and (told or of in names)):
+            yield SyncCopy(top + name, top + of)
