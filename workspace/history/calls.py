@@ -1,16 +1,47 @@
-"""A call of a step or an effect, and the work of an item, as people are told of them."""
+"""What the items of a run have done up to a record: the calls of each, finished or open, as they counted then.
+
+The state of a run knows the calls of open scopes only. Those of finished ones are in the journal alone, so this replays
+it, and notes the calls of each scope at the moment that it ends. Calls and work are as people are told of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from ..journal.records import NOTHING, Failure, Key, Line, OfCall, StepCompleted, StepFailed, StepRetry, StepStarted
-from ..state import blobs
+from ..base import SatchelError
+from ..journal.records import (
+    NOTHING,
+    AnyRecord,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Back,
+    Closed,
+    Edited,
+    Failure,
+    Key,
+    Line,
+    OfCall,
+    Resolved,
+    Rewound,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    StepCompleted,
+    StepEdit,
+    StepFailed,
+    StepRetry,
+    StepStarted,
+)
+from ..state import ROOT, Moment, Past, Scope, blobs
+from ..store import Store
+from .moments import Story, moment_at, not_yet, story
 from .positions import names_of
 
 CallState = Literal["completed", "failed", "begun", "in_doubt", "retrying", "asked"]
@@ -154,3 +185,288 @@ def _trouble(line: Line) -> Trouble:
 
 def _error(failure: Failure) -> str:
     return f"{failure.kind}: {failure.message}"
+
+
+class Worked(Struct, frozen=True):
+    """A moment, and the work that led to it, in the order in which it began."""
+
+    moment: Moment
+    work: list[Work]
+    since: int = 1  # retention has removed the records before this one, or they are in the run that this is a fork of
+    problem: SatchelError | None = None  # why later records can't be read
+
+
+def worked(store: Store, seq: int | None = None, told: Story | None = None) -> Worked:
+    """The work up to record `seq`, or up to the newest that can be read. `told`: the story of the run, if it is known.
+    Errors as of `moment_at`."""
+    told = told or story(store)
+    moment = told.begin()
+    since, last = max(1, moment.seq), told.lines[-1].seq if told.lines else moment.seq
+    if seq is not None and seq > last:
+        raise told.problem or not_yet(seq, last)
+    if seq is not None and seq < since:
+        return Worked(moment := moment_at(store, seq), _Gathering(moment).finish(), since, told.problem)
+    gathering = _Gathering(moment)
+    for line in told.lines:
+        if seq is not None and line.seq > seq:
+            break
+        gathering.add(line)
+    return Worked(moment, gathering.finish(), since, told.problem)
+
+
+class _Change(NamedTuple):
+    """From record `seq` on, this was the newest work of its scope. `then`: as it was."""
+
+    seq: int
+    work: Work
+    then: Work
+
+
+class _Return(NamedTuple):
+    """Record `seq` returns the run to record `to`: those between no longer count."""
+
+    seq: int
+    to: int
+
+
+class _Gathering:
+    """Follows the records of a run, and keeps the calls of each scope that ends."""
+
+    def __init__(self, moment: Moment):
+        """`moment` moves on with each record. There may be no records of what led to it."""
+        self._moment = moment
+        self._all: list[Work] = []
+        self._newest: dict[Place, Work] = {}
+        self._changes: dict[Place, list[_Change]] = {}
+        self._outcomes: dict[Place, dict[Key, Line]] = {}
+        self._replaced: dict[tuple[str, str, Key], list[Line]] = {}  # earlier ones of a call
+        self._returns: list[_Return] = []
+        self._undone: list[Work] = []  # parts of works that a return has undone
+        self._troubles: dict[Place, dict[Key, list[Line]]] = {}
+        for work in _pruned(moment):
+            self._take(0, work, "pruned")
+
+    def add(self, line: Line) -> None:
+        record = line.record
+        if type(record) is StepCompleted:  # most records are: nothing ends or begins
+            self._note_call(line, record)
+            self._moment.apply((line,))
+            return
+        ending = {place: (self._work(*place), self._calls(place)) for place in self._may_end(record)}
+        before = [(each, self._calls_of(each)) for each in self._all] if isinstance(record, Rewound) else []
+        self._note(line)
+        self._moment.apply([line])
+        match record:
+            case ScopeBegun():
+                self._begin(line, record)
+            case ScopeFailed():
+                self._work(record.agent, record.scope).failures += 1
+            case Edited() if record.redone:
+                for scope in record.redone:
+                    if (work := self._newest.get((record.agent, scope))) and work.state == "committed":
+                        self._set(line.seq, work, "undone")
+        for place, (work, calls) in ending.items():
+            if self._scope(place) is None:
+                self._end(work, calls, line)
+        if isinstance(record, Rewound):
+            self._returns.append(_Return(line.seq, record.to))
+            self._go_back(line.seq, record.to)
+            self._undo_calls(line, before)
+
+    def finish(self) -> list[Work]:
+        for agent in self._moment.agents.values():
+            for key in agent.scopes:
+                if calls := self._calls((agent.path, key)):
+                    self._work(agent.path, key).calls = calls
+        return [work for work in self._all if work.scope != ROOT or work.calls]
+
+    def _go_back(self, seq: int, to: int) -> None:
+        """The work that counted at record `to` counts again, as it was then."""
+        for place, changes in self._changes.items():
+            was = next((change for change in reversed(changes) if change.seq <= to), None)
+            if (newest := self._newest[place]).scope == ROOT:
+                continue
+            if was is None or was.work is not newest:
+                self._set(seq, newest, "undone")
+            if was is not None:
+                self._newest[place] = work = was.work
+                work.calls, work.ended, work.ended_at = was.then.calls, was.then.ended, was.then.ended_at
+                work.changes, work.outputs = was.then.changes, was.then.outputs
+                self._set(seq, work, was.then.state)
+            if self._scope(place) is not None:  # it was open, or something about it is in doubt
+                open = self._newest[place]
+                open.ended, open.ended_at = 0, ""
+                self._set(seq, open, "open")
+
+    def _calls_of(self, work: Work) -> list[Call]:
+        """The calls of a work as it is now."""
+        place = work.agent, work.scope
+        is_open = work is self._newest[place] and self._scope(place) is not None
+        return self._calls(place) if is_open else work.calls
+
+    def _undo_calls(self, line: Line, before: list[tuple[Work, list[Call]]]) -> None:
+        """Keep the calls that no work has any more after a return, because it goes on from an earlier call. `before`:
+        the works before the return, with their calls."""
+        parts = {id(part) for part in self._undone}
+        works = [work for work in self._all if id(work) not in parts]
+        told = {(work.agent, work.scope, call.key, call.seq) for work in works for call in self._calls_of(work)}
+        for part in self._undone:  # this return may have brought them back
+            at = part.agent, part.scope
+            part.calls = [call for call in part.calls if (*at, call.key, call.seq) not in told]
+        self._all = [work for work in self._all if work.calls or id(work) not in parts]
+        for work, calls in before:
+            at = work.agent, work.scope
+            undone = [call for call in calls if (*at, call.key, call.seq) not in told]
+            if undone and id(work) not in parts:
+                part = Work(agent=work.agent, scope=work.scope, title=work.title, state="undone", calls=undone)
+                part.ended, part.ended_at = line.seq, line.at
+                self._undone.append(part)
+                place = next(n for n, each in enumerate(self._all) if each is work)
+                self._all.insert(len(self._all) if work.scope == ROOT else place, part)
+
+    def _counts(self, seq: int) -> bool:
+        """Whether a record counts: no return has taken it out, or a later one has brought it back."""
+        until = self._moment.seq
+        for back in reversed(self._returns):
+            if back.seq > until:
+                continue  # it does not count itself
+            if seq >= back.seq:
+                break
+            until = back.to
+        return seq <= until
+
+    def _set(self, seq: int, work: Work, state: WorkState) -> None:
+        work.state = state
+        self._changes.setdefault((work.agent, work.scope), []).append(_Change(seq, work, replace(work)))
+
+    def _may_end(self, record: AnyRecord) -> list[Place]:
+        """The open scopes that are not open after this record, perhaps."""
+        match record:
+            case ScopeCommitted(agent=agent, scope=scope) if scope != ROOT:
+                places = [(agent, scope)]
+            case ScopeBegun(agent=agent) if not getattr(self._moment.agents.get(agent), "left", None):
+                return []  # else it may be an item that had another id
+            case Edited() | Rewound() | Resolved() | ScopeBegun() | Closed(status="cancelled"):
+                places = [place for place, work in self._newest.items() if work.state == "open" and place[1] != ROOT]
+            case _:
+                return []
+        return [place for place in places if self._scope(place) is not None]
+
+    def _note(self, line: Line) -> None:
+        """Remember where the outcome of a call is recorded, and its failed attempts."""
+        record: Any = line.record
+        match record:
+            case StepRetry() | StepFailed(final=False):
+                self._work(record.agent, record.scope)
+                troubles = self._troubles.setdefault((record.agent, record.scope), {})
+                troubles.setdefault(record.key, []).append(line)
+            case ApprovalAsked(back=Back()):
+                pass  # no call of an agent
+            case OfCall():
+                self._note_call(line, record)
+            case Resolved() | ApprovalAnswered():
+                asked = self._moment.doubts.get(record.id) or self._moment.approvals.get(record.id)
+                if asked is not None and getattr(asked, "back", None) is None:
+                    self._put((asked.agent, asked.scope), asked.key, line)
+            case Edited(step=StepEdit() as step):
+                self._put((record.agent, step.scope), step.key, line)
+
+    def _note_call(self, line: Line, record: OfCall) -> None:
+        place = record.agent, record.scope
+        if place not in self._newest:
+            self._work(*place)
+        self._put(place, record.key, line)
+
+    def _put(self, place: Place, key: Key, line: Line) -> None:
+        if (outcomes := self._outcomes.get(place)) is None:
+            outcomes = self._outcomes[place] = {}
+        if known := outcomes.get(key):
+            self._replaced.setdefault((*place, key), []).append(known)
+        outcomes[key] = line
+
+    def _work(self, agent: str, key: str) -> Work:
+        """The newest work of a scope."""
+        place = agent, key
+        if place not in self._newest:
+            scope = self._scope(place)
+            self._take(0, Work(agent=agent, scope=key, title=scope.title if scope else ""))
+        return self._newest[place]
+
+    def _take(self, seq: int, work: Work, state: WorkState = "open") -> None:
+        self._newest[work.agent, work.scope] = work
+        self._all.append(work)
+        self._set(seq, work, state)
+
+    def _begin(self, line: Line, record: ScopeBegun) -> None:
+        place = record.agent, record.scope
+        if (known := self._newest.get(place)) and known.state == "open":
+            return  # recorded again, because its mark in the plan was changed
+        work = Work(agent=record.agent, scope=record.scope, title=record.title, begun=line.seq, begun_at=line.at)
+        self._take(line.seq, work)
+        self._troubles.pop(place, None)
+
+    def _end(self, work: Work, calls: list[Call], line: Line) -> None:
+        work.calls, work.ended, work.ended_at = calls, line.seq, line.at
+        match line.record:
+            case ScopeCommitted() as record:
+                work.changes, work.outputs = len(record.patch), tuple(record.outputs)
+                self._set(line.seq, work, "committed" if record.cancelled is None else "skipped")
+            case Closed():
+                self._set(line.seq, work, "committed")
+            case Edited(redone=redone) if work.scope not in redone:
+                self._set(line.seq, work, "dropped")
+            case Resolved():
+                self._set(line.seq, work, "dropped")
+            case _:
+                self._set(line.seq, work, "undone")
+
+    def _scope(self, place: Place) -> Scope | None:
+        agent = self._moment.agents.get(place[0])
+        return agent.scopes.get(place[1]) if agent else None
+
+    def _calls(self, place: Place) -> list[Call]:
+        """The calls of an open scope."""
+        scope = self._scope(place)
+        assert scope is not None, place
+        approvals = [each for each in self._moment.approvals.values() if each.back is None]
+        asked = {each.key: each for each in approvals if (each.agent, each.scope) == place}
+        doubted = {each.key for each in self._moment.doubts.values() if (each.agent, each.scope) == place}
+        troubles = self._troubles.get(place, {})
+        if self._returns:
+            counting = ((key, [line for line in lines if self._counts(line.seq)]) for key, lines in troubles.items())
+            troubles = {key: lines for key, lines in counting if lines}
+        records: dict[Key, OfCall] = {key: cast(OfCall, lines[-1].record) for key, lines in troubles.items()}
+        for known in (asked, scope.failed, scope.started, scope.done):
+            records.update(known)
+        calls = [
+            call_of(record, self._outcome(place, record), troubles.get(key, ()), is_asked_about=key in doubted)
+            for key, record in records.items()
+        ]
+        return sorted(calls, key=attrgetter("no"))
+
+    def _outcome(self, place: Place, record: OfCall) -> Line | None:
+        """The line with the outcome of a call. That of an effect counts even after a return to before it."""
+        key = record.key
+        newest = self._outcomes.get(place, {}).get(key)
+        if newest is None:  # after a return to an earlier record, an item may have got another id
+            known = (lines.get(key) for (agent, _), lines in reversed(self._outcomes.items()) if agent == place[0])
+            return next(filter(None, known), None)
+        if not self._returns or self._counts(newest.seq) or getattr(record, "effect", False):
+            return newest
+        older = reversed(self._replaced.get((*place, key), ()))
+        found = next((line for line in older if self._counts(line.seq)), None)
+        return found or (None if isinstance(record, StepRetry | StepFailed) else newest)
+
+
+def _pruned(moment: Moment) -> Iterator[Work]:
+    """What had ended by this moment, of which there are no records."""
+    for agent in moment.agents.values():
+        titles = {task.id: task.text for task in agent.plan.tasks if task.id and task.is_work and task.is_finished}
+        for key in dict.fromkeys((*titles, *agent.results, *agent.past)):
+            if key is None or key in agent.scopes:
+                continue
+            past = agent.past.get(key) or Past(key.removeprefix("_"), 0)
+            effects = sorted((record for record in past.done.values() if record.effect), key=lambda each: each.no)
+            calls = [call_of(each, None, (), is_asked_about=False) for each in effects]
+            calls = [replace(call, at=past.when.get(call.key, "")) for call in calls]
+            yield Work(agent=agent.path, scope=key, title=titles.get(key) or past.title, calls=calls)

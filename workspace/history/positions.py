@@ -13,7 +13,7 @@ from ..journal.records import Edited, Line, Rewound, ScopeBegun, ScopeCommitted
 from ..state import ROOT, checkpoint
 from ..store import Store
 from ..views import folder_of
-from .reading import Records, is_unopened_fork, records_of
+from .moments import Records, is_unopened_fork, records_of
 
 LATEST = "latest"
 

@@ -1,4 +1,4 @@
-"""What differs between two moments, of one run or of two: the data, the plans and the calls of every agent."""
+"""What differs between two moments, of one run or of two: data, plans, calls and conversations of every agent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec import Struct
 from ..base import lines as lines_of
 from ..journal.records import Key
 from ..state import ABSENT, ROOT, AgentMoment, json_patch
-from .calls import Call, Place
-from .work import Worked
+from .calls import Call, Place, Worked
+from .moments import Conversations, plain
 
 Kind = Literal["added", "removed", "changed"]
 
@@ -33,6 +33,17 @@ class PlanChange(Struct, frozen=True):
 
     agent: str
     lines: tuple[str, ...]
+
+
+class MessageChange(Struct, frozen=True):
+    """A message of an agent's conversation that differs. `seq` is its number; `old` and `new` are its `role` and
+    `content`, as JSON values."""
+
+    agent: str
+    seq: int
+    kind: Literal["added", "removed", "changed"]
+    old: dict[str, Any] | None = None
+    new: dict[str, Any] | None = None
 
 
 class CallChange(Struct, frozen=True, gc=False):
@@ -180,3 +191,22 @@ def same_outcome(old: Call, new: Call) -> bool:
 def _hash_of(call: Call) -> str:
     """What identifies a large result. The rest of its name says which process has written it."""
     return call.result_in.rpartition("-")[0]
+
+
+def message_changes(old: Conversations, new: Conversations) -> Iterator[MessageChange]:
+    """From `old` to `new`, agent by agent. What both have at their beginning and their end does not differ, whatever
+    its numbers; between, a message is known by its number. An agent that one of them lacks is left out."""
+    for path in old.keys() & new.keys():
+        start, *middles = _middles([*map(plain, old[path])], [*map(plain, new[path])])
+        was, now = (
+            {row.seq: said for row, said in zip(rows[start:], middle, strict=False)}
+            for rows, middle in zip((old[path], new[path]), middles, strict=True)
+        )
+        for seq, said in was.items():
+            if seq not in now:
+                yield MessageChange(path, seq, "removed", said)
+        for seq, said in now.items():
+            if seq not in was:
+                yield MessageChange(path, seq, "added", None, said)
+            elif not json_patch.same(was[seq], said):
+                yield MessageChange(path, seq, "changed", was[seq], said)
