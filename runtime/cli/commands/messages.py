@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -10,8 +11,9 @@ import msgspec
 from click.shell_completion import CompletionItem
 from msgspec.structs import asdict
 
-from ....workspace.base import SatchelError, urls
+from ...control import Handle
 from ..options.place import complete_folders, find, json_option
+from ..options.position import of_named
 from ..options.storage import storage_option
 from ..render.output import columns, fold, print_json, remarks
 from ..render.words import cut as shortened
@@ -27,22 +29,15 @@ _NEWEST = 50
 
 def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The newest messages of the workspace that was named."""
-    named = ctx.params.get("workspace") or ""
-    if urls.is_remote(named):
-        return []  # a key press must not wait for a network
-    try:
-        shown = find(named or None).show()
-    except (SatchelError, OSError):
-        return []
-    found = next((each.messages for each in shown.agents if each.path == (ctx.params.get("agent") or "")), None)
-    numbers = [(str(each["seq"]), each) for each in (found or ())[-_NEWEST:]]
-    return [
-        CompletionItem(
-            number, help=shortened(visible(f"{each['role']}: {msgspec.json.encode(each['content']).decode()}"), 60)
-        )
-        for number, each in numbers
-        if number.startswith(incomplete)
-    ]
+    agent = ctx.params.get("agent") or ""
+    return of_named(ctx, lambda place: _newest(place, agent), incomplete)
+
+
+def _newest(place: Handle, agent: str) -> Iterator[CompletionItem]:
+    found = next((each.messages for each in place.show().agents if each.path == agent), None)
+    for each in (found or ())[-_NEWEST:]:
+        text = f"{each['role']}: {msgspec.json.encode(each['content']).decode()}"
+        yield CompletionItem(str(each["seq"]), help=shortened(visible(text), 60))
 
 
 @click.group("messages", epilog=_EXAMPLES)

@@ -46,22 +46,23 @@ def complete_position(ctx: click.Context, parameter: click.Parameter, incomplete
 
 def complete_moment(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The checkpoints and items of the workspace that was named, or is the current folder: the value of an option."""
-    return _of_named(ctx, _moments, incomplete, default=".")
+    return of_named(ctx, _moments, incomplete, default=".")
 
 
 def complete_item(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The items of the workspace that was named."""
-    return _of_named(ctx, _items, incomplete)
+    return of_named(ctx, _items, incomplete)
 
 
 def complete_change(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The settings and prompts of the workspace that was named, as `--set` takes them."""
-    return _of_named(ctx, lambda place: map(CompletionItem, control.changes(place)), incomplete)
+    return of_named(ctx, lambda place: map(CompletionItem, control.changes(place)), incomplete)
 
 
-def _of_named(
+def of_named(
     ctx: click.Context, make: Callable[[Handle], Iterable[CompletionItem]], incomplete: str, default: str = ""
 ) -> list[CompletionItem]:
+    """What `make` finds in the workspace that was named, also while the option that is completed has no value."""
     words = [ctx.params.get("workspace"), *(ctx.params.get("words") or ()), *ctx.args]
     named = next((word for word in words if word and word[:1] != "-"), "")  # not taken yet while an option has no value
     if default and not (named and is_workspace(named)):
