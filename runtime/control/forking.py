@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...workspace import transfer
 from ...workspace.base import UsageError, arguments, myself, urls
-from ...workspace.history import LATEST, Records, moment_at, records_of, seq_of
+from ...workspace.history import LATEST, Records, Work, moment_at, records_of, seq_of
 from ...workspace.inspect import look_beside
-from ...workspace.state import LaterEffect, Moment, going_back
+from ...workspace.state import ROOT, LaterEffect, Moment, going_back, scope_of_task
 from ...workspace.transfer import Forked, Tell
 from . import storage
 from .place import Place
@@ -31,12 +33,16 @@ def fork(
     edit: Callable[[str], str] = str,
     texts: Mapping[str, bytes] | None = None,
     is_replay: bool = False,
+    again: Work | None = None,
 ) -> Forked:
-    """See `Handle.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`."""
+    """See `Handle.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`. `again`: a task of the inbox that has
+    ended, and is done again in a replay."""
     typed = arguments.target("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)
     then, latest, records = _moments(place, at)
+    if again is not None:
+        latest = _with_task(latest, then, moment_at(place.store, again.ended, records), again.scope)
     storage.use(urls.checked(typed), storage_options)
     if urls.is_remote(typed):
         urls.check_protocol(urls.checked(typed))
@@ -64,6 +70,15 @@ def effects_since(place: Place, at: str | int | None) -> tuple[LaterEffect, ...]
     """The effects that a fork with `effects` would do again."""
     then, latest, _ = _moments(place, at)
     return (*going_back.effects_since(latest.agents, then.agents),)
+
+
+def _with_task(latest: Moment, then: Moment, ended: Moment, scope: str) -> Moment:
+    """`latest`, with a task of the inbox and the effects of its scope, as the run knew them when that had `ended`. It
+    has forgotten both since, because it never takes a task again that is done."""
+    tasks = {id: task for id, task in then.tasks.items() if scope_of_task(id) == scope}
+    past = {key: done for key, done in ended.root.past.items() if key == scope}
+    root = replace(latest.root, past=past | latest.root.past)
+    return replace(latest, tasks=latest.tasks | tasks, agents=latest.agents | {ROOT: root})
 
 
 def _moments(place: Place, at: str | int | None) -> tuple[Moment, Moment, Records]:

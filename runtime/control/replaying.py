@@ -108,6 +108,7 @@ def prepare(place: Place, wish: Wish) -> Ready:
         edit=lambda text: template.with_settings(text, wish.settings),
         texts=_as_used(place.store, shelf, used) | texts,
         is_replay=True,
+        again=work if work.scope.startswith("_inbox-") and work.ended else None,
     )
     storage.use(urls.checked(forked.to), wish.storage_options)
     store = open_store(urls.checked(forked.to))
@@ -153,8 +154,6 @@ def _find(found: Worked, item: str) -> Work:
             why="a replay does an item of the run's own agent",
             remedy=f"replay the item that has started it: ^{above}" if is_of_item(above) else None,
         )
-    if work.scope.startswith("_inbox-"):
-        raise UsageError(f"{wanted!r} is a task of the inbox", why="a task that is done is not taken again")
     if not work.begun:
         raise gone(found.since - 1, found.since)
     return work

@@ -155,6 +155,8 @@ class Inbox:
         self._session.check_going_on()
         self._offer.is_open = True
         tasks = [task for task in self._moment.tasks.values() if task.kind != "message" and self._is_free(task)]
+        if in_own_scope and (only := self._session.context.only) is not None:
+            tasks = [task for task in tasks if only.is_it(scope_of_task(task.id), task.file)]
         while tasks and not in_own_scope and archive.is_cancelled(self._store, tasks[0].file):
             self._end(tasks.pop(0).id)
         task = next(iter(tasks), None)
