@@ -39,6 +39,7 @@ TABLES = {
         "steps",
         "limits",
         "agent",
+        "live",
         "engine",
         "run",
         "execution",

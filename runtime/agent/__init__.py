@@ -7,7 +7,7 @@ from ...workspace.base.lazy import on_first_use
 with on_first_use(__name__):
     from . import code
     from .code import Code
-    from .daemon_thread import Apart, of_a_future
+    from .daemon_thread import DaemonExecutor, of_a_future
     from .declaration import Agent, Parameters, agent, load
     from .failure import brief, describe, of_storage, place, said
     from .migrations import Migration, check_known, check_migrated, dropped, is_dropped, migrate, migration

@@ -28,7 +28,7 @@ def of_a_future(function: Callable[[], T]) -> Callable[[], T]:
     return call
 
 
-class Apart:
+class DaemonExecutor:
     """A thread that runs one function after the other in the context of its maker. It starts with the first function.
 
     A process waits at its end for the threads of a ThreadPoolExecutor. This one is a daemon, so no process waits for

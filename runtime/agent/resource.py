@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from ...workspace.base import UsageError
-from .daemon_thread import Apart
+from .daemon_thread import DaemonExecutor
 
 Tier = Literal["application", "infrastructure", "process"]
 
@@ -96,7 +96,7 @@ class Held:
         self.name, self.tier = declared.name, declared.tier
         self.object: Any = None
         self._declared, self._make, self._on_loop = declared, make, on_loop
-        self._apart = Apart(f"satchel-resource-{declared.name}")
+        self._apart = DaemonExecutor(f"satchel-resource-{declared.name}")
         self._entered = asyncio.Event()
         self._leave = asyncio.Event()
         self._error: BaseException | None = None  # that ended its life

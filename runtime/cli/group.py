@@ -178,9 +178,9 @@ class Commands(click.Group):
             code, said = tell(error, with_traceback="--traceback" in words), str(error)
         code = code if isinstance(code, int) else 0
         if is_supervised and not has_died:
-            from ..engine import uplink
+            from ..live import supervisor_link
 
-            uplink.leave(code, said)
+            supervisor_link.leave(code, said)
         sys.exit(code)
 
 

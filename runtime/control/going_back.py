@@ -13,7 +13,7 @@ from .waiting import Steps, finish, finish_async
 if TYPE_CHECKING:
     from ...workspace.transfer import Forked, Tell
     from ..agent import Agent
-    from ..engine import Watch
+    from ..live import Watch
     from .redoing import Redoing
     from .rehearsing import Rehearsed
     from .replayed import Replayed

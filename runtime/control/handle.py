@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...workspace.people.edits import Side
     from ...workspace.transfer import Journey, Tell
     from ..agent import Agent
-    from ..engine import Watch
+    from ..live import Watch
     from ..supervision.child import Background
     from ..supervision.emergency import Stopped
     from .answering import Answering

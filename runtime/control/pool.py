@@ -23,8 +23,8 @@ from ...workspace.base import LeaseHeld, Refused, SatchelError, StorageFailed, U
 from ...workspace.inspect import define
 from ...workspace.store import Store, open_store
 from ..agent import Agent
-from ..engine import Interruption, uplink
 from ..execution import Outcome, Start, running
+from ..live import Interruption, supervisor_link
 from ..supervision.child import EXIT_CODES
 from ..supervision.serve import Known, ServeEvent, Server
 from .opening import root_of
@@ -297,7 +297,7 @@ class _Going:
         self._task = self._pool._loop.create_task(self._run(waiting), name=f"satchel-run {self._folder}")
 
     async def _run(self, waiting: list[asyncio.Future[Any]]) -> None:
-        uplink.take_turns()
+        supervisor_link.take_turns()
         code = _CUT_OFF
         try:
             start = self._pool._start_of(self._store, self._interruption)

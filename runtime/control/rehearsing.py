@@ -22,8 +22,9 @@ from ...workspace.inspect import define, look
 from ...workspace.store import DiskStore, Store
 from ...workspace.transfer import scratch_copy
 from ..agent import Agent, load
-from ..engine import Foreseen, Interruption, Rehearsal
+from ..engine import Foreseen, Rehearsal
 from ..execution import Start, check_recorded, running
+from ..live import Interruption
 
 Verdict = Literal["same", "gone", "again", "leaves", "asks", "refused", "fails"]
 

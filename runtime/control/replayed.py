@@ -13,8 +13,8 @@ from ...workspace.history import DataChange, data_changes, moment_at
 from ...workspace.inspect import Remark, look
 from ...workspace.journal.records import Failure, Output, ScopeCommitted, Spent
 from ...workspace.state import ABSENT, Kept, Status, json_patch
-from ..engine import Only
 from ..execution import Outcome
+from ..live import ReplayTarget
 from .history import value_of
 from .item_calls import CallPair, Time, pairs
 from .place import Place
@@ -86,7 +86,7 @@ class _Side(NamedTuple):
 def compared(
     old: tuple[Place, Time],
     new: tuple[Place, Time | None],
-    only: Only,
+    only: ReplayTarget,
     outcome: Outcome,
     *,
     settings: dict[str, Any],

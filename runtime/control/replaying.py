@@ -17,8 +17,8 @@ from ...workspace.state import is_of_item, prompts
 from ...workspace.store import Store, open_store
 from ...workspace.transfer import Forked, Tell
 from ..agent import Agent
-from ..engine import Interruption, Only, Watch
 from ..execution import Outcome, Start, running
+from ..live import Interruption, ReplayTarget, Watch
 from . import forking, storage, template
 from .item_calls import Time
 from .place import Place
@@ -113,7 +113,7 @@ def prepare(place: Place, wish: Wish) -> Ready:
     storage.use(urls.checked(forked.to), wish.storage_options)
     store = open_store(urls.checked(forked.to))
     is_known = work.scope.startswith("_") or look(store).moment.root.plan.task(work.scope) is not None
-    only = Only(work.scope if is_known else "", work.title)
+    only = ReplayTarget(work.scope if is_known else "", work.title)
     start = Start(store, wish.agent, wish.watch, Interruption(), True, True, None, False, False, False, only=only)
     return Ready(place, first, wish, versions, forked, start)
 

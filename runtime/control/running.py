@@ -19,8 +19,8 @@ from ...workspace.people.inbox import inbox
 from ...workspace.state import Pause
 from ...workspace.todo import Progress
 from ..agent import Agent
-from ..engine import Interruption, Watch
 from ..execution import After, Outcome, Start, running
+from ..live import Interruption, Watch
 from .place import Place
 from .questions import OpenQuestion, questions_of
 

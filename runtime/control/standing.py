@@ -244,9 +244,9 @@ def _changed(store: Store, standing: Standing, moment: Moment) -> list[str]:
     """The outputs that differ from what the run had made. Not while it runs: it may be writing them."""
     if standing.holder is not None:
         return []
-    from ..engine import reverify
+    from ..live import reverify
 
-    return reverify.outputs(store, reverify.at_rest(moment), seconds=reverify.BRIEF)
+    return reverify.wrong_outputs(store, reverify.outputs_at_rest(moment), seconds=reverify.BRIEF)
 
 
 def _limits(store: Store, standing: Standing, moment: Moment, definition: Definition) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import UsageError, arguments
-from ..engine import release
+from ..live import release
 from ..supervision.child import EXIT_CODES, Background, Order, background
 from ..supervision.child import supervise as supervised
 from .place import Place

@@ -25,7 +25,7 @@ from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store, read_if_there
 from ...workspace.views import checkpoint_folder, message_file, partial_files, projection, result_schemas, running_file
-from ..engine import reverify
+from ..live import reverify
 from .finding import Finding, of_error, of_problem
 
 _READ_LIMIT = 1 << 30
@@ -220,7 +220,7 @@ def _messages(store: Store, folder: str) -> Iterator[Finding]:
 
 
 def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
-    at_rest = reverify.at_rest(moment)
+    at_rest = reverify.outputs_at_rest(moment)
     for path, output in moment.outputs.items():
         try:
             data = store.read(path, limit=_READ_LIMIT).data

@@ -1,33 +1,148 @@
-"""What all agents of a run share, and what the scopes of one agent share."""
+"""What all agents of a run share, and what the scopes of one agent share. The schemas of their data and of the results
+of their steps are published here, for editors and all readers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import get_ident
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct, field
 
+from ... import schemas
+from ...workspace.base import UsageError
+from ...workspace.formats import jsontext
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.inbox import Arrivals
 from ...workspace.secrets import Redactor
-from ...workspace.views import Files
+from ...workspace.state import AgentMoment
+from ...workspace.views import Files, publish, result_schemas
+from ..agent import Agent
 from ..limits import Announcer, Limits
-from . import log, observing
-from .doubts import Doubts
-from .forgotten import Looks
-from .listening import Listening
-from .only import Only
-from .outputs import Outputs
-from .pace import Pace
-from .publishing import ResultSchemas
-from .running import Running
-from .stopping import Stopped, Stopping, Suspended
-from .watch import Tap, Told, Watch
+from ..live import (
+    Doubts,
+    Outputs,
+    Pace,
+    PendingLooks,
+    ReplayTarget,
+    Running,
+    Stopped,
+    Stopping,
+    Suspended,
+    Tap,
+    Told,
+    Watch,
+    log,
+    observer_here,
+)
+from ..steps import Closed, Codec, OwnStep, Step
+
+_LOOK = 0.1
+"""Seconds between two looks."""
+
+_SHARE = 20
+"""A look takes at most one part in so many of the time."""
+
+
+class Listening:
+    """Looks into the inbox as often as costs little. For one event loop."""
+
+    def __init__(self, arrivals: Arrivals):
+        """`arrivals` are those of `run.inbox`, so that `run.inbox.take` can take at once what was found here."""
+        self._arrivals, self._due = arrivals, 0.0
+
+    def hears(self) -> bool:
+        """Whether a message waits. Without a look, so no, if the last one was a moment ago and found none."""
+        began = time.monotonic()
+        if began < self._due:
+            return False
+        found = self._arrivals.has_message()
+        now = time.monotonic()
+        self._due = 0.0 if found else now + max(_LOOK, _SHARE * (now - began))
+        return found
+
+
+_ELSEWHERE = re.compile(r'("\$ref": ")(?!data\.json)([a-z]+\.json)')
+"""A reference from one schema to another, except to the agent's own data."""
+
+
+def publish_schemas(workspace: Workspace, agent: Agent, recorded: AgentMoment) -> None:
+    """Write the schema of the agent's data, and of the state.json that contains it, where an editor finds them. Data of
+    an earlier version keep their schema until they are migrated. A default in it may be a secret."""
+    store = workspace.store
+    if recorded.has_data and recorded.data_version != agent.version:
+        return
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **agent.schema_of_data()}
+    schema = workspace.redactor.value(schema)
+    publish(store, f"{recorded.folder}data", jsontext.dump(schema))
+    if recorded.path and not store.abilities.remote:  # see views/schema_copies.py
+        below = _of_sub_agent(schemas.schema("state"), recorded.folder)
+        publish(store, f"{recorded.folder}state", jsontext.dump(below))
+
+
+class ResultSchemas:
+    """Of one run. Each is written at the first record of a result of its type, once in a process."""
+
+    def __init__(self, workspace: Workspace):
+        self._workspace = workspace
+        self._names = WeakKeyDictionary[Codec, str](), WeakKeyDictionary[Codec, str]()
+        self._written = set[str]()
+
+    def name(self, step: Step, *, keeps_unknown: bool) -> str:
+        """The name for the record. Empty if the result has no type, or a type without a schema, and for methods of the
+        run. `keeps_unknown`: the agent keeps keys that the type does not have."""
+        codec, names = step.shape.codec, self._names[keeps_unknown]
+        known = names.get(codec)
+        if known is None:
+            known = names[codec] = self._publish(step, "no" if keeps_unknown else "classes")
+        return known
+
+    def forget(self, name: str) -> None:
+        """The code gives results another type than the record of this schema says, so a person must be able to write
+        one: without the schema only the code checks it. The next record of a result of the old type writes it again."""
+        if name:
+            self._written.discard(name)
+            with suppress(FileNotFoundError):
+                self._workspace.store.remove(result_schemas.path_of(name))
+
+    def _publish(self, step: Step, closed: Closed) -> str:
+        if isinstance(step, OwnStep) and not step.is_effect:
+            return ""
+        try:
+            schema = step.shape.codec.schema(closed)
+        except UsageError:
+            return ""
+        if not schema:
+            return ""
+        made = result_schemas.encode(self._workspace.redactor.value(schema))
+        if made.name not in self._written:
+            self._written.add(made.name)
+            store, path = self._workspace.store, result_schemas.path_of(made.name)
+
+            def write() -> None:
+                if store.version(path) is None:
+                    store.replace(path, made.data, sync="no")  # torn, it is no schema, and checks nothing
+
+            self._workspace.behind.do(path, write)
+        return made.name
+
+
+def _of_sub_agent(schema: dict[str, Any], folder: str) -> dict[str, Any]:
+    """The same some folders deeper: its references, except to the data, are relative to the top."""
+    up = "../" * folder.count("/")
+    text = _ELSEWHERE.sub(rf"\g<1>{up}\g<2>", json.dumps(schema))
+    found: dict[str, Any] = json.loads(text)
+    return found
+
 
 _THREADS = 32
 
@@ -84,7 +199,7 @@ class Context:
         announcer: Announcer,
         watch: Watch | None,
         tap: Tap | None = None,
-        only: Only | None = None,
+        only: ReplayTarget | None = None,
         rehearsal: Any = None,
     ):
         self.workspace, self.stopping, self.doubts = workspace, stopping, doubts
@@ -94,7 +209,7 @@ class Context:
         self.watch: Watch | None = self._told
         self.tap, self.only = tap, only
         self.rehearsal = rehearsal  # a `Rehearsal` (rehearsal.py, which needs the scopes and so this module)
-        self.observer = observing.observer_here()
+        self.observer = observer_here()
         workspace.journal.on_durable = self._durable
         self._loop, self._thread = asyncio.get_running_loop(), get_ident()
         log.started(workspace.moment, workspace.store.url)
@@ -107,7 +222,7 @@ class Context:
         self.arrivals = Arrivals(self.store, self.moment)
         self.listening = Listening(self.arrivals)
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
-        self.agents, self.tally, self.looks = Agents(), Tally(), Looks()
+        self.agents, self.tally, self.looks = Agents(), Tally(), PendingLooks()
         self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)
         self.on_refer: Callable[[str], None] = lambda reference: None  # called with what `run.refer` has named
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended

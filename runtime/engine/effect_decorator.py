@@ -9,8 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError, NotDone, UsageError
-from ..steps import Formerly, P, R, Retry, current_scope, runs_going
-from .own_step import OwnStep
+from ..steps import Formerly, OwnStep, P, R, Retry, current_scope, runs_going
 
 if TYPE_CHECKING:
     from ..steps import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond

@@ -1,4 +1,5 @@
-"""Effects never happen twice without a person's knowledge.
+"""Effects never happen twice without a person's knowledge: three rules, and the identity of an effect outside, which is
+its idempotency key and what its `verify` says.
 
 - claims: before an effect without a record starts, the agent must have called every recorded effect of the scope again
 - intent: `step.started` is durable before the function runs
@@ -8,22 +9,97 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial as bind
-from typing import Any, Literal, TypeVar
+from hashlib import blake2b
+from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Raw, Struct
 
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
 from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarted
 from ...workspace.state import Answer, Kept, blobs
-from ..agent import said
-from ..steps import ONCE, Step
-from . import recording, reverify, revoked, verifying
-from .invoking import invoke
+from ..agent import DaemonExecutor, said
+from ..live import Stopped, Suspended, reverify, verification
+from ..steps import ONCE, Step, declared, key_parameter, run_parameter
+from . import open_scope, recording
 from .open_scope import Call, waits
+from .performing import invoke
 from .raised import is_kept
-from .stopping import Stopped, Suspended
+
+Verify = Callable[..., Any]
+
+
+def idempotency_key(call: Call) -> str:
+    """The same at every attempt, different for every call of every run, also of copies of one folder."""
+    recorded = call.scope.agent.recorded.scopes.get(call.scope.key)
+    if recorded is not None and (started := recorded.started.get(call.key)):
+        return started.idempotency_key
+    return _own_key(call)
+
+
+def has_own_key(call: Call) -> bool:
+    """Whether an effect that has begun would have the same key in this run. In a fork, one that the other run began
+    would not."""
+    return call.scope.context.moment.forked is None or idempotency_key(call) == _own_key(call)
+
+
+def may_have_other_key(function: Verify, call: Call) -> bool:
+    """Whether `function` may be given the wrong key of a finished effect. Its record does not say which run did it, nor
+    whether a return has brought back the one that a person wanted to repeat."""
+    takes_key = key_parameter(declared.hints_of(function), inspect.signature(function).parameters)
+    return bool(takes_key) and (call.scope.context.moment.forked is not None or call.key in call.scope.recorded.again)
+
+
+def _own_key(call: Call) -> str:
+    scope, moment = call.scope, call.scope.context.moment
+    identity = "\0".join((moment.run_nonce or moment.run_id, scope.key, *map(str, call.key)))
+    if scope.agent.path:
+        identity += f"\0{scope.agent.path}"
+    if again := scope.recorded.again.get(call.key):  # a person wants to repeat it, so the receiver must do it again
+        identity += f"\0again {again}"
+    return blake2b(identity.encode(), digest_size=16).hexdigest()
+
+
+async def verify(function: Verify, call: Call) -> Any:
+    """The result of an effect. NotDone if it has not happened."""
+    args, kwargs = _arguments(function, call)
+    with verification(call), call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
+        if declared.is_async(function):
+            return await cast(Awaitable[Any], function(*args, **kwargs))
+        return await call.scope.work.in_thread(bind(function, *args, **kwargs))
+
+
+async def verify_within(function: Verify, call: Call, seconds: float) -> None:
+    """The same with a time limit. After it, neither the scope nor the process waits for the verification."""
+    args, kwargs = _arguments(function, call)
+    apart = DaemonExecutor("satchel-verify")
+    try:
+        with verification(call), call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
+            async with asyncio.timeout(seconds) as limit:
+                if declared.is_async(function):
+                    await cast(Awaitable[Any], function(*args, **kwargs))
+                else:
+                    await apart.call(bind(function, *args, **kwargs))
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"no answer within {seconds:.0f} s") from None
+        raise
+    finally:
+        apart.end()
+
+
+def _arguments(function: Verify, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = call.step.shape.unbind(call.arguments, {})
+    hints = declared.hints_of(function)
+    if key := key_parameter(hints, inspect.signature(function).parameters):
+        kwargs = {**kwargs, key: idempotency_key(call)}
+    if of_run := run_parameter(hints):
+        kwargs = {**kwargs, of_run: call.scope.agent.run}
+    return args, kwargs
+
 
 R = TypeVar("R")
 
@@ -55,7 +131,7 @@ async def perform(call: Call) -> Any:
     if (only := scope.context.only) is not None:
         raise only.before_effect(scope.context.stopping, call.words)
     if call.key in scope.recorded.started:
-        settled = await _settle(call, scope.context.doubts.cut_off_by, has_key=verifying.has_own_key(call))
+        settled = await _settle(call, scope.context.doubts.cut_off_by, has_key=has_own_key(call))
         return settled.result if settled else await _begin(call)
     if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
         moment = scope.context.moment  # of a fork: the other run may have done it
@@ -90,7 +166,7 @@ async def _known_of(call: Call, unclaimed: tuple[Key, ...]) -> str:
     if verify is None or call.key[0] in (key[0] for key in unclaimed):
         return earlier
     try:
-        await verifying.verify_within(verify, call, reverify.EACH)
+        await verify_within(verify, call, reverify.EACH)
         found = "that it has happened"
     except NotDone as error:
         found = f"that it has not happened: {error}".removesuffix(": ")
@@ -177,8 +253,8 @@ async def _once(call: Call, attempt: int) -> Any:
     scope.work.resting.discard(call)
     if attempt > 1:
         call.check_unchanged()
-    key = verifying.idempotency_key(call)
-    revoked.check(call)
+    key = idempotency_key(call)
+    open_scope.check_not_revoked(call)
     arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
     schema = scope.context.schemas.name(effect, keeps_unknown=scope.agent.keeps_unknown)
     scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments, schema=schema))
@@ -243,7 +319,7 @@ async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | 
     if effect.verify is not None:
         began = time.monotonic()
         try:
-            result = await verifying.verify(effect.verify, call)
+            result = await verify(effect.verify, call)
         except NotDone as error:
             recording.failed(call, error, not_done=True)
             return None
@@ -264,7 +340,7 @@ async def recheck(call: Call, done: StepCompleted) -> None:
     place = (scope.agent.path, scope.key, call.key)
     is_asked = any((each.agent, each.scope, each.key) == place for each in context.moment.doubts.values())
     verify = call.step.verify
-    if verify is None or verifying.may_have_other_key(verify, call):
+    if verify is None or may_have_other_key(verify, call):
         if is_asked:
             ask(call, "unknown_outcome", _CONTRADICTED)
         if verify is not None:
@@ -276,7 +352,7 @@ async def recheck(call: Call, done: StepCompleted) -> None:
     began = time.monotonic()
     try:
         seconds = reverify.EACH if is_asked else min(reverify.EACH, rechecks.seconds_left)
-        await verifying.verify_within(verify, call, seconds)
+        await verify_within(verify, call, seconds)
     except NotDone as error:
         rechecks.put_back(place)
         ask(call, "unknown_outcome", f"{_CONTRADICTED}: {error}")

@@ -1,4 +1,4 @@
-"""Enter an agent: call its function with the recorded state, from the top."""
+"""Enter an agent: migrate its data and record that, then call its function with the recorded state, from the top."""
 
 from __future__ import annotations
 
@@ -7,20 +7,52 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ...workspace.journal.records import Migrated, Patch, ScopeBegun, ScopeCommitted
+from ...workspace.base import Refused
+from ...workspace.journal.records import Migrated, Patch, PauseRequested, ScopeBegun, ScopeCommitted
 from ...workspace.state import ROOT
-from ..steps import current_scope
-from . import failing, unresolved
-from .live_state import first_state
-from .migrating import bring_up
+from ..agent import Agent, check_known, describe, migrate
+from ..live import Suspended, first_state
+from ..steps import Codec, current_scope
+from . import ending
+from .context import AgentContext
 from .open_scope import current_call
 from .scope import ScopeRun
 from .session import Session
 
 
+def bring_up(agent: AgentContext, declared: Agent, codec: Codec) -> bool:
+    """Convert the recorded data to the newest version, without the keys that the agent drops. Returns whether there was
+    anything to do; durable when it returns. If there is no way, the run is paused (it has not failed), and Suspended is
+    raised."""
+    context, recorded = agent.context, agent.recorded
+    was = recorded.data_version
+    try:
+        migrated = migrate(recorded.data, was, declared.migrations, codec, recorded.folder)
+        gone = check_known(migrated.data, codec, declared.drop, declared.unknown, recorded.folder)
+    except Refused as error:
+        context.stopping.pause(PauseRequested(reason=str(error), by="satchel"), describe(error, context.store.url))
+        raise Suspended from error
+    if not migrated.steps and not gone:
+        return False
+    for step in migrated.steps:
+        context.journal.add(Migrated(agent=agent.path, to=step.to, patch=step.patch))
+    if gone:
+        context.journal.add(Migrated(agent=agent.path, to=recorded.data_version, patch=gone))
+    context.journal.flush()
+    whose = f"of {agent.path} " if agent.path else ""
+    now = recorded.data_version
+    if migrated.steps:
+        context.workspace.report.add_late("done", f"the data {whose}were migrated from version {was} to {now}")
+    if gone:
+        names = ", ".join(str(each["path"])[1:] for each in gone)
+        context.workspace.report.add_late("done", f"the agent has dropped from the data {whose}what it names: {names}")
+    context.projector.mark(context.workspace.files[agent.path].state)
+    return True
+
+
 async def call(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the agent's function. When this returns or raises, nothing of the agent runs any more."""
-    return await failing.until_fresh(lambda: _enter(session, args, kwargs))
+    return await ending.until_fresh(lambda: _enter(session, args, kwargs))
 
 
 async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -37,13 +69,13 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
         await session.root.work.quiet()
         session.check_going_on()
         session.root.work.made.check("the agent", session.store.url)
-        unresolved.ask_about_all(session, session.root)
-        unresolved.uncalled(session, session.root, ask=session.agent.effects == "strict")
+        ending.ask_about_all(session, session.root)
+        ending.uncalled(session, session.root, ask=session.agent.effects == "strict")
         session.live.check_unchanged("when the agent returned")
         return result
     except BaseException as error:
-        failed = failing.record_of(session.root, error)
-        is_replayed = failing.is_replayed(failed, error)
+        failed = ending.record_of(session.root, error)
+        is_replayed = ending.is_replayed(failed, error)
         session.is_closing = not is_replayed
         session.root.abandon()
         await session.root.work.quiet()
@@ -51,7 +83,7 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
             session.journal.add(replace(failed, uncounted=True))
             session.journal.flush()
         if is_replayed:
-            raise failing.Replayed from error
+            raise ending.Replayed from error
         raise
     finally:
         session.root.ended = True

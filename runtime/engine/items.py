@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from ...workspace.state import scope_of_task
 from ...workspace.todo import Splice, Task
 from ..steps import Retry
-from .lanes import Begin, Dismissed, Lanes
+from .parallel import Begin, Dismissed, ParallelScopes
 from .session import Body, Session
 
 
@@ -43,8 +43,8 @@ async def in_parallel(session: Session, make: Make, work: Callable[..., Any], mo
     """The same with up to `most` items at once. They begin in order."""
 
     async def begin() -> tuple[str, Coroutine[Any, Any, None]] | None:
-        assert session.lanes is not None
-        task = _next(session, session.lanes.keys, session.lanes.held)
+        assert session.parallel is not None
+        task = _next(session, session.parallel.keys, session.parallel.held)
         if task is None:
             return None
         session.check_may_begin(task.text)
@@ -59,16 +59,16 @@ async def several(session: Session, most: int, begin: Begin, every: float | None
     """See `Lanes.run`. The agent's own `run.state` is a new object afterwards."""
     session.live.check_unchanged("when several scopes began")
     session.live.handed_over()
-    lanes = session.lanes = Lanes(most, session.context.stopping.drain)
+    parallel = session.parallel = ParallelScopes(most, session.context.stopping.drain)
     session.context.agents.parallel += 1
     try:
-        error = await lanes.run(begin, every)
+        error = await parallel.run(begin, every)
         session.check_going_on()
         if error is not None:
             raise error
         session.live.check_unchanged("when several scopes had ended")
     finally:
-        session.lanes = None
+        session.parallel = None
         session.context.agents.parallel -= 1
         session.rollback()
         session.live.handed_over()

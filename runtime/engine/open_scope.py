@@ -1,28 +1,194 @@
-"""One attempt at a scope: its calls, its running work, and the content of its commit."""
+"""One attempt at a scope: its calls and their identity, its running work, and the content of its commit.
+
+The identity of a call within its scope is its name, its arguments, and the number of equal calls before it. Effects on
+record that the attempt has not called again are its claims: a new call may be one of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Context, ContextVar, copy_context
 from functools import partial as bind
+from hashlib import blake2b
+from itertools import chain, combinations, islice, product
+from types import CodeType
 from typing import Any
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Raw, Struct, field
 
-from ...workspace.base import AgentError
+from ...workspace.base import AgentError, NotSerializable
 from ...workspace.journal.records import Key, Message, Output
-from ...workspace.state import Scope
+from ...workspace.state import Scope, is_done_again
 from ...workspace.todo import Splice
-from ..agent import of_a_future
-from ..steps import Step, current_scope
-from . import identity, raised
-from .apart import Apart
-from .claims import Claims
+from ..agent import of_a_future, place
+from ..live import PendingCalls, ScopeCopy, Suspended
+from ..steps import Step, canonical, current_scope
+from . import raised
 from .context import Abandoned, AgentContext
-from .forgotten import Made
+
+
+class Claims:
+    """The claims of one attempt. Effects that a person has resolved are not included."""
+
+    def __init__(self, recorded: Scope):
+        done = (key for key, record in recorded.done.items() if is_done_again(record))
+        self._outstanding = {key: None for key in (*recorded.started, *done) if key not in recorded.settled}
+
+    def claim(self, key: Key) -> None:
+        """This attempt has called a recorded effect again."""
+        self._outstanding.pop(key, None)
+
+    @property
+    def unclaimed(self) -> tuple[Key, ...]:
+        """Recorded effects that this attempt has not called again, in the order they were recorded."""
+        return tuple(self._outstanding)
+
+    def is_claimed(self, key: Key) -> bool:
+        return key not in self._outstanding
+
+
+_TRIES = 16
+
+
+def digest_of(identity: bytes, outer: Key | None) -> str:
+    """The digest of the arguments as JSON, or of the name of a named call. `outer` is the call that contains it."""
+    within = b"" if outer is None else repr(outer).encode()
+    return blake2b(identity + within, digest_size=8).hexdigest()
+
+
+def earlier(
+    step: Step, arguments: Mapping[str, Any], named: str | None, outers: Iterable[Key | None]
+) -> Iterator[tuple[str, str]]:
+    """The names and digests under which this call may have been recorded by earlier code: before its function, or one
+    that calls it, got new parameters (those with their default value), or under the names of `formerly=`. `outers` are
+    the identities of the call that contains it, the current one first."""
+    defaults, tried = step.shape.defaults, [*islice(outers, 1 + _TRIES)]
+    current = {new: old for old, new in step.renamed.items()}
+    variants = [(step.name, dict[str, str]()), *([(step.name, current)] if current and named is None else [])]
+    variants += [(name, current) for name in step.former_names]
+    has_default = [parameter for parameter in defaults if _is_equal(arguments[parameter], defaults[parameter])]
+    for name, renamed in variants:
+        ways = product([()] if named is not None else islice(chain([()], _subsets(has_default)), 1 + _TRIES), tried)
+        is_current = (name, renamed) == (step.name, {})
+        for left_out, outer in islice(ways, int(is_current), 1 + _TRIES):
+            if named is not None:
+                yield name, digest_of(named.encode(), outer)
+                continue
+            rest = {renamed.get(key, key): value for key, value in arguments.items() if key not in left_out}
+            yield name, digest_of(canonical(rest, name), outer)
+
+
+class CallNames:
+    """The functions that have been called by each name in one attempt at a scope."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], object] = {}
+
+    def check(self, name: str, code: object, outer: str, root: str) -> None:
+        """AgentError if another function was called by that name in the step `outer`, because the two would exchange
+        results. `code` is what the functions have in common, `root` the workspace."""
+        known = self._codes.setdefault((name, outer), code)
+        if known is code or known == code:
+            return
+        codes = [each for each in (known, code) if isinstance(each, CodeType)]
+        places = (f"{place(each.co_filename, root)}:{each.co_firstlineno}" for each in codes)
+        raise AgentError(
+            f"two steps are called {name!r} here",
+            path=", ".join(sorted(places)) or None,
+            why="after a restart a call of one could get a result of the other",
+            remedy='give one of them another name, as in @step(name="...")',
+        )
+
+
+def changed_in_place(arguments: Mapping[str, Any], encoded: bytes) -> str:
+    """The name of an argument that differs from what was encoded; empty if none does."""
+    was = msgspec.json.decode(encoded, type=dict[str, Raw])
+    return next((name for name, value in arguments.items() if canonical(value, name) != bytes(was[name])), "")
+
+
+def _is_equal(value: Any, default: Any) -> bool:
+    try:
+        return value is default or canonical(value, "") == canonical(default, "")
+    except NotSerializable:
+        return False  # a default that stands for "not given" need not be JSON
+
+
+def _subsets(parameters: list[str]) -> Iterator[tuple[str, ...]]:
+    """Not empty, the most likely first: those at the end, of which there may be several; then any, the smallest
+    first."""
+    ends = [tuple(parameters[at:]) for at in range(len(parameters) - 1, -1, -1)]
+    sizes = range(1, len(parameters) + 1)
+    others = chain.from_iterable(combinations(parameters, size) for size in sizes)
+    return chain(ends, (subset for subset in others if subset not in ends))
+
+
+class Unclaimed:
+    """The recorded calls that this attempt of the scope has not made again."""
+
+    def __init__(self, recorded: Iterable[Key]):
+        self._by_name: dict[str, set[Key]] = {}
+        for key in recorded:
+            self._by_name.setdefault(key[0], set()).add(key)
+
+    def has(self, name: str) -> bool:
+        """Whether one has this name."""
+        return bool(self._by_name.get(name))
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._by_name.get(key[0], ())
+
+    def claim(self, key: Key) -> None:
+        if keys := self._by_name.get(key[0]):
+            keys.discard(key)
+
+
+class Numbering:
+    """Under which keys and numbers the calls of one attempt at a scope are recorded. A call that an earlier attempt has
+    recorded keeps its number."""
+
+    def __init__(self, recorded: Scope):
+        self._recorded = recorded
+        self._unclaimed = Unclaimed(recorded.numbers)
+        self._last = recorded.last_number
+        self._made = 0
+        self._cancelled: dict[Key, int] = {}  # by the agent itself: how many calls were made until then
+
+    def is_recorded(self, key: Key) -> bool:
+        return key in self._recorded.numbers
+
+    def has_unclaimed(self, name: str) -> bool:
+        """Whether there is a call of this name that an earlier attempt has recorded, and this one has not made."""
+        return self._unclaimed.has(name)
+
+    def is_unclaimed(self, key: Key) -> bool:
+        """Whether an earlier attempt has recorded this call and this attempt has not made it."""
+        return key in self._unclaimed
+
+    def claim(self, key: Key) -> None:
+        """This attempt makes the call."""
+        self._unclaimed.claim(key)
+        self._made += 1
+
+    def number(self, key: Key) -> int:
+        """The number of a call that is not answered from the record."""
+        number = self._recorded.numbers.get(key)
+        if number is None:
+            self._last += 1
+            number = self._last
+        return number
+
+    def cancel(self, key: Key) -> None:
+        """The agent itself has cancelled the call."""
+        self._cancelled[key] = self._made
+
+    def cancelled_last(self) -> list[Key]:
+        """The calls that the agent has cancelled without making another one since."""
+        return [key for key, made in self._cancelled.items() if made == self._made]
+
 
 PREVIEW = 60
 """Bytes of the arguments that a record shows."""
@@ -46,7 +212,7 @@ class Call(Struct, eq=False):
     named: str | None = None
     outer: Call | None = None  # that it is made in
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
-    made: Made | None = None  # of those, the ones that have not begun
+    made: PendingCalls | None = None  # of those, the ones that have not begun
     place: int = field(default_factory=raised.new_place)
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
     model: str = ""  # the fallback model of this attempt
@@ -62,7 +228,7 @@ class Call(Struct, eq=False):
         """The identities under which its inner calls may be recorded, the current one first."""
         yield self.key
         outers = self.outer.keys() if self.outer else (None,)
-        for name, digest in identity.earlier(self.step, self.arguments, self.named, outers):
+        for name, digest in earlier(self.step, self.arguments, self.named, outers):
             yield name, digest, self.key[2]
 
     def __str__(self) -> str:
@@ -77,7 +243,7 @@ class Call(Struct, eq=False):
     def check_unchanged(self) -> None:
         """Before another attempt: the arguments must not have changed, because the record would name other
         arguments."""
-        if changed := identity.changed(self.arguments, self.encoded):
+        if changed := changed_in_place(self.arguments, self.encoded):
             raise AgentError(
                 f"{self.step.name} can't be tried again: its first attempt has changed its argument {changed!r}",
                 why="its result would be that of other arguments",
@@ -108,7 +274,7 @@ class Work:
     have not begun."""
 
     def __init__(self, agent: AgentContext):
-        self.made = Made(agent.context.looks)
+        self.made = PendingCalls(agent.context.looks)
         self._agent, self._pool, self._drain = agent, agent.context.threads, agent.context.stopping.drain
         self._under_way = 0
         self.resting: set[Call] = set()  # calls that only wait: for their next attempt, or until a time
@@ -169,13 +335,13 @@ class OpenScope:
     def __init__(self, agent: AgentContext, key: str, title: str, recorded: Scope):
         self.agent, self.context, self.key, self.title = agent, agent.context, key, title
         self.recorded = recorded
-        self.claims, self.numbering = Claims(recorded), identity.Numbering(recorded)
+        self.claims, self.numbering = Claims(recorded), Numbering(recorded)
         self.work, self.place = Work(agent), raised.new_place()
         self.outputs: dict[str, Output] = {}
         self.messages: list[Message] = []
         self.splices: list[Splice] = []  # what it changes in the plan
         self.planned = ""  # what it has written as the plan, as a hash
-        self.apart: Apart | None = None  # its own state and plan, if other scopes of its agent may run, too
+        self.apart: ScopeCopy | None = None  # its own state and plan, if other scopes of its agent may run, too
         self.tasks: list[str] = []  # from the inbox, that are done when this commits
         self.asked: set[str] = set()  # the open questions that this attempt asks, too
         self.spent: dict[str, int] = {}  # how often what, outside its steps
@@ -262,3 +428,19 @@ def check_outside_steps(what: str) -> None:
             why="when a step is answered from the record, its function does not run",
             remedy="let the step return what is needed, and do this in the scope's function",
         )
+
+
+def check_not_revoked(call: Call) -> None:
+    """Look for a revocation, also where that is a request. If the question about this call is open again, the run stops
+    to wait for a person. Quick on a disk; called on the event loop, so that nothing comes between it and the intent."""
+    scope, context, tool = call.scope, call.scope.context, call.key[0]
+    moment, place = context.moment, (scope.agent.path, scope.key, tool)
+    if moment.stands_for(scope.agent.path, tool) is not None:
+        found = context.workspace.desk.look_for_revocations(context.journal, is_fresh=True)
+        context.tally.noticed += [each.text for each in found]
+    id = moment.overtaken_by(scope.agent.path, scope.key, call.key)
+    if id is not None:  # it has begun before: this would be another time
+        context.workspace.desk.revoke(context.journal, id, moment.overtaken[id].by)
+    if moment.is_taken_back(*place):
+        context.stopping.wait_for_person()
+        raise Suspended

@@ -1,19 +1,193 @@
-"""Run a step with its retries and fallback models."""
+"""Run a step with its retries and fallback models: each attempt calls its function, in a thread if it is not async. A
+streamed attempt continues the text of earlier ones, and keeps the text written so far.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from functools import partial as bind
+from types import MappingProxyType
 from typing import Any
 
-from ..steps import ONCE, encode, is_mistake
-from . import recording, revoked, streaming
-from .invoking import invoke
-from .open_scope import Call
+from msgspec import Struct
+
+from ...workspace.journal.records import now
+from ...workspace.secrets import RedactedStream, scrub
+from ...workspace.views import PartialHead
+from ...workspace.views import partial_files as partial_file
+from ..agent import said
+from ..live import Suspended
+from ..steps import MODEL, ONCE, Partial, encode, is_mistake, recover
+from . import open_scope, recording
+from .open_scope import Call, OpenScope, current_call
 from .raised import is_kept
-from .stopping import Suspended
+
+
+async def invoke(call: Call, injected: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """Run the function of a call, in a thread if it is not async. `injected`: the arguments that Satchel fills in."""
+    scope, step = call.scope, call.step
+    call.counts, call.made, call.ended = {}, None, False
+    drain = scope.context.stopping.drain
+    try:
+        with (drain.held if step.is_effect else drain.working)(call):  # never between an effect's two halves
+            result = await _invoke(call, injected)
+    except (Exception, asyncio.CancelledError) as error:
+        if redactor := scope.context.redactor:  # so that the agent gets what a re-entry gets
+            scrub(error, redactor)
+        if call.was_stopped:
+            raise scope.agent.stopped() from error
+        raise
+    if call.was_stopped:
+        raise scope.agent.stopped()  # its return value is incomplete, because calls were refused
+    return result
+
+
+async def _invoke(call: Call, injected: Mapping[str, Any]) -> Any:
+    scope, step = call.scope, call.step
+    token = current_call.set(call)
+    try:
+        arguments = {**call.arguments, MODEL: call.model} if call.model else call.arguments
+        if step.shape.run:
+            injected = {**injected, step.shape.run: scope.agent.run}
+        args, kwargs = step.shape.unbind(arguments, injected)
+        if step.is_async:
+            result = await step.function(*args, **kwargs)
+        elif step.is_generator and call.out is not None:
+            result = await _joined(step.function(*args, **kwargs), call.out)
+        else:
+            result = await scope.work.in_thread(bind(step.function, *args, **kwargs))
+        if call.made is not None and step.is_effect:
+            scope.work.made.take(call.made)  # it has happened, which is more important
+        elif call.made is not None:
+            await call.made.settle()
+            call.made.check(step.name, scope.context.store.url)
+        return result
+    finally:
+        call.ended = True
+        current_call.reset(token)
+
+
+async def _joined(parts: AsyncGenerator[str, None], out: Partial) -> str:
+    """The whole text of a generator, after what an earlier attempt has left in `out`."""
+    async with aclosing(parts):
+        async for part in parts:
+            await out.write(part)
+    return out.text
+
+
+class Accepted(Struct, frozen=True):
+    """The text of an earlier attempt is the result."""
+
+    text: str
+
+
+async def stream_once(call: Call) -> Any:
+    """One attempt. If it fails, its text is promoted for the next one."""
+    scope, step, context = call.scope, call.step, call.scope.context
+    context.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
+    promoted = scope.recorded.promoted.get(call.key, [])
+    # A generator that gets no Partial can't know what there is, so it begins again.
+    begins_again = step.shape.partial is None and step.on_partial == "continue"
+    recovered, marker = recover(context.store, promoted, "restart" if begins_again else step.on_partial)
+    if recovered and step.on_partial == "accept":
+        return Accepted(f"{recovered}\n\n{marker}")
+    call.recovered = len(recovered or "")
+    name, args, n = call.key
+    head = PartialHead(
+        run_id=context.moment.run_id,
+        agent=scope.agent.path,
+        scope=scope.key,
+        no=call.no,
+        step=name,
+        args=args,
+        n=n,
+        attempt=promoted[-1].attempt + 1 if promoted else 1,
+        at=now(),
+        call=call.identity()["call"],
+    )
+    if context.tap and recovered:
+        context.tap.streamed(head, recovered, 0)
+    watch = bind(_tell, call, head) if context.watch or context.tap or context.observer else None
+    out = Partial(
+        context.store,
+        context.workspace.behind,
+        context.projector,
+        partial_path(call),
+        head,
+        recovered,
+        marker,
+        watch,
+        _hears_nothing if scope.agent.path else context.listening.hears,
+        RedactedStream(context.redactor) if context.redactor else None,
+        is_continued=step.declares_partial,
+    )
+    try:
+        call.out = out
+        result = await invoke(call, {step.shape.partial: out} if step.shape.partial else {})
+        out.end()
+        call.interrupted = out.was_interrupted
+        if out.has_restarted:
+            call.recovered, call.restarted = 0, True
+            context.notice("restarted", _restarted(call))
+        return result
+    except BaseException as error:
+        out.file.write()
+        if isinstance(error, Suspended) or not isinstance(error, Exception | asyncio.CancelledError):
+            raise
+        if context.stopping.drain.forced:
+            raise  # stopped in the middle; the next opening promotes it
+        if out.has_new:
+            _promote(scope, out, context.redactor.text(said(error)))
+        else:  # refused before it began, for example by a rate limit: the earlier text is still the latest
+            out.file.remove()
+        raise
+    finally:
+        out.ended = True
+        context.projector.drop(out.file)
+
+
+def _restarted(call: Call) -> str:
+    return (
+        f"{call.words} has written its answer from the beginning, because it did not read the text that was recovered. "
+        "To continue that text, use `out.recovered` or `out.text` in the prompt"
+    )
+
+
+def _tell(call: Call, head: PartialHead, text: str, length: int) -> None:
+    context = call.scope.context
+    if context.watch:
+        context.watch.streamed(head.agent, head.step, length)
+    if context.tap:
+        context.tap.streamed(head, text, length - len(text))
+    if context.observer:
+        context.observer.wrote(call, call.out)
+
+
+def _hears_nothing() -> bool:
+    """For a sub-agent, which has no inbox."""
+    return False
+
+
+def partial_path(call: Call) -> str:
+    """The file of a streamed answer."""
+    scope = call.scope
+    return partial_file.partial_path(scope.agent.folder, scope.key, scope.title, call.no, call.step.name)
+
+
+def _promote(scope: OpenScope, out: Partial, by: str) -> None:
+    head, store = out.file.head, scope.context.store
+    recovered = partial_file.recovered_path(
+        scope.agent.folder, scope.key, scope.title, head.no, head.step, head.attempt
+    )
+    data, record = partial_file.promotion(head, out.shown, False, by, recovered)
+    store.replace(recovered, data)
+    scope.context.journal.add(record)
+    scope.context.journal.flush()
+    out.file.remove()
+
 
 _TURN = 0.2
 _SLACK = 0.1
@@ -28,20 +202,20 @@ async def perform(call: Call) -> Any:
     try:
         if before is not None:
             await _wait(call, before.ms / 1000)
-        revoked.check(call)
+        open_scope.check_not_revoked(call)
         result = await _tried(call)
     except asyncio.CancelledError as error:
         if not isinstance(error, Suspended) and not scope.is_stopping:
             ms = int((time.monotonic() - began) * 1000)
             recording.failed(call, error, final=True, cancelled=True, ms=ms)
         raise
-    if isinstance(result, streaming.Accepted):
+    if isinstance(result, Accepted):
         return await recording.keep(call, encode(result.text, step.name), how="accepted")
     how = "interrupted" if call.interrupted else "restarted" if call.restarted else "returned"
     answer = await recording.completed(call, result, began, how=how)
     if step.shape.is_streamed:
         scope.context.tally.recovered += call.recovered
-        path = streaming.path(call)
+        path = partial_path(call)
         scope.context.workspace.behind.do(path, lambda: scope.context.store.remove(path))
     return answer
 
@@ -58,7 +232,7 @@ async def _wait(call: Call, seconds: float) -> None:
 async def _tried(call: Call) -> Any:
     """Try with the retries of each model. If one of them has only asked for a long wait, the run sleeps until then."""
     scope, step = call.scope, call.step
-    once: Callable[[Any], Awaitable[Any]] = streaming.once if step.shape.is_streamed else invoke
+    once: Callable[[Any], Awaitable[Any]] = stream_once if step.shape.is_streamed else invoke
     models = ("", *step.fallback)
     waits: list[float] = []
     failure: Exception | None = None
@@ -68,7 +242,7 @@ async def _tried(call: Call) -> Any:
         if number > 1 or call.model:
             scope.check_going_on()
             call.check_unchanged()
-            revoked.check(call)
+            open_scope.check_not_revoked(call)
         return await once(call)
 
     def failed(error: BaseException, number: int) -> None:

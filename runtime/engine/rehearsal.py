@@ -12,8 +12,8 @@ from typing import Literal, NoReturn
 from msgspec import Struct, field
 
 from ...workspace.base import counted
+from ..live import Stopping, Suspended, Suspension
 from .open_scope import Call, OpenScope, scope_of, waits
-from .stopping import Stopping, Suspended, Suspension
 
 Kind = Literal["next", "again", "gone", "leaves", "asks", "fails"]
 """What a branch comes to: `next` is new work, as it would be without changed code."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...workspace.base import AgentError, UsageError
 from ...workspace.journal.records import Key, StepCompleted
-from ...workspace.state import Scope, blobs
+from ...workspace.lifecycle import Workspace
+from ...workspace.state import Kept, Scope, blobs
 from ...workspace.views import step_path
-from ..steps import Prompt, Step, canonical
-from . import identity, performing, raised
+from ..live import PendingCalls
+from ..steps import Codec, OwnStep, Prompt, Step, attributes, canonical, encode
+from . import open_scope, performing, raised
 from .context import AgentContext
-from .forgotten import Made
 from .open_scope import Call, OpenScope, check_outside_steps, current_call
-from .own_step import OwnStep
 
 
 class ScopeRun(OpenScope):
@@ -24,7 +24,7 @@ class ScopeRun(OpenScope):
     def __init__(self, agent: AgentContext, key: str, title: str, recorded: Scope):
         super().__init__(agent, key, title, recorded)
         self._loop = asyncio.get_running_loop()
-        self._names = identity.Names()
+        self._names = open_scope.CallNames()
         self._counts: dict[tuple[str, str], int] = {}
 
     def call(
@@ -50,16 +50,22 @@ class ScopeRun(OpenScope):
         made.add(mark, coroutine, name)
         return coroutine
 
-    def _place(self) -> Made:
+    def _place(self) -> PendingCalls:
         """Where a call is made: in another call, or outside all others."""
         outer = current_call.get()
         if outer is None:
             return self.work.made
-        outer.made = outer.made or Made(self.context.looks)
+        outer.made = outer.made or PendingCalls(self.context.looks)
         return outer.made
 
     async def _call(
-        self, made: Made, mark: object, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None
+        self,
+        made: PendingCalls,
+        mark: object,
+        step: Step,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        named: str | None,
     ) -> Any:
         made.begun(mark)
         self.check_going_on()
@@ -107,14 +113,14 @@ class ScopeRun(OpenScope):
         """The key that the call is recorded under, perhaps from a time when its function had fewer parameters."""
         name, within = step.name, outer.key if outer else None
         counts = self._counts if outer is None else outer.counts
-        digest = identity.digest_of(named.encode() if named else encoded, within)
+        digest = open_scope.digest_of(named.encode() if named else encoded, within)
         n = counts.get((name, digest), 0)
         counts[name, digest] = n + 1
         key = (name, digest, n)
         numbering = self.numbering
         if not numbering.is_recorded(key) and any(map(numbering.has_unclaimed, (name, *step.former_names))):
             outers = outer.keys() if outer else (None,)
-            found = ((*each, n) for each in identity.earlier(step, arguments, named, outers))
+            found = ((*each, n) for each in open_scope.earlier(step, arguments, named, outers))
             key = next((each for each in found if numbering.is_unclaimed(each)), key)
         numbering.claim(key)
         return key
@@ -171,3 +177,20 @@ class ScopeRun(OpenScope):
         finally:
             context.running.end(call)
             context.agents.calls -= 1
+
+
+class Returned(NamedTuple):
+    """A result in the form for a record, and as every later start will read it."""
+
+    kept: Kept
+    value: Any
+
+
+def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Returned:
+    """NotSerializable or UsageError for a value that can't be kept: here, and not at every start after it has been
+    recorded."""
+    data = workspace.redactor.json(encode(value, what))
+    attributes.check_private(value, codec, what)
+    answer, data = codec.returned(data)
+    is_kept = data != b"null"
+    return Returned(blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer)

@@ -1,8 +1,8 @@
 """One running agent of the tree: its live state and plan, and the scopes that commit them.
 
 The moment (workspace/state/run_state.py) is durable. `state` and `plan` here belong to the agent, and also contain the
-uncommitted changes of the current scope. When that scope fails, they are made again from the moment. In lanes several
-scopes run at once, each with copies of its own (apart.py).
+uncommitted changes of the current scope. When that scope fails, they are made again from the moment. In parallel
+several scopes run at once, each with copies of its own (live/data.py).
 """
 
 from __future__ import annotations
@@ -22,17 +22,13 @@ from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs, is_of_item
 from ...workspace.todo import Plan, Splice, Task
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
+from ..live import Change, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, Suspended
 from ..steps import ANY, Codec, current_scope, result_codec
-from . import failing, publishing, unresolved
-from .apart import Apart
+from . import context, ending
 from .context import AgentContext, Context
-from .lanes import Dismissed, Lanes
-from .live_state import Change, LiveState
 from .open_scope import check_outside_steps
-from .own_plan import Contradiction, Make, PlanEdit
-from .results import returned
-from .scope import ScopeRun
-from .stopping import Suspended
+from .parallel import Dismissed, ParallelScopes
+from .scope import ScopeRun, returned
 
 _WAITS = (0.5, 2.0)
 """Seconds before a failed item is tried again, by the number of its failures."""
@@ -60,8 +56,8 @@ class Session(AgentContext):
         super().__init__(context, path, caller, pipelined=agent.durability == "pipelined", keeps_unknown=keeps_unknown)
         self.store, self.journal, self.projector = context.store, context.journal, context.projector
         self.agent = agent
-        self.scope: ScopeRun | None = None  # the running one, besides the root and those in lanes
-        self.lanes: Lanes | None = None
+        self.scope: ScopeRun | None = None  # the running one, besides the root and those in parallel
+        self.parallel: ParallelScopes | None = None
         self.root: ScopeRun  # of the calls outside it
         self.root_key = root
         codec = Codec(agent.state, f"the state of {path}" if path else "the state")
@@ -70,11 +66,11 @@ class Session(AgentContext):
 
     def publish_schemas(self) -> None:
         """Write the schemas for editors."""
-        publishing.publish_schemas(self.context.workspace, self.agent, self.recorded)
+        context.publish_schemas(self.context.workspace, self.agent, self.recorded)
 
     @property
     def here(self) -> ScopeRun | None:
-        """The running scope of this agent, besides the root. In lanes the caller's own."""
+        """The running scope of this agent, besides the root. In parallel the caller's own."""
         scope = current_scope.get()
         if isinstance(scope, ScopeRun) and scope.apart is not None and scope.agent is self:
             return scope
@@ -85,7 +81,7 @@ class Session(AgentContext):
         """The state for the caller. AgentError for another task of the agent while a scope runs: its change would be
         committed or undone with that scope."""
         here = self.here
-        if (here is not None or self.lanes is not None) and current_scope.get() is self.root:
+        if (here is not None or self.parallel is not None) and current_scope.get() is self.root:
             raise AgentError(
                 f"run.state was used while {_running(here)}",
                 why="a change there would be committed or undone with that scope",
@@ -119,8 +115,8 @@ class Session(AgentContext):
     def refresh(self) -> None:
         self.rollback()
         self._plan = self.recorded.plan.copy()
-        if self.lanes is not None:
-            self.lanes.look_again()
+        if self.parallel is not None:
+            self.parallel.look_again()
 
     def open_scope(self, what: str) -> ScopeRun:
         """The current scope. AgentError if the caller is not in it."""
@@ -145,13 +141,13 @@ class Session(AgentContext):
     @property
     def highest_id(self) -> int:
         """The highest number that an item has ever got, also in the copy of a scope that has not committed."""
-        return max(self.recorded.highest_id, 0 if self.lanes is None else self.lanes.highest_id)
+        return max(self.recorded.highest_id, 0 if self.parallel is None else self.parallel.highest_id)
 
     def _free_id(self, own: Plan) -> str:
         """An id for an item in a scope's copy of the plan. No other item gets it."""
-        assert self.lanes is not None
+        assert self.parallel is not None
         id = own.free_id(int(self._plan.free_id(self.highest_id)) - 1)
-        self.lanes.highest_id = int(id)
+        self.parallel.highest_id = int(id)
         return id
 
     async def replan(
@@ -162,7 +158,7 @@ class Session(AgentContext):
         self.check_going_on()
         check_outside_steps("the plan was changed")
         here = self.here
-        if current_scope.get() is not (here or self.root) or (here is None and self.lanes is not None):
+        if current_scope.get() is not (here or self.root) or (here is None and self.parallel is not None):
             other = f"another scope ran: the scope {here.title!r}" if here else _running(None)
             raise AgentError(
                 f"the plan was changed while {other}",
@@ -260,7 +256,7 @@ class Session(AgentContext):
         """AgentError in a scope, and while several scopes may run."""
         check_outside_steps(what)
         self._check_not_inside(what)
-        if self.lanes is not None:
+        if self.parallel is not None:
             raise AgentError(
                 f"{what} while {_running(None)}",
                 why="`each` is not over",
@@ -277,13 +273,13 @@ class Session(AgentContext):
                 return None
             await self.rehearse_begin(key, body.title)
             self.record_begin(key, body.title, body.splices)
-            failing.check_not_stuck(self.context, self.recorded.scopes[key])
+            ending.check_not_stuck(self.context, self.recorded.scopes[key])
             return await self._try_scope(body)
 
         async def attempt() -> Any:
-            return await failing.until_fresh(enter)
+            return await ending.until_fresh(enter)
 
-        return await attempt() if self.lanes is None else await self.lanes.until_merged(key, attempt)
+        return await attempt() if self.parallel is None else await self.parallel.until_merged(key, attempt)
 
     async def rehearse_begin(self, key: str, title: str) -> None:
         """A rehearsal begins no new scope."""
@@ -304,16 +300,16 @@ class Session(AgentContext):
             self.context.pace.flush_later()
 
     async def _try_scope(self, body: Body) -> Any:
-        scope, lanes = ScopeRun(self, body.key, body.title, self.recorded.scope(body.key, body.title)), self.lanes
+        scope, parallel = ScopeRun(self, body.key, body.title, self.recorded.scope(body.key, body.title)), self.parallel
         scope.tasks += body.tasks
-        if lanes is None:
+        if parallel is None:
             self.scope = scope
         else:
-            lanes.open.add(scope)
+            parallel.open.add(scope)
         token = current_scope.set(scope)
         try:
-            if lanes is not None:
-                scope.apart = Apart(self.live, self.recorded.data, self._state_file)
+            if parallel is not None:
+                scope.apart = ScopeCopy(self.live, self.recorded.data, self._state_file)
             elif self.live.value is None:  # it could not be read after the last failure
                 self.rollback()
             result = body.function()
@@ -326,7 +322,7 @@ class Session(AgentContext):
             self._forget_plan(scope)
             raise
         except BaseException as error:
-            failed = None if scope.is_dismissed else failing.record_of(scope, error)
+            failed = None if scope.is_dismissed else ending.record_of(scope, error)
             scope.abandon()
             is_failure = isinstance(error, Exception) and of_storage(error) is None
             was_stopped = scope.was_stopped  # it has failed for that
@@ -337,15 +333,15 @@ class Session(AgentContext):
                     self.journal.add(failed)
                     self.journal.flush()  # failures are counted, however many processes they end
                 self._forget_plan(scope)
-                if lanes is None:
+                if parallel is None:
                     self.rollback()
             if scope.is_dismissed and (is_failure or isinstance(error, asyncio.CancelledError)):
                 self.check_going_on()
                 raise Dismissed from error
             if is_failure and was_stopped:
                 raise self.stopped() from error
-            if failing.is_replayed(failed, error):
-                raise failing.Replayed from error
+            if ending.is_replayed(failed, error):
+                raise ending.Replayed from error
             raise
         else:
             self._follow_commit(scope)
@@ -353,14 +349,14 @@ class Session(AgentContext):
         finally:
             scope.ended = True
             self.scope = None
-            if lanes is not None:
-                lanes.open.discard(scope)
+            if parallel is not None:
+                parallel.open.discard(scope)
             current_scope.reset(token)
             self.context.at_boundary()
 
     def _forget_plan(self, scope: ScopeRun) -> None:
         """The scope has not committed what it has changed in the plan."""
-        if self.lanes is None or scope.splices:
+        if self.parallel is None or scope.splices:
             self._plan = self.recorded.plan.copy()
 
     def _commit(self, scope: ScopeRun, body: Body, result: Any) -> Any:
@@ -368,10 +364,10 @@ class Session(AgentContext):
         scope has committed, whatever happens next; if it raises, nothing has."""
         self.check_may_commit()
         scope.check_not_dismissed()
-        unresolved.ask_about(self, scope)
+        ending.ask_about(self, scope)
         if self.context.rehearsal is not None:
             self.context.rehearsal.at_commit(scope, asks=self.agent.effects == "strict")
-        uncalled = unresolved.uncalled(self, scope, ask=self.agent.effects == "strict")
+        uncalled = ending.uncalled(self, scope, ask=self.agent.effects == "strict")
         what = f"the result of {scope.title!r}"
         kept, answer = returned(self.context.workspace, result, what, body.codec)
         change = self._change(scope)
@@ -443,9 +439,9 @@ class Session(AgentContext):
             raise Suspended from error
 
     def _tell_dropped(self, scope: ScopeRun) -> None:
-        """Let items that run in other lanes come to an end, if this commit has dropped them."""
-        if self.lanes is not None:
-            self.lanes.dismiss({key for key in self.lanes.keys if key != scope.key and self._is_dropped(key)})
+        """Let items that run in parallel come to an end, if this commit has dropped them."""
+        if self.parallel is not None:
+            self.parallel.dismiss({key for key in self.parallel.keys if key != scope.key and self._is_dropped(key)})
         self.end_dropped()
 
     def _is_dropped(self, key: str) -> bool:
@@ -457,7 +453,7 @@ class Session(AgentContext):
         their effects is in doubt."""
         if self.context.only is not None or self.context.rehearsal is not None:
             return
-        running = set() if self.lanes is None else {each.key for each in self.lanes.open}
+        running = set() if self.parallel is None else {each.key for each in self.parallel.open}
         left = [key for key, scope in self.recorded.scopes.items() if not scope.started and key not in running]
         for key in filter(self._is_dropped, left):
             self.journal.add(ScopeCommitted(agent=self.path, scope=key, cancelled="no longer to do"))

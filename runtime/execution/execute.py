@@ -21,8 +21,9 @@ from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, ROOT, Pause
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, load, of_storage, said
-from ..engine import Context, Doubts, Returned, Session, Stopping, Suspension, entry, failing, returned
+from ..engine import Context, Returned, Session, ending, entry, returned
 from ..limits import Announcer
+from ..live import Doubts, Stopping, Suspension
 from ..run import Offer, Pool, Run
 from ..steps import result_codec, runs_going
 from . import leaving, preflight
@@ -235,7 +236,7 @@ class Entering:
         await begun.wait()
         context = self._context
         if has_input:
-            failing.check_not_stuck(context, session.recorded.scopes[ROOT])
+            ending.check_not_stuck(context, session.recorded.scopes[ROOT])
         accepts = self._start.accept_drift
         referred = await preflight.check_references(context.workspace, context.stopping, accepts=accepts)
         preflight.record_config(context.workspace, self._agent, self._code, referred)

@@ -29,8 +29,9 @@ from ...workspace.secrets import redactor_of
 from ...workspace.state import folder_of_agent
 from ...workspace.store import Content, Version
 from ...workspace.views import STATE, TODO, Settling, Stage, conversation
-from ..engine import AgentContext, Context, Lanes, Session, Stopping, Suspension
+from ..engine import AgentContext, Context, ParallelScopes, Session
 from ..limits import limits
+from ..live import Stopping, Suspension
 from .aside import held_aside
 from .start import Start
 
@@ -228,7 +229,7 @@ class EditWatch:
         at again only then."""
         held = self._held()
         versions = {path: content.version for path, content in held.items()}
-        is_due = at_boundary or (self._is_quiet and not any(lanes.awaited for lanes in self._lanes))
+        is_due = at_boundary or (self._is_quiet and not any(parallel.awaited for parallel in self._parallel))
         if not held or (self._waits and versions == self._decided and not is_due):
             return
         self._decided = versions
@@ -315,7 +316,7 @@ class EditWatch:
         """Whether only agents are concerned that run several scopes at once, or that don't run."""
         paths = {edit.record.agent for edit in noticed.edits} | {*noticed.plans}
         running = self._context.agents.running
-        return not noticed.questions and all(path not in running or _lanes(running[path]) for path in paths)
+        return not noticed.questions and all(path not in running or _parallel(running[path]) for path in paths)
 
     def _hold(self, noticed: Noticed) -> bool:
         """Let the running scopes end that the edit is about, and begin nothing of it. Returns whether any runs."""
@@ -323,19 +324,19 @@ class EditWatch:
         for edit in noticed.edits:
             about.setdefault(edit.record.agent, set()).update(edit.about)
         for path, agent in self._context.agents.running.items():
-            if lanes := _lanes(agent):
-                lanes.hold(about.get(path, ()))
-        return any(lanes.awaited for lanes in self._lanes)
+            if parallel := _parallel(agent):
+                parallel.hold(about.get(path, ()))
+        return any(parallel.awaited for parallel in self._parallel)
 
     def _wait_no_more(self) -> None:
         """No edit waits that could be taken."""
         self._waits = False
-        for lanes in self._lanes:
-            lanes.look_again()
+        for parallel in self._parallel:
+            parallel.look_again()
 
     @property
-    def _lanes(self) -> list[Lanes]:
-        return [lanes for agent in self._context.agents.running.values() if (lanes := _lanes(agent))]
+    def _parallel(self) -> list[ParallelScopes]:
+        return [parallel for agent in self._context.agents.running.values() if (parallel := _parallel(agent))]
 
     def _is_about_what_is_open(self, noticed: Noticed) -> bool:
         if noticed.questions:
@@ -408,7 +409,7 @@ class EditWatch:
             if path not in asked and path != DEFINITION:
                 self._let_go(path, content.version)
         for agent in context.agents.running.values():
-            if self._is_quiet or _lanes(agent):
+            if self._is_quiet or _parallel(agent):
                 agent.refresh()
         for question in noticed.questions:
             rejected.put_question(self._store, context.moment, question)
@@ -446,8 +447,8 @@ class EditWatch:
             files.steps.forget(path)
 
 
-def _lanes(agent: AgentContext | None) -> Lanes | None:
-    return agent.lanes if isinstance(agent, Session) else None
+def _parallel(agent: AgentContext | None) -> ParallelScopes | None:
+    return agent.parallel if isinstance(agent, Session) else None
 
 
 def started(context: Context, check_data: CheckData, start: Start) -> tuple[EditWatch, asyncio.Task[Any]]:

@@ -28,7 +28,7 @@ from ...workspace.state import Moment, json_patch, prompts
 from ...workspace.store import Store
 from ...workspace.views import BRIEF, STATE
 from ..agent import Agent, Code, check_known, check_migrated, code, dropped, load, migrate
-from ..engine import Stopping, Suspended, reverify
+from ..live import Stopping, Suspended, reverify
 from ..steps import Codec, Step, canonical
 from . import references
 from .start import Start
@@ -347,10 +347,10 @@ def changed_outputs(store: Store, seen: Look, stop: Stop = "") -> tuple[str, ...
     """What is wrong with the outputs, in words."""
     moment = seen.moment
     if stop:
-        return tuple(reverify.outputs(store, moment.outputs, reads_all=stop == "unclean"))
+        return tuple(reverify.wrong_outputs(store, moment.outputs, reads_all=stop == "unclean"))
     if moment.clean and moment.status in ("waiting", "sleeping"):  # its open scopes have come to rest, as in a pause
-        return tuple(reverify.outputs(store, moment.outputs, seconds=reverify.BRIEF))
-    return tuple(reverify.outputs(store, reverify.at_rest(moment), seconds=reverify.BRIEF))
+        return tuple(reverify.wrong_outputs(store, moment.outputs, seconds=reverify.BRIEF))
+    return tuple(reverify.wrong_outputs(store, reverify.outputs_at_rest(moment), seconds=reverify.BRIEF))
 
 
 def ask_about(report: Report, complaints: Sequence[str]) -> None:

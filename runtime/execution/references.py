@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ...workspace.base import SatchelError, UsageError, urls
 from ...workspace.journal.records import Configured
-from ..agent import Apart
+from ..agent import DaemonExecutor
 from ..engine import Context
 
 Content = Mapping[str, Any]
@@ -70,7 +70,7 @@ async def find(references: Iterable[str], root: str, known: Mapping[str, Content
 
 async def look(reference: str, root: str, known: Content | None) -> Found:
     """What is at one reference. A file is not read if nothing is `known`, or if its size and time of change are."""
-    apart, given_up = Apart("satchel-reference"), threading.Event()
+    apart, given_up = DaemonExecutor("satchel-reference"), threading.Event()
     try:
         try:
             async with asyncio.timeout(LIMIT):

@@ -23,7 +23,7 @@ from ...workspace.lifecycle import opening, pausing
 from ...workspace.store import Store, Version, open_store
 from ...workspace.views import Unsettled
 from ..agent import Agent
-from ..engine import Interruption, Tap, Watch, uplink
+from ..live import Interruption, Tap, Watch, supervisor_link
 from ..steps import R
 from . import leaving
 from .aside import aside
@@ -67,7 +67,7 @@ async def resumes(store: Store, interruption: Interruption, watch: Watch | None)
         until = wanted.until
         if wanted.is_overruling or (is_told and until and datetime.fromisoformat(until) <= datetime.now(UTC)):
             return True
-        if uplink.shares_slots() or not wanted.is_short(seen.definition.idle_below):
+        if supervisor_link.shares_slots() or not wanted.is_short(seen.definition.idle_below):
             return False
         if watch and not is_told:
             watch.noticed("paused", f"{pausing.said(pause)}; it resumes by itself")
@@ -148,10 +148,10 @@ def run(
 
 def with_signals(start: Start, admit: Admit | None = None) -> After:
     """Run it in a loop of its own. Signals pause it."""
-    start = replace(start, restarts=uplink.is_first_run())
+    start = replace(start, restarts=supervisor_link.is_first_run())
 
     async def watched() -> After:
-        with start.interruption.watched(), uplink.beating():
+        with start.interruption.watched(), supervisor_link.beating():
             return await until_stop(start, admit)
 
     return asyncio.run(watched())

@@ -18,7 +18,8 @@ from ...workspace.secrets import redactor_of
 from ...workspace.state import Moment, blobs
 from ...workspace.store import Store
 from ..agent import Agent, Parameters, load
-from ..engine import Interruption, Only, Rehearsal, Tap, Watch
+from ..engine import Rehearsal
+from ..live import Interruption, ReplayTarget, Tap, Watch
 
 
 class Start(Struct, frozen=True):
@@ -37,7 +38,7 @@ class Start(Struct, frozen=True):
     args: tuple[Any, ...] = ()  # of the agent
     input: Mapping[str, Any] | None = None  # the same by parameter
     tap: Tap | None = None
-    only: Only | None = None  # a replay
+    only: ReplayTarget | None = None  # a replay
     rehearsal: Rehearsal | None = None
     restarts: bool = False  # a supervisor continues it in another process when `restart_every` says so
     shares_loop: bool = False  # the loop is its caller's, and must not stand still

@@ -24,8 +24,9 @@ from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.approvals import APPROVE, DENY, Question, Reply, blank, find, fit, read, with_changes
 from ...workspace.state import blobs
-from ..engine import Call, OpenScope, OwnStep, ScopeRun, Suspended, check_outside_steps, put_question, uplink
-from ..steps import Codec, canonical, encode
+from ..engine import Call, OpenScope, ScopeRun, check_outside_steps
+from ..live import Suspended, put_question, supervisor_link
+from ..steps import Codec, OwnStep, canonical, encode
 
 
 class Answer(Struct, frozen=True, dict=True, rename={"_decision": "decision", "_arguments": "arguments"}):
@@ -202,7 +203,7 @@ class _Ask(OwnStep[..., Any]):
                 return msgspec.json.decode(blobs.fetch(context.store, done))
             left = until - time.monotonic()
             quiet_looks = 0 if context.stopping.drain.under_way else quiet_looks + 1
-            if uplink.shares_slots() and quiet_looks > 1:  # one alone may be the moment between two steps
+            if supervisor_link.shares_slots() and quiet_looks > 1:  # one alone may be the moment between two steps
                 left = 0.0
             if left <= 0 or id not in context.moment.approvals:
                 context.stopping.wait_for_person()

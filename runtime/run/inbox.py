@@ -22,8 +22,8 @@ from ...workspace.journal.records import TaskDone, TaskTaken
 from ...workspace.people.inbox import Found, Offered, archive, inbox
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
-from ..engine import Call, OpenScope, OwnStep, Session, check_outside_steps, items, recording
-from ..steps import Retry, awaited, current_scope
+from ..engine import Call, OpenScope, Session, check_outside_steps, items, recording
+from ..steps import OwnStep, Retry, awaited, current_scope
 from .plan import check_parallel
 
 Kind = Literal["task", "message", "schedule"]
@@ -188,8 +188,8 @@ class Inbox:
     def _is_held(self, id: str) -> bool:
         """Whether a loop has this task and has not asked for the next, or it is one of several that run at once or wait
         for an edit."""
-        lanes, scope = self._session.lanes, scope_of_task(id)
-        is_running = lanes is not None and (scope in lanes.keys or scope in lanes.held)
+        parallel, scope = self._session.parallel, scope_of_task(id)
+        is_running = parallel is not None and (scope in parallel.keys or scope in parallel.held)
         return is_running or any(loop.current == id for loop in self._loops)
 
     async def _next_file(self) -> Found | None:

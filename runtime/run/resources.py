@@ -13,7 +13,8 @@ from ...workspace.journal import records
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Workspace
 from ..agent import TIERS, Event, Held, Resource, Tier, describe, runs_on_loop, takes_run, unhindered
-from ..engine import AgentContext, Stopping, Suspended, check_outside_steps
+from ..engine import AgentContext, check_outside_steps
+from ..live import Stopping, Suspended
 from ..steps import awaited
 
 

@@ -18,7 +18,9 @@ from ...workspace.base import Resume, UsageError, arguments, time_text
 from ...workspace.formats import decoder
 from ...workspace.journal.records import PauseRequested, StepCompleted, StepProgress
 from ...workspace.state import SLEEP
-from ..engine import Call, OwnStep, ScopeRun, Suspended, Suspension, recording
+from ..engine import Call, ScopeRun, recording
+from ..live import Suspended, Suspension
+from ..steps import OwnStep
 
 _IN_PROCESS = 10.0
 """Up to so many seconds the process waits itself."""

@@ -11,7 +11,8 @@ from ...workspace.base import AgentError, StorageFailed, UsageError
 from ...workspace.journal.records import AgentBegun, AgentEnded
 from ...workspace.state import blobs
 from ..agent import Agent, Parameters, describe
-from ..engine import PREVIEW, ScopeRun, Session, Suspended, check_outside_steps, entry, returned
+from ..engine import PREVIEW, ScopeRun, Session, check_outside_steps, entry, returned
+from ..live import Suspended
 from ..steps import Codec, current_scope, result_codec
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")

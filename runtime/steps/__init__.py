@@ -10,6 +10,7 @@ with on_first_use(__name__):
         MODEL,
         Formerly,
         Key,
+        OwnStep,
         P,
         R,
         RunParameter,

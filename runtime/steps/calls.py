@@ -417,3 +417,11 @@ def run_parameter(hints: dict[str, Any]) -> str | None:
 def _is_run(hint: Any) -> bool:
     kind = typing.get_origin(hint) or hint
     return isinstance(kind, type) and issubclass(kind, RunParameter)
+
+
+class OwnStep(Step[P, R]):
+    """An effect, or a method of the run that its scope treats as a step: `run.ask`, `run.sleep`."""
+
+    async def perform(self, call: Any) -> Any:
+        """Perform a call without a recorded result, and record its result."""
+        raise NotImplementedError

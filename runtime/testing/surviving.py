@@ -26,8 +26,9 @@ from ...workspace.state import SLEEP
 from ...workspace.store import DiskStore, Syscalls
 from ..agent import Agent
 from ..control import open as open_run
-from ..engine import Call, observed_by
+from ..engine import Call
 from ..execution import Outcome, run
+from ..live import observed_by
 from ..steps import Partial
 from .scratch import DEFINITION
 

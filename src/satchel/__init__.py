@@ -48,9 +48,10 @@ with on_first_use(__name__):
         stream,
     )
     from .runtime.control import open as open  # not in `__all__`: `import *` must not hide the builtin
-    from .runtime.engine import Effect, RecordedError, Watch, effect
+    from .runtime.engine import Effect, RecordedError, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
     from .runtime.limits import TriedNotice
+    from .runtime.live import Watch
     from .runtime.run import Answer, InboxTask, Item, Run
     from .runtime.steps import Key, Partial, Prompt, Retry, Sealed, Step, clean, step
     from .runtime.supervision.child import Background

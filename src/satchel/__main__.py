@@ -12,7 +12,7 @@ def main() -> None:
     if words[:1] in (["run"], ["resume"], ["serve"]):
         import signal
 
-        from .runtime.engine import hold
+        from .runtime.live import hold
 
         # A supervisor is asked to stop by SIGTERM; Ctrl-C ends one that has started nothing yet. A child gets both.
         hold(signal.SIGTERM, *([signal.SIGINT] if "--supervised" in words else []))

@@ -22,8 +22,8 @@ from servers import Server
 import satchel
 from satchel import Retry, Run, agent, effect, step
 from satchel.runtime.control import Handle, Latest, RunningCall, Standing
-from satchel.runtime.engine import running as registry
 from satchel.runtime.engine import session
+from satchel.runtime.live import pending_calls as registry
 from satchel.workspace.store.remote.s3 import Requests
 from satchel.workspace.views import projector, running_file
 

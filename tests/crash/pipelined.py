@@ -14,7 +14,7 @@ from unittest import mock
 from msgspec import Raw
 
 from satchel import Item, Partial, Run, agent, effect, run, step
-from satchel.runtime.engine import pace
+from satchel.runtime.live import pace
 from satchel.workspace.journal.records import Resolved
 from satchel.workspace.store import DiskStore
 

@@ -22,8 +22,9 @@ from unittest import mock
 from waits import NOBODY_SAVES
 
 from satchel.runtime.agent import code
-from satchel.runtime.engine import effects, pace, performing, recording
+from satchel.runtime.engine import effects, performing, recording
 from satchel.runtime.execution import preflight
+from satchel.runtime.live import pace
 from satchel.runtime.steps import partial as streaming
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease

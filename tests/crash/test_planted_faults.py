@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 from properties import ROUNDS
 
-from satchel.runtime.engine import apart
 from satchel.runtime.engine.open_scope import OpenScope
+from satchel.runtime.live import data
 from satchel.workspace import journal
 from satchel.workspace.journal import Tail, segment
 from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
@@ -201,7 +201,7 @@ def _plan_forgets_what_a_person_had_written() -> Fault:
 
 def _commits_are_not_compared() -> Fault:
     """Items in parallel overwrite each other's values."""
-    return mock.patch.object(apart, "contradiction", lambda patch, base, now: None)
+    return mock.patch.object(data, "contradiction", lambda patch, base, now: None)
 
 
 def _segments_removed_before_their_effects_are_kept() -> Fault:

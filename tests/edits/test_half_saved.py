@@ -15,12 +15,12 @@ import pytest
 
 from satchel import Run, agent
 from satchel.runtime.engine.context import Context
-from satchel.runtime.engine.doubts import Doubts
-from satchel.runtime.engine.signals import Interruption
-from satchel.runtime.engine.stopping import Stopping
 from satchel.runtime.execution.live_files import EditWatch
 from satchel.runtime.execution.start import Start
 from satchel.runtime.limits import Announcer
+from satchel.runtime.live.doubts import Doubts
+from satchel.runtime.live.signals import Interruption
+from satchel.runtime.live.stopping import Stopping
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from mcp import MCPError
 
 import satchel
-from satchel.runtime.engine import running
+from satchel.runtime.live import pending_calls
 from satchel.runtime.mcp.allowed import ACTIONS
 
 from .conftest import LETTERS, ask, call, connected, refusal, run, serve
@@ -119,7 +119,7 @@ async def main(run):
 def test_a_client_does_not_learn_which_step_runs(
     make: Make, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "LONG", 0.02)
+    monkeypatch.setattr(pending_calls, "LONG", 0.02)
     go = tmp_path / "go"
     handle = satchel.open(make(STEPS.replace("GO", repr(str(go))), "letters"))
 

@@ -20,7 +20,7 @@ from control.test_answering import GRANTING
 import satchel
 from satchel import Item, Partial, Run, agent, step
 from satchel.runtime.control import Latest, Overview, Shot
-from satchel.runtime.engine import running
+from satchel.runtime.live import pending_calls
 from satchel.runtime.page import Site, live, make_app
 from satchel.runtime.page.server import Server
 from satchel.workspace.base import StorageFailed
@@ -143,7 +143,7 @@ def test_each_browser_that_asks_gets_a_stream(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_browser_does_not_see_which_step_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "LONG", 0.02)
+    monkeypatch.setattr(pending_calls, "LONG", 0.02)
     handle = make(tmp_path / "letters", GRANTING)
     go = threading.Event()
 

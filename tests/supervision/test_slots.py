@@ -12,7 +12,7 @@ import pytest
 import warm
 
 from satchel import Run, agent, run, step
-from satchel.runtime.engine import uplink
+from satchel.runtime.live import supervisor_link
 from satchel.runtime.supervision.child.supervisor import Policy
 from satchel.runtime.supervision.serve import cores
 from satchel.workspace.inspect import lease
@@ -65,7 +65,7 @@ def test_a_run_that_waits_for_an_answer_keeps_its_slot(root: Path, serve: Serve)
 
 
 def test_a_question_stops_what_is_at_work_beside_it(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uplink, "_shares_slots", True)
+    monkeypatch.setattr(supervisor_link, "_shares_slots", True)
     done: list[int] = []
 
     @step
@@ -125,7 +125,7 @@ def test_a_run_that_is_deaf_is_not_named_or_all_the_time(root: Path, serve: Serv
 
 
 def test_a_run_whose_loop_turns_is_taken_for_deaf(root: Path, serve: Serve) -> None:
-    make(root / "a", "import satchel.runtime.engine.uplink as uplink; uplink._EVERY = 0.05\n" + WAITING)
+    make(root / "a", "import satchel.runtime.live.supervisor_link as uplink; uplink._EVERY = 0.05\n" + WAITING)
     served = serve()
     heard: set[float] = set()
 

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 import warm
 
-from satchel.runtime.engine.uplink import _Lossy
+from satchel.runtime.live.supervisor_link import _Lossy
 from satchel.runtime.supervision.serve import server
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import DiskStore

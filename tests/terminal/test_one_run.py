@@ -14,7 +14,7 @@ import pytest
 from cli.conftest import Make
 
 import satchel
-from satchel.runtime.engine import running
+from satchel.runtime.live import pending_calls
 from satchel.runtime.terminal import words
 from satchel.runtime.terminal.run import VIEWS
 
@@ -184,7 +184,7 @@ async def main(run):
 
 
 def test_a_step_that_runs_is_not_shown(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "LONG", 0.02)
+    monkeypatch.setattr(pending_calls, "LONG", 0.02)
     go = tmp_path / "go"
     folder = make(PLAIN_STEPS.replace("GO", repr(str(go))))
 

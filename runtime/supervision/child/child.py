@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from ...engine import Word, uplink
+from ...live import Word, supervisor_link
 from ..emergency import processes
 from . import lifeline
 from .signals import ASKED
@@ -101,7 +101,7 @@ class Child:
         return now - (self._heard or self._began + _IMPORTS)
 
     def _listen(self) -> None:
-        heard = uplink.read(self._uplink)
+        heard = supervisor_link.read(self._uplink)
         if heard.is_alive:
             self._heard = time.monotonic()
         self.last_word = heard.word or self.last_word

@@ -9,7 +9,7 @@ import threading
 import time
 
 from ....workspace.inspect import lease
-from ...engine import uplink
+from ...live import supervisor_link
 
 WAS_ASKED = b"!\n"
 """The supervisor has already requested a stop: a second signal would force it."""
@@ -28,7 +28,7 @@ def be_patient(seconds: float | None) -> bytes:
 def begin(told: str) -> None:
     """Be the child of a supervisor: `told` is the value of `--supervised` (child.py)."""
     fd, up, supervisor, patience = told.split(",")
-    uplink.hold(int(up), shares_slots=supervisor == "0")
+    supervisor_link.hold(int(up), shares_slots=supervisor == "0")
     hold(int(fd), float(patience) if patience else None)
     if supervisor != "0":
         lease.supervised_by(int(supervisor))  # so that the lease says who would start this process again

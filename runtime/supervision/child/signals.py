@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...engine import release
+from ...live import release
 
 ASKED = (signal.SIGINT, signal.SIGTERM)
 _HEARD = (*ASKED, signal.SIGCHLD, signal.SIGTSTP)

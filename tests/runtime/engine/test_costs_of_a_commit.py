@@ -15,8 +15,8 @@ import markdown_it  # noqa: F401 - as a plan is first parsed; it is no part of w
 import pytest
 
 from satchel import Item, Run, agent, run, step
-from satchel.runtime.engine import live_state, pace
 from satchel.runtime.engine.scope import ScopeRun
+from satchel.runtime.live import data, pace
 from satchel.runtime.steps import fingerprint
 from satchel.workspace.base.errors import AgentError, NotSerializable
 from satchel.workspace.state import json_patch
@@ -46,7 +46,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             return self._decoder.decode(text)
 
     for name in ("unchecked", "fingerprint"):
-        monkeypatch.setattr(live_state, name, counted(name, getattr(live_state, name)))
+        monkeypatch.setattr(data, name, counted(name, getattr(data, name)))
     for name in ("_any", "_value", "_list", "_object"):
         monkeypatch.setattr(json_patch, name, Reader(getattr(json_patch, name)))
     return found

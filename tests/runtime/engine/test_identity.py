@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from satchel import Run, agent, effect, run, step
-from satchel.runtime.engine import identity
+from satchel.runtime.engine import open_scope
 
 Main = Callable[..., Any]
 
@@ -156,12 +156,12 @@ def test_an_effect_in_doubt_gets_another_key_with_a_new_parameter(
 
 def test_parameters_that_were_there_before_are_left_out_first() -> None:
     defaults = dict.fromkeys("abcdef")
-    found = list(identity.earlier(with_defaults(**defaults), {"x": 1, **defaults}, None, [None]))
+    found = list(open_scope.earlier(with_defaults(**defaults), {"x": 1, **defaults}, None, [None]))
     assert len(found) == len(set(found)) == 16
 
     def digest(*names: str) -> tuple[str, str]:
         arguments = {"x": 1} | dict.fromkeys([*names, "z"])
-        return next(identity.earlier(with_defaults(z=None), arguments, None, [None]))
+        return next(open_scope.earlier(with_defaults(z=None), arguments, None, [None]))
 
     assert found[:6] == [digest(*"abcdef"[:n]) for n in range(5, -1, -1)]
 
@@ -181,7 +181,7 @@ def test_a_default_that_is_no_json_stops_a_call_that_says_another(enter: Callabl
 
 def test_thirty_parameters_with_defaults_are_tried_in_all_ways() -> None:
     defaults = {f"p{number}": number for number in range(30)}
-    assert len(list(identity.earlier(with_defaults(**defaults), defaults, None, [None]))) == 16
+    assert len(list(open_scope.earlier(with_defaults(**defaults), defaults, None, [None]))) == 16
 
 
 def test_an_effect_that_began_before_it_had_a_parameter_is_not_verified(

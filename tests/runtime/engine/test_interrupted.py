@@ -11,7 +11,7 @@ import pytest
 
 import satchel
 from satchel import Partial, Run, agent, run, step
-from satchel.runtime.engine import listening
+from satchel.runtime.engine import context
 from satchel.testing import MemoryPartial, call
 from satchel.workspace.people.inbox import Arrivals
 
@@ -137,8 +137,8 @@ def test_asking_after_every_token_looks_after_every_token(monkeypatch: pytest.Mo
             return looks[-1]
 
     now = [1.0]
-    monkeypatch.setattr(listening.time, "monotonic", lambda: now[0])
-    listener = listening.Listening(Waiting())
+    monkeypatch.setattr(context.time, "monotonic", lambda: now[0])
+    listener = context.Listening(Waiting())
     assert not any(listener.hears() for _ in range(1000)) and len(looks) == 1
     now[0] = 1.5
     assert listener.hears() and listener.hears()

@@ -21,7 +21,7 @@ import pytest
 
 import satchel
 from satchel import Item, Run, agent, run, step
-from satchel.runtime.engine.live_state import LiveState
+from satchel.runtime.live.data import LiveState
 from satchel.runtime.steps import Codec, attributes, round_trip, unchecked
 from satchel.workspace.base.errors import NotSerializable, Refused, SatchelError, UsageError
 from satchel.workspace.inspect.load import look

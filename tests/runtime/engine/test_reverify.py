@@ -15,7 +15,7 @@ from msgspec import Raw
 
 import satchel
 from satchel import Item, NotDone, Run, agent, effect, run, step
-from satchel.runtime.engine import reverify
+from satchel.runtime.live import reverify
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import NOTHING, Forced, PauseRequested, Resolved
@@ -332,7 +332,7 @@ def with_outputs(workspace: Path) -> Any:
 def test_outputs_that_differ_or_are_missing_are_named(workspace: Path) -> None:
     with_outputs(workspace)
     store = DiskStore(workspace)
-    assert reverify.outputs(store, look(store).moment.outputs, reads_all=True) == [
+    assert reverify.wrong_outputs(store, look(store).moment.outputs, reads_all=True) == [
         "outputs/a.txt is not what the run made: 7 bytes, but the run wrote 14",
         "outputs/b.txt is missing; the run made it (14 bytes)",
     ]
@@ -375,7 +375,7 @@ def test_an_untick_leaves_an_output_as_it_was(workspace: Path) -> None:
     text = (workspace / "todo.md").read_text().replace("- [x] a.txt", "- [ ] a.txt")
     (workspace / "todo.md").write_text(text.replace("- [x] b.txt", "- [ ] b.txt"))
     assert run(workspace, main, wake=True).status == "completed"
-    assert not reverify.outputs(DiskStore(workspace), look(DiskStore(workspace)).moment.outputs, reads_all=True)
+    assert not reverify.wrong_outputs(DiskStore(workspace), look(DiskStore(workspace)).moment.outputs, reads_all=True)
     assert (workspace / "outputs/a.rejected.txt").read_text() == "changed"
 
 
@@ -399,7 +399,9 @@ def test_what_an_unfinished_item_writes_again_is_taken_for_changed_by_others(wor
     with pytest.raises(Crash):
         run(workspace, main)
     store = DiskStore(workspace)
-    assert reverify.outputs(store, look(store).moment.outputs) and not reverify.at_rest(look(store).moment)
+    assert reverify.wrong_outputs(store, look(store).moment.outputs) and not reverify.outputs_at_rest(
+        look(store).moment
+    )
     assert not any(each.kind == "wanted" for each in run(workspace, main).report.remarks)
 
 
@@ -421,12 +423,12 @@ def test_outputs_that_nobody_has_touched_are_read_after_a_clean_pause(workspace:
     store = Reading(workspace)
     moment = look(store).moment
     store.files.clear()
-    assert len(reverify.outputs(store, moment.outputs)) == 1
+    assert len(reverify.wrong_outputs(store, moment.outputs)) == 1
     assert store.files == ["outputs/b.txt"], "another version of the same size, which is a's no more"
     (workspace / "outputs/c.txt").write_text("made for d.txt")
-    assert len(reverify.outputs(store, moment.outputs)) == 2
+    assert len(reverify.wrong_outputs(store, moment.outputs)) == 2
     store.files.clear()
-    assert len(reverify.outputs(store, moment.outputs, reads_all=True)) == 2
+    assert len(reverify.wrong_outputs(store, moment.outputs, reads_all=True)) == 2
     assert store.files == ["outputs/b.txt", "outputs/c.txt"], "those of another size differ anyway"
 
 
@@ -434,7 +436,7 @@ def test_outputs_that_took_too_long_are_not_told(workspace: Path, monkeypatch: p
     with_outputs(workspace)
     monkeypatch.setattr(reverify, "IN_ALL", -1.0)
     store = DiskStore(workspace)
-    told = reverify.outputs(store, look(store).moment.outputs, reads_all=True)
+    told = reverify.wrong_outputs(store, look(store).moment.outputs, reads_all=True)
     assert told[-1] == "outputs that were not compared with their hashes, because that took too long: 1"
 
 

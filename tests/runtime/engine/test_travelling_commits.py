@@ -15,7 +15,7 @@ import pytest
 
 from satchel import Item, Run, agent, effect, run, step
 from satchel.runtime.cli.render.progress import Quiet
-from satchel.runtime.engine import pace
+from satchel.runtime.live import pace
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore, Syscalls

@@ -21,7 +21,7 @@ from msgspec import Raw
 from properties import examples
 
 from satchel import Run, agent, run, step
-from satchel.runtime.engine.live_state import LiveState
+from satchel.runtime.live.data import LiveState
 from satchel.runtime.steps import Codec, canonical, encode
 from satchel.workspace.base.errors import NotSerializable, SatchelError, UsageError
 from satchel.workspace.state import json_patch

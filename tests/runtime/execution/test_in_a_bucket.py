@@ -21,9 +21,9 @@ from servers import BUCKET, SECRET, Server
 
 import satchel
 from satchel import Item, Run, agent, effect, run_async, step
-from satchel.runtime.engine import pace
 from satchel.runtime.execution import live_files
 from satchel.runtime.execution.running import Outcome
+from satchel.runtime.live import pace
 from satchel.workspace.base.errors import Damaged, LeaseHeld
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report

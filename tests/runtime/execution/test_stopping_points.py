@@ -15,7 +15,7 @@ import pytest
 
 from satchel import Item, Partial, Retry, Run, agent, effect, run, run_async, step
 from satchel.runtime.engine import session
-from satchel.runtime.engine.drain import Drain
+from satchel.runtime.live.stopping import Drain
 from satchel.workspace import journal
 from satchel.workspace.formats import yamltext
 from satchel.workspace.journal.append_log import AppendedSegments

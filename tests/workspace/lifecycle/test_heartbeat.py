@@ -13,7 +13,7 @@ import pytest
 from fencing.bucket import Bucket, opened_store
 from fencing.scheduler import Simulation
 
-from satchel.runtime.engine.stopping import Stopping
+from satchel.runtime.live.stopping import Stopping
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.lease import Lease

@@ -1,5 +1,7 @@
 """Verify recorded facts again, because the world may have changed: outputs at every start by size, version and hash;
-effects after a pause by `verify`. The time is limited, so that a start stays cheap."""
+effects after a pause by `verify`. The time is limited, so that a start stays cheap. The outputs that the agents of a
+run write now are known here, too.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,13 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from ...workspace.base import SatchelError
 from ...workspace.journal.records import Key, Output, StepCompleted
-from ...workspace.state import Moment
+from ...workspace.lifecycle import Workspace
+from ...workspace.people import outputs
+from ...workspace.state import AgentMoment, Moment
 from ...workspace.store import Store
 
 EACH, IN_ALL = 10.0, 60.0
@@ -28,7 +33,7 @@ Place = tuple[str, str, Key]
 _LIMIT = 1 << 32
 
 
-def at_rest(moment: Moment) -> dict[str, Output]:
+def outputs_at_rest(moment: Moment) -> dict[str, Output]:
     """The outputs, by path, of the agents without an open scope. In an open scope an agent may have written them again
     without a commit."""
     busy = [agent.folder for agent in moment.agents.values() if len(agent.scopes) > 1]
@@ -36,7 +41,7 @@ def at_rest(moment: Moment) -> dict[str, Output]:
     return {path: output for path, output in moment.outputs.items() if not any(map(path.startswith, mine))}
 
 
-def outputs(
+def wrong_outputs(
     store: Store, made: Mapping[str, Output], *, reads_all: bool = False, seconds: float | None = None
 ) -> list[str]:
     """What is wrong with outputs that the agents have `made`, in words. An output with the recorded size and version is
@@ -127,3 +132,26 @@ class Rechecks:
 def is_of_its_own(done: StepCompleted) -> bool:
     """Whether the effect itself has reported its result. The word of a person is not doubted."""
     return done.effect and done.how in ("returned", "verified")
+
+
+class Outputs:
+    """For one opened workspace."""
+
+    def __init__(self, workspace: Workspace):
+        self._workspace = workspace
+        self._made: dict[str, Output] = {}  # since it was opened, by path; they are on record once their scope commits
+
+    def write(self, agent: AgentMoment, name: str, path: str, data: bytes) -> Output:
+        """Write `outputs/NAME` of an agent to `path`. LeaseHeld if another process has the workspace."""
+        workspace = self._workspace
+        last = self._made.get(path) or agent.outputs.get(name)
+        check_owner = partial(workspace.owned.check_has_it, workspace.store)
+        output, kept = outputs.write(workspace.store, path, data, last, check_owner)
+        self._made[path] = output
+        if kept:
+            workspace.report.add_late(
+                "found",
+                f"{path} was changed after the run wrote it; that version is kept as {kept}, and the file is restored",
+            )
+            workspace.save_report()
+        return output

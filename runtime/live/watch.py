@@ -1,16 +1,24 @@
-"""Calls a watch with the events of a run in their order. The end of an item comes only when its commit is durable."""
+"""Who watches the calls of a run: a watch gets its events in their order, the end of an item only when its commit is
+durable; a test observes calls besides their records, for example to crash the run there.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ...workspace.base import NotDone
 from ...workspace.inspect import Report
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
 from ...workspace.views import PartialHead
+
+if TYPE_CHECKING:
+    from ..steps import Partial
 
 
 class Watch(Protocol):
@@ -78,3 +86,47 @@ class Told:
     def durable(self, lines: Sequence[Line]) -> None:
         while self._waiting and self._waiting[0][0] <= lines[-1].seq:
             self._waiting.popleft()[1]()
+
+
+class Observer(Protocol):
+    """Called on the loop, at the moment itself. `call` is a `Call` (open_scope.py, which needs the context and so this
+    module)."""
+
+    def wrote(self, call: Any, out: Partial) -> None:
+        """A streamed step has written to `out`."""
+
+    def returned(self, call: Any) -> None:
+        """The function of an effect has returned, and that is not recorded yet."""
+
+    def denied(self, call: Any) -> None:
+        """The `verify` of an effect has raised NotDone."""
+
+    def waits(self, call: Any) -> None:
+        """A sleep has begun, or a question is asked, and that is on record."""
+
+
+_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
+
+
+@contextmanager
+def observed_by(observer: Observer) -> Iterator[None]:
+    """The runs that the body starts are observed."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def observer_here() -> Observer | None:
+    return _observer.get()
+
+
+@contextmanager
+def verification(call: Any) -> Iterator[None]:
+    try:
+        yield
+    except NotDone:
+        if observer := call.scope.context.observer:
+            observer.denied(call)
+        raise

@@ -1,7 +1,7 @@
 """Several scopes of one agent at once, each in a task of its own.
 
-Each has its own copies of state and plan (apart.py). After two attempts whose commits contradict others a scope runs
-alone.
+Each has its own copies of state and plan (live/data.py). After two attempts whose commits contradict others a scope
+runs alone.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, TypeVar
 
-from .drain import Drain
+from ..live import Contradiction, Drain, Stopped
 from .open_scope import OpenScope
-from .own_plan import Contradiction
-from .stopping import Stopped
 
 T = TypeVar("T")
 
@@ -30,7 +28,7 @@ class Dismissed(BaseException):
     """This scope must end: a person's edit that waits is about it, or another scope has dropped its item."""
 
 
-class Lanes:
+class ParallelScopes:
     """For one call of `each`, on the agent's loop."""
 
     def __init__(self, most: int, drain: Drain):

@@ -11,7 +11,7 @@ from .reverify import Place
 from .stopping import Stopping, Suspended
 
 
-class Only(Struct, eq=False):
+class ReplayTarget(Struct, eq=False):
     """The item, by its id; by its text if `key` is empty. Afterwards `end` says what has stopped the run: the item is
     done, it has come to an effect that is not on record, or the agent did not come to it. `called`: the recorded
     effects that the run has called again."""

@@ -1,6 +1,7 @@
-"""Find calls of steps, effects and methods of `run` that were made and never awaited: nothing of them has been done.
+"""The calls of a run that are not over: those that run now, with the file that shows those that run for long
+(workspace/views/running_file.py), and those that were made and never awaited. Nothing of these has been done.
 
-It is no mistake if the task or coroutine that was to await the call has ended before, for example because it was
+It is no mistake if the task or coroutine that was to await a call has ended before, for example because it was
 cancelled.
 """
 
@@ -10,13 +11,86 @@ import asyncio
 import gc
 import inspect
 import sys
+import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 
-from ...workspace.base import AgentError
+from ...workspace.base import AgentError, time_text
+from ...workspace.lifecycle import Workspace
+from ...workspace.views import running_file
 from ..agent import place
+
+LONG, LONG_REMOTELY = 1.0, 5.0
+"""Seconds after which a call is shown, at the next look. There is a look in each such time while younger calls run, and
+none while nothing runs. So in a bucket this costs at most one PUT in five seconds, and none if every call is short."""
+
+
+class Call(Protocol):
+    def identity(self) -> dict[str, Any]:
+        """The fields of every record about this call. The preview of its arguments is redacted."""
+
+
+class Running:
+    """Of one opened workspace, on its loop. For a short call it costs an entry of a dict."""
+
+    def __init__(self, workspace: Workspace):
+        self._workspace, self._projector = workspace, workspace.projector
+        self._long = LONG_REMOTELY if workspace.store.abilities.remote else LONG
+        self._calls: dict[Call, float] = {}  # in their order, with the times they began, by time.monotonic
+        self._shown_to = float("-inf")  # calls that began until then were long at the last look
+        self._timer: asyncio.TimerHandle | None = None
+        self._document = running_file.RunningDocument(workspace.store, workspace.behind, self._file)
+
+    def begin(self, call: Call) -> None:
+        self._calls[call] = time.monotonic()
+        if self._timer is None:
+            self._look_later()
+
+    def end(self, call: Call) -> None:
+        self._calls.pop(call, None)
+
+    def stop(self) -> None:
+        """No call runs any more. The file goes with the last writes of the stop."""
+        self._calls.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._document.end():
+            self._projector.want(self._document)
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._long, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        before, self._shown_to = self._shown_to, time.monotonic() - self._long
+        if any(before < began <= self._shown_to for began in self._calls.values()):
+            self._projector.want(self._document)
+        if any(began > self._shown_to for began in self._calls.values()):
+            self._look_later()
+
+    def _file(self) -> running_file.RunningCalls | None:
+        """Of the moment at which it is written: by then a call may have ended."""
+        long = takewhile(lambda each: each[1] <= self._shown_to, self._calls.items())
+        now, ticks, moment = datetime.now(UTC), time.monotonic(), self._workspace.moment
+        calls = []
+        for call, began in islice(long, running_file.MOST):
+            known = call.identity()
+            agent, since = known.get("agent", ""), time_text(now - timedelta(seconds=ticks - began))
+            scope = moment.agents[agent].scopes.get(known["scope"])
+            fields = {name: known[name] for name in ("scope", "no", "step", "args", "n", "call")}
+            failures = scope.failures if scope else 0
+            calls.append(running_file.RunningCall(agent=agent, since=since, failures=failures, **fields))
+        if not calls:
+            return None
+        return running_file.RunningCalls(
+            run_id=moment.run_id, epoch=self._workspace.journal.epoch, at=time_text(now), calls=calls
+        )
+
 
 _CALLER = 3
 """The frame of the agent's code: above those of this module, the scope and the step."""
@@ -38,20 +112,20 @@ _OURS = _references({0: (object(),)}, 0)
 """References to a call that only Satchel holds."""
 
 
-class Looks:
+class PendingLooks:
     """Plans a look at the new calls of a run, in the next turn of its loop. One for all places: an agent that never
     waits makes calls in thousands of places before that turn."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._places: set[Made] = set()  # with calls that were not looked at
+        self._places: set[PendingCalls] = set()  # with calls that were not looked at
         self._is_planned = False
 
     def begin(self) -> None:
         """The agent is entered on the running loop."""
         self._loop, self._is_planned = asyncio.get_running_loop(), False
 
-    def want(self, place: Made) -> None:
+    def want(self, place: PendingCalls) -> None:
         self._places.add(place)
         if self._is_planned:
             return
@@ -63,7 +137,7 @@ class Looks:
             self._is_planned = True
             loop.call_soon(self._look)
 
-    def drop(self, place: Made) -> None:
+    def drop(self, place: PendingCalls) -> None:
         """All its calls have begun."""
         self._places.discard(place)
 
@@ -74,12 +148,12 @@ class Looks:
             each.look()
 
 
-class Made:
+class PendingCalls:
     """The calls that were made in one place and have not begun."""
 
     __slots__ = ("_calls", "_handed_on", "_looks", "_new")
 
-    def __init__(self, looks: Looks) -> None:
+    def __init__(self, looks: PendingLooks) -> None:
         self._looks = looks
         self._calls: dict[object, _Call] = {}
         self._new: dict[object, FrameType] = {}  # unchecked calls, with their makers
@@ -99,7 +173,7 @@ class Made:
         if self._new.pop(mark, None) is not None and not self._new:
             self._looks.drop(self)
 
-    def take(self, other: Made) -> None:
+    def take(self, other: PendingCalls) -> None:
         """Take over the calls of another place."""
         other.look()
         self._calls |= other._calls

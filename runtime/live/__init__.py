@@ -1,0 +1,18 @@
+"""What a running agent works with besides its scopes: its data, its stop, signals, and who watches it."""
+
+# mypy: implicit-reexport
+
+from ...workspace.base.lazy import on_first_use
+
+with on_first_use(__name__):
+    from . import log, reverify, supervisor_link
+    from .data import Change, Contradiction, LiveState, Make, OwnPlan, PlanEdit, ScopeCopy, first_state
+    from .doubts import Doubts, put_question
+    from .pace import Pace
+    from .pending_calls import PendingCalls, PendingLooks, Running
+    from .replay_target import ReplayTarget
+    from .reverify import Outputs
+    from .signals import Interruption, hold, release
+    from .stopping import Drain, Stopped, Stopping, Suspended, Suspension
+    from .supervisor_link import Word
+    from .watch import Tap, Told, Watch, observed_by, observer_here, verification
