@@ -12,7 +12,7 @@ import pytest
 from elsewhere import Elsewhere
 
 from satchel.workspace.store import DiskStore, Store, open_store
-from satchel.workspace.transfer import inventory
+from satchel.workspace.transfer import copy_files
 from satchel.workspace.transfer.copy_files import hashes
 
 from .conftest import Cli, Make
@@ -47,7 +47,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
 
 
 def held(store: Store) -> dict[str, str]:
-    return {entry.path: hashes(store.read(entry.path).data)[0] for entry in inventory.carried(store)}
+    return {entry.path: hashes(store.read(entry.path).data)[0] for entry in copy_files.carried(store)}
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_link_on_a_server_is_left_behind_in_silence(
     (behind / "link").symlink_to("agent.py")
     refused = cli("copy", url, tmp_path / "c")
     assert refused.exit_code == 2 and "link: can't be transferred: neither file nor folder" in refused.output
-    assert not inventory.carried(DiskStore(tmp_path / "c")), "something was copied"
+    assert not copy_files.carried(DiskStore(tmp_path / "c")), "something was copied"
     gc.collect()
     for thread in threading.enumerate():
         if type(thread).__name__ == "Transport":

@@ -250,7 +250,7 @@ def test_a_fork_has_the_files_of_another_moment(make: Make) -> None:
 
 @pytest.mark.slow
 def test_a_killed_fork_leaves_half_a_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from satchel.workspace.transfer import ends
+    from satchel.workspace.transfer import transfer
 
     handle = satchel.open(make(WRITING))
     assert handle.run().status == "completed"
@@ -263,7 +263,7 @@ def test_a_killed_fork_leaves_half_a_run(make: Make, monkeypatch: pytest.MonkeyP
     for at in range(0, 90, 3):
         to = Path(handle.url).parent / f"fork{at}"
         with monkeypatch.context() as patched:
-            patched.setattr(ends, "open_store", open_dying(at))
+            patched.setattr(transfer, "open_store", open_dying(at))
             try:
                 handle.fork(to, at="^2")
             except Stopped:
@@ -293,7 +293,7 @@ def _dying(at: int, url: str) -> DiskStore:
 
 def test_a_killed_fork_of_a_run_that_went_on_is_not_continued(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same command begins again, from the moment that is the newest now."""
-    from satchel.workspace.transfer import ends
+    from satchel.workspace.transfer import transfer
 
     handle = satchel.open(make(WRITING))
     assert handle.run().status == "completed"
@@ -302,7 +302,7 @@ def test_a_killed_fork_of_a_run_that_went_on_is_not_continued(make: Make, monkey
     while not (to / ".satchel/moving.json").exists():
         at += 1
         with monkeypatch.context() as patched, pytest.raises(Stopped):
-            patched.setattr(ends, "open_store", partial(_dying, at))
+            patched.setattr(transfer, "open_store", partial(_dying, at))
             handle.fork(to)
     assert not (to / "workspace.yaml").exists()
     with pytest.raises(UsageError, match=f"`satchel fork {handle.url} {to} --run-id"):

@@ -18,7 +18,7 @@ from satchel.workspace.base import SatchelError
 from satchel.workspace.history import moment_at
 from satchel.workspace.inspect import look
 from satchel.workspace.store import DiskStore
-from satchel.workspace.transfer import copy, destination, ends, fork, inventory, move
+from satchel.workspace.transfer import copy, copy_files, destination, fork, move, transfer
 
 from . import legal, memory
 from .checker import Violation
@@ -73,14 +73,14 @@ def carry(name: Name, nodes: Nodes) -> Told:
 @contextmanager
 def _on(system: Memory) -> Iterator[None]:
     with (
-        mock.patch.object(ends, "Syscalls", lambda: system),
-        mock.patch.object(ends, "open_store", lambda url: DiskStore(url, system)),
+        mock.patch.object(transfer, "Syscalls", lambda: system),
+        mock.patch.object(transfer, "open_store", lambda url: DiskStore(url, system)),
     ):
         yield
 
 
 def _carried(nodes: Nodes) -> dict[str, bytes]:
-    return {path: data for path, data in files(nodes, TO).items() if inventory.goes_along(path)}
+    return {path: data for path, data in files(nodes, TO).items() if copy_files.goes_along(path)}
 
 
 def explore(name: Name, seed: int, *, every: int, per_call: int) -> int:

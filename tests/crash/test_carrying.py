@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from satchel.workspace.store import DiskStore
-from satchel.workspace.transfer import ends
+from satchel.workspace.transfer import transfer
 
 from .carrying import Name, explore
 from .checker import Violation
@@ -28,7 +28,7 @@ def test_a_crash_takes_a_run_on_its_way_or_what_was_told(name: Name, every: int,
 
 
 def _folders_that_were_made_not_synced() -> Fault:
-    return mock.patch.object(ends, "settle_place", lambda folder, calls: None)
+    return mock.patch.object(transfer, "settle_place", lambda folder, calls: None)
 
 
 def _copied_names_not_synced() -> Fault:

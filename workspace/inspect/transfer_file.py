@@ -121,7 +121,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     by: str
     satchel: str
-    sha256: str = ""  # of the list of moved files, see transfer/inventory.py
+    sha256: str = ""  # of the list of moved files, see transfer/copy_files.py
 
 
 _tombstone = decoder(Tombstone)

@@ -6,7 +6,6 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from .copy_files import Phase, Tell, scratch_copy
-    from .ends import destination
     from .forking import Forked, fork
-    from .transfer import Journey, copy, move
+    from .transfer import Journey, copy, destination, move
     from .zip_file import export

@@ -1,13 +1,17 @@
 """Copy the files of one place to another, one by one, and prove that they are equal.
 
+Everything is copied except what belongs to a process or a machine: lock, lease, temporary files, logs, compiled code.
 The caller holds the source against every process that runs it. People may still save files there: a file that has
-changed is copied again, until two looks are equal.
+changed is copied again, until two looks are equal. A laptop may sleep between two changes, and another process may
+finish the transfer meanwhile, or bring the run back: so earlier facts are checked again before each change (`Still`).
+Changes in the moment between a look and a change are not excluded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,18 +19,23 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from .. import journal
-from ..base import DEFINITION, InvalidFile, StorageFailed, UsageError
-from ..store import DiskStore, Entry, Store, Version
-from . import inventory
-from .preconditions import Still, finished
+from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, InvalidFile, LeaseHeld, StorageFailed, UsageError, is_name, shown
+from ..inspect import lease, transfer_file
+from ..lifecycle import clock
+from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store, Version
+from ..views import running_file, schema_copies
 
 READ_LIMIT = 1 << 36
 """A file is held in memory as a whole, as everywhere; but no file that a run can have made is refused for its size."""
 
 _LOOKS = 5
 _AT_ONCE = 8  # requests at the same time over a network
-_AGAIN = "run the same command again: it does not copy again what is there already"
 
+_FRESH = 5.0  # seconds
+_SHOWN = 5
+_ODD_NAME = "its name is not valid on every system"
+_STAYING = frozenset((LOCK, lease.PATH, transfer_file.PATH, transfer_file.LEAVING))
+_AGAIN = "run the same command again: it does not copy again what is there already"
 Phase = Literal["copying", "verifying", "clearing"]
 Tell = Callable[[Phase, int, int], None]
 """The progress: bytes done (in `clearing`: files), and the total."""
@@ -53,7 +62,7 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
     sent: dict[str, Sent] = {}
     for _ in range(_LOOKS):
         source.refresh()
-        entries = [entry for entry in inventory.carried(source, to) if entry.path != DEFINITION]
+        entries = [entry for entry in carried(source, to) if entry.path != DEFINITION]
         due = [entry for entry in entries if not _is_current(source, sent.get(entry.path), entry)]
         for path in sent.keys() - {entry.path for entry in entries}:
             del sent[path]
@@ -68,40 +77,12 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
             remedy="find the program that writes there, stop it, and run the same command again",
         )
     _refuse_arrived(to)
-    for entry in inventory.walk(to):  # files of an earlier attempt that the source no longer has
-        if inventory.goes_along(entry.path) and entry.path not in sent and entry.path != DEFINITION:
+    for entry in walk(to):  # files of an earlier attempt that the source no longer has
+        if goes_along(entry.path) and entry.path not in sent and entry.path != DEFINITION:
             to.remove(entry.path)
     _verify(to, sent, tell)
     settle(to, sent)
     return sent
-
-
-def scratch_copy(source: Store, to: Store) -> None:
-    """Copy a run that may be active, to try something over it. Not proven equal and not durable. Files of people go
-    first and the journal after them, so that no file shows more than the journal says; then what the journal needs.
-    What is not a plain file is no part of the run, but symbolic links may lead to its code: they lead there from the
-    copy, too."""
-    entries = [entry.path for entry in inventory.walk(source) if inventory.goes_along(entry.path)]
-    order = ("checkpoints/", f"{journal.FOLDER}/", ".satchel/")
-    for path in sorted(entries, key=lambda path: next((n for n, at in enumerate(order, 1) if path.startswith(at)), 0)):
-        with suppress(FileNotFoundError, InvalidFile):  # the run goes on
-            to.replace(path, source.read(path, limit=READ_LIMIT).data, sync="no")
-    if isinstance(source, DiskStore) and isinstance(to, DiskStore):
-        _link(source.url, to.url)
-
-
-def _link(source: str, to: str) -> None:
-    """Make the symbolic links of a folder in its copy. Those that lead to a place in it lead to the same place in the
-    copy."""
-    source = os.path.realpath(source)
-    for folder, folders, files in os.walk(source):
-        for path in [path for name in (*folders, *files) if os.path.islink(path := os.path.join(folder, name))]:
-            target, there = os.path.realpath(path), os.path.join(to, os.path.relpath(path, source))
-            if target == source or target.startswith(os.path.join(source, "")):
-                target = os.path.normpath(os.path.join(to, os.path.relpath(target, source)))
-            os.makedirs(os.path.dirname(there), exist_ok=True)
-            with suppress(FileExistsError):
-                os.symlink(target, there)
 
 
 def _refuse_arrived(to: Store) -> None:
@@ -139,7 +120,7 @@ def _bring(source: Store, to: Store, entry: Entry, still: Still) -> Sent | None:
         data, version = source.read(path, limit=READ_LIMIT)
     except FileNotFoundError:
         return None
-    if entry.size and not data and inventory.may_be_stub(source, path):
+    if entry.size and not data and may_be_stub(source, path):
         raise finished(to, f"{path} has been cleared at {source.url}")
     sha, md5 = hashes(data)
     sent = Sent(path, len(data), sha, md5, version, True)
@@ -149,6 +130,20 @@ def _bring(source: Store, to: Store, entry: Entry, still: Still) -> Sent | None:
     to.replace(path, data, sync="data")
     keep_attributes(source, to, path)
     return sent._replace(was_there=False)
+
+
+def _verify(to: Store, sent: dict[str, Sent], tell: Tell) -> None:
+    unproven = [each for each in sent.values() if not each.was_there]
+    total, done = sum(each.size for each in unproven), 0
+    tell("verifying", 0, total)
+    for each, is_there in each_of(lambda each: proves(to, each), unproven, to):
+        if not is_there:
+            raise differs(to, each.path)
+        done += each.size
+        tell("verifying", done, total)
+    found = {entry.path for entry in carried(to)} - {DEFINITION}
+    if wrong := sorted(found ^ sent.keys()):
+        raise differs(to, wrong[0])
 
 
 def hashes(data: bytes) -> tuple[str, str]:
@@ -169,20 +164,6 @@ def proves(store: Store, sent: Sent) -> bool:
         return hashes(store.read(sent.path, limit=READ_LIMIT).data)[0] == sent.sha256
     except FileNotFoundError:
         return False
-
-
-def _verify(to: Store, sent: dict[str, Sent], tell: Tell) -> None:
-    unproven = [each for each in sent.values() if not each.was_there]
-    total, done = sum(each.size for each in unproven), 0
-    tell("verifying", 0, total)
-    for each, is_there in each_of(lambda each: proves(to, each), unproven, to):
-        if not is_there:
-            raise differs(to, each.path)
-        done += each.size
-        tell("verifying", done, total)
-    found = {entry.path for entry in inventory.carried(to)} - {DEFINITION}
-    if wrong := sorted(found ^ sent.keys()):
-        raise differs(to, wrong[0])
 
 
 def differs(to: Store, path: str) -> StorageFailed:
@@ -224,3 +205,183 @@ def each_of(do: Callable[[T], R], what: list[T], *stores: Store) -> Iterator[tup
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def scratch_copy(source: Store, to: Store) -> None:
+    """Copy a run that may be active, to try something over it. Not proven equal and not durable. Files of people go
+    first and the journal after them, so that no file shows more than the journal says; then what the journal needs.
+    What is not a plain file is no part of the run, but symbolic links may lead to its code: they lead there from the
+    copy, too."""
+    entries = [entry.path for entry in walk(source) if goes_along(entry.path)]
+    order = ("checkpoints/", f"{journal.FOLDER}/", ".satchel/")
+    for path in sorted(entries, key=lambda path: next((n for n, at in enumerate(order, 1) if path.startswith(at)), 0)):
+        with suppress(FileNotFoundError, InvalidFile):  # the run goes on
+            to.replace(path, source.read(path, limit=READ_LIMIT).data, sync="no")
+    if isinstance(source, DiskStore) and isinstance(to, DiskStore):
+        _link(source.url, to.url)
+
+
+def _link(source: str, to: str) -> None:
+    """Make the symbolic links of a folder in its copy. Those that lead to a place in it lead to the same place in the
+    copy."""
+    source = os.path.realpath(source)
+    for folder, folders, files in os.walk(source):
+        for path in [path for name in (*folders, *files) if os.path.islink(path := os.path.join(folder, name))]:
+            target, there = os.path.realpath(path), os.path.join(to, os.path.relpath(path, source))
+            if target == source or target.startswith(os.path.join(source, "")):
+                target = os.path.normpath(os.path.join(to, os.path.relpath(target, source)))
+            os.makedirs(os.path.dirname(there), exist_ok=True)
+            with suppress(FileExistsError):
+                os.symlink(target, there)
+
+
+class Still:
+    """`look` raises if it no longer holds. It held when this was made."""
+
+    def __init__(self, look: Callable[[], None]):
+        self._look, self._seen = look, clock()
+
+    def check(self) -> None:
+        now = clock()
+        if now - self._seen >= _FRESH:
+            self._look()
+            self._seen = now
+
+
+def finished(store: Store, why: str) -> LeaseHeld:
+    return LeaseHeld(
+        "another process has continued this transfer",
+        path=store.url,
+        why=why,
+        remedy="`satchel status` shows where the run is now",
+    )
+
+
+def walk(store: Store, folder: str = "") -> Iterator[Entry]:
+    """Every file of a place, folder by folder."""
+    yield from store.list(folder)
+    for inner in store.folders(folder):
+        yield from walk(store, inner)
+
+
+def goes_along(path: str) -> bool:
+    return not (path in _STAYING or path.startswith(f"{DISPLACED}/") or is_passing(path))
+
+
+def is_of_a_process(path: str) -> bool:
+    """A log of the processes that ran here, or compiled Python: not needed."""
+    folder, _, name = path.rpartition("/")
+    return (folder == ".satchel" and name.endswith(".log")) or "__pycache__" in folder.split("/")
+
+
+def is_passing(path: str) -> bool:
+    """Useless once the process that has made it has ended."""
+    return path == running_file.PATH or path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
+
+
+def may_be_stub(store: Store, path: str) -> bool:
+    """Where there is no lock, names of the journal stay taken by empty objects: a process that was frozen before the
+    move, and continues here, finds its next name taken and stops."""
+    return not store.abilities.lock and path.startswith(f"{journal.FOLDER}/")
+
+
+def carried(store: Store, to: Store | None = None) -> list[Entry]:
+    """The transferred files in their order: the journal after the other files, workspace.yaml last, so that a half copy
+    is not a workspace. A tombstone stays where it is, and so do the copies of schemas if `to` is no disk."""
+    staying = transfer_file.MOVED if transfer_file.read_tombstone(store) else None
+    going = (entry for entry in walk(store) if goes_along(entry.path) and entry.path != staying)
+    if to is not None and to.abilities.remote:
+        going = (entry for entry in going if not schema_copies.is_copy(entry.path))
+    return sorted(going, key=lambda entry: _rank(entry.path))
+
+
+def _rank(path: str) -> tuple[int, str]:
+    return (2 if path == DEFINITION else 1 if path.startswith(f"{journal.FOLDER}/") else 0), path
+
+
+def digest(hashes: Iterable[tuple[str, str]]) -> str:
+    """The SHA-256 of the list of files, in the form of `sha256sum`: one number to compare two places by."""
+    lines = "".join(f"{sha}  {path}\n" for path, sha in sorted(hashes))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+class Fault(NamedTuple):
+    """A file that can't be transferred."""
+
+    path: str
+    why: str
+
+
+def refuse_faults(store: Store, to: Store, *, stays: Callable[[str], bool] = lambda path: False) -> None:
+    """UsageError if the other place can't hold a file of the workspace that does not stay. Checked before anything is
+    copied."""
+    going = [entry.path for entry in carried(store, to) if not stays(entry.path)]
+    faults = [*(fault for fault in unlisted(store) if not stays(fault.path)), *_unfit(going, to)]
+    if not faults:
+        return
+    first, *others = faults
+    more = f"; {len(others)} more: {', '.join(shown(fault.path) for fault in others[:_SHOWN])}" if others else ""
+    raise UsageError(
+        "can't be transferred",
+        path=shown(first.path),
+        why=f"{first.why}{more}",
+        remedy="put the file itself there under a plain name, or move it out of the workspace",
+    )
+
+
+def unlisted(store: Store) -> Iterator[Fault]:
+    """Everything of a place that `walk` doesn't show: not a file or folder, or with a name that is not valid
+    everywhere."""
+    return _of_disk(store) if isinstance(store, DiskStore) else _of_other(store, "")
+
+
+def _of_other(store: Store, folder: str) -> Iterator[Fault]:
+    for name in store.unusable(folder):
+        if goes_along(path := f"{folder}/{name}" if folder else name):
+            yield Fault(path, "neither file nor folder" if is_name(name) else _ODD_NAME)
+    for inner in store.folders(folder):
+        yield from _of_other(store, inner)
+
+
+def _of_disk(store: Store) -> Iterator[Fault]:
+    for above, folders, files in os.walk(store.url):
+        inside = os.path.relpath(above, store.url).replace(os.sep, "/")
+        for name in sorted([*folders, *files]):
+            path = name if inside == "." else f"{inside}/{name}"
+            try:
+                mode = os.lstat(os.path.join(above, name)).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a process that runs it has removed it meanwhile
+            if not goes_along(f"{path}/x" if stat.S_ISDIR(mode) else path):
+                continue
+            if stat.S_ISLNK(mode):
+                yield Fault(path, "a symbolic link, and its target is not part of the workspace")
+            elif not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                yield Fault(path, "a device, a pipe or a socket")
+            elif not is_name(name) or not _is_utf8(name):
+                yield Fault(path, _ODD_NAME)
+        folders[:] = [name for name in folders if not os.path.islink(os.path.join(above, name))]
+
+
+def _unfit(paths: list[str], to: Store) -> Iterator[Fault]:
+    """The visible files that the other place can't hold."""
+    if isinstance(to, DiskStore):
+        folders = {path[:at] for path in paths for at, letter in enumerate(path) if letter == "/"}
+        for path in paths:
+            if path in folders:
+                yield Fault(path, "a file and a folder have this name, and a disk can't hold both")
+            elif any(len(os.fsencode(name)) > NAME_BYTES for name in path.split("/")):
+                yield Fault(path, f"a name of more than {NAME_BYTES} bytes, which a disk can't have")
+    elif to.abilities.remote:
+        room = KEY_BYTES - len(to.url.encode())
+        for path in paths:
+            if len(os.fsencode(path)) > room:
+                yield Fault(path, f"a path of more than {room} bytes, which is too long there")
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -29,7 +29,7 @@ from ..people.inbox import FOLDER as INBOX
 from ..state import AgentMoment, Answered, LaterEffect, Moment, blobs, checkpoint, going_back, prompts
 from ..store import DiskStore, RemoteStore, Store, link
 from ..views import TODO, Row, conversation, result_schemas
-from . import ends, inventory
+from . import copy_files, transfer
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
 from .transfer import claim, definition_of, held
 
@@ -78,13 +78,13 @@ def fork(
 
     UsageError if the destination holds anything else or can't hold a file, or the new run_id is that of the source.
     """
-    ends.refuse_overlap(source, to.url)
+    transfer.refuse_overlap(source, to.url)
     text = decode(definition_of(source).data, DEFINITION)
     if run_id == then.run_id:
         raise UsageError(f"{run_id!r} is the run_id of the source", path=to.url, remedy="a fork is another run")
     text = edit(text)
     definition.parse(yamltext.set_value(text, ("run_id",), run_id or then.run_id))
-    inventory.refuse_faults(source, to, stays=_is_of_the_run)
+    copy_files.refuse_faults(source, to, stays=_is_of_the_run)
     with held(to):
         options = (*["--effects"] * forgets, *["--reuse"] * (reused is not None))
         mine = Manifest(
@@ -105,8 +105,8 @@ def fork(
         if not was_done:
             _refuse_whole(source, to, then.run_id)
             claim(to, mine, tell)
-            for entry in inventory.walk(to):  # of an earlier attempt
-                if inventory.goes_along(entry.path):
+            for entry in copy_files.walk(to):  # of an earlier attempt
+                if copy_files.goes_along(entry.path):
                     to.remove(entry.path)
             moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
             moment.is_replay = is_replay
@@ -244,7 +244,7 @@ def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment
         for path, agent in then.agents.items()
         if path in latest.agents and latest.agents[path].data_version == agent.data_version
     }
-    entries = [entry for entry in inventory.walk(source) if entry.path in needed or not _is_of_the_run(entry.path)]
+    entries = [entry for entry in copy_files.walk(source) if entry.path in needed or not _is_of_the_run(entry.path)]
     total, done = sum(entry.size for entry in entries), 0
     try:
         for entry, _ in each_of(lambda entry: _bring(source, to, entry.path), entries, source, to):
@@ -263,7 +263,7 @@ def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment
 
 def _is_of_the_run(path: str) -> bool:
     """Whether a file is not definition, code or a document. agents/ may also hold code."""
-    if not inventory.goes_along(path) or ".rejected." in PurePosixPath(path).name:
+    if not copy_files.goes_along(path) or ".rejected." in PurePosixPath(path).name:
         return True
     first, *others = path.split("/")
     return first in _NOT_COPIED or (first == "agents" and not _NOT_COPIED.isdisjoint(others))

@@ -2,30 +2,35 @@
 
 At the destination: `.satchel/moving.json` first (it stays), then the files, the journal, workspace.yaml last. A move
 writes its tombstone at the source between the journal and workspace.yaml. So at every moment at most one of the two is
-a workspace; and until the destination is one, everything is still at the source.
+a workspace; and until the destination is one, everything is still at the source. Then what was moved is removed there,
+and nothing else: changed or added files stay.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from msgspec import Struct, field
 
 from .. import journal
-from ..base import DEFINITION, LeaseHeld, NewerFormat, SatchelError, UsageError, shown, version
+from ..base import DEFINITION, LeaseHeld, NewerFormat, SatchelError, UsageError, shown, urls, version
 from ..formats import definition
 from ..inspect import Kind, Manifest, Tombstone, define, lease, look, read_definition, transfer_file
 from ..journal import segment_path
 from ..journal.records import now
 from ..lifecycle import acquire, heartbeat
 from ..people.edits import displaced
-from ..store import DISPLACED, LOCK, Content, Store
-from ..views import stable_read
-from . import cleanup, ends, inventory
-from .copy_files import Sent, Tell, differs, hashes, proves, transfer
-from .preconditions import finished
+from ..store import DISPLACED, LOCK, Content, Entry, FileChanged, Store, Syscalls, open_store, settle_place
+from ..views import schema_copies, stable_read
+from . import copy_files
+from .copy_files import READ_LIMIT, Sent, Still, Tell, differs, each_of, finished, hashes, proves, transfer
+
+_KEPT = frozenset((transfer_file.MOVED, LOCK))
 
 
 class Journey(Struct):
@@ -40,7 +45,7 @@ class Journey(Struct):
     files: int = 0
     bytes: int = 0
     copied: int = 0  # files that this call has brought; the others were there
-    sha256: str = ""  # of the list of files, see inventory.digest
+    sha256: str = ""  # of the list of files, see copy_files.digest
     is_clean: bool = True  # its last process has closed it; otherwise the next opening repairs it
     notes: list[str] = field(default_factory=list)
     left: list[str] = field(
@@ -54,7 +59,7 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     UsageError if the destination holds anything else, LeaseHeld if the run is active, InvalidFile or NewerFormat if its
     identity can't be read, StorageFailed if a file did not arrive unchanged.
     """
-    ends.refuse_overlap(source, to.url)
+    refuse_overlap(source, to.url)
     run_id = define(source).run_id
     with _still(source), held(to):
         source.refresh()
@@ -74,7 +79,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
 
     Errors as in `copy`.
     """
-    ends.refuse_overlap(source, to.url)
+    refuse_overlap(source, to.url)
     run_id = _run_at(source)
     _refuse_elsewhere(source, to, run_id)
     with _owned(source, run_id) as newest, held(to):
@@ -98,7 +103,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
             if newest is not None:
                 _refuse_faster(source, newest, is_leaving=True)
             _define(to, sent)
-        journey.left = cleanup.clear(source, sent, tell)
+        journey.left = clear(source, sent, tell)
     if source.abilities.lock:
         source.remove(lease.PATH)  # of a process that was killed; it is no longer used
     return journey
@@ -206,7 +211,7 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
             why=f"there is no {DEFINITION}, nor at {to.url}",
             remedy=f"put {DEFINITION} back at one of them",
         )
-    inventory.refuse_faults(source, to)
+    copy_files.refuse_faults(source, to)
     journey.resumed |= claim(to, mine, tell)
     sent = transfer(source, to, tell)
     data, at = definition_of(source)
@@ -214,7 +219,7 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
     sent[DEFINITION] = Sent(DEFINITION, len(data), sha, md5, at, was_there=False, data=data)
     journey.files, journey.bytes = len(sent), sum(each.size for each in sent.values())
     journey.copied = sum(not each.was_there for each in sent.values())
-    journey.sha256 = inventory.digest((each.path, each.sha256) for each in sent.values())
+    journey.sha256 = copy_files.digest((each.path, each.sha256) for each in sent.values())
     return sent
 
 
@@ -241,7 +246,7 @@ def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
     old = transfer_file.read_tombstone(to)
     is_back = old is not None and old.run_id == mine.run_id
     if is_back:  # a move away may be unfinished, and then it still says how the run had come before
-        cleanup.clear(to, {}, tell)
+        clear(to, {}, tell)
     there = transfer_file.read(to)
     if there is None:
         _refuse_strange(to, is_back)
@@ -264,14 +269,14 @@ def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
 
 
 def _refuse_strange(to: Store, is_back: bool) -> None:
-    for entry in inventory.walk(to):
+    for entry in copy_files.walk(to):
         path = entry.path
-        if path in (LOCK, lease.PATH) or inventory.is_passing(path):
+        if path in (LOCK, lease.PATH) or copy_files.is_passing(path):
             continue
-        if is_back and (path == transfer_file.MOVED or (not entry.size and inventory.may_be_stub(to, path))):
+        if is_back and (path == transfer_file.MOVED or (not entry.size and copy_files.may_be_stub(to, path))):
             continue
         raise _not_empty(to, path)
-    for fault in inventory.unlisted(to):
+    for fault in copy_files.unlisted(to):
         raise _not_empty(to, fault.path)
 
 
@@ -308,3 +313,135 @@ def _define(to: Store, sent: dict[str, Sent]) -> None:
     if not proves(to, one):
         to.remove(DEFINITION)
         raise differs(to, DEFINITION)
+
+
+def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
+    """Remove what `leaving.json` lists. Returns what is left except the tombstone. `sent` is what was just read here;
+    without it, each file is read again to see whether it is unchanged. LeaseHeld if another process has finished this,
+    and may have brought the run back."""
+    store.refresh()
+    leaving, version = transfer_file.read_leaving(store), store.version(transfer_file.LEAVING)
+    if sent and leaving != {each.path: each.sha256 for each in sent.values()}:
+        raise finished(store, f"{transfer_file.LEAVING} is not what Satchel wrote")
+    if not leaving:
+        return []
+
+    def look() -> None:
+        store.refresh(journal.FOLDER)
+        if store.version(transfer_file.LEAVING) != version:
+            raise finished(store, f"{transfer_file.LEAVING} has changed")
+
+    still = Still(look)
+
+    def remove(path: str) -> None:
+        still.check()
+        _remove(store, path, leaving, sent)
+
+    if DEFINITION in leaving:
+        remove(DEFINITION)
+        store.settle("")
+    entries = [entry.path for entry in copy_files.walk(store)]
+    going = [path for path in entries if path in leaving and path != DEFINITION]
+    rubbish = [path for path in entries if copy_files.is_passing(path) or schema_copies.is_copy(path)]
+    tell("clearing", 0, len(going))
+    for number, _ in enumerate(each_of(remove, going, store), 1):
+        tell("clearing", number, len(going))
+    store.remove_many(rubbish)
+    left = [entry.path for entry in copy_files.walk(store) if _is_left(store, entry)]
+    left += [shown(fault.path) for fault in copy_files.unlisted(store)]
+    store.remove(transfer_file.PATH)  # how it had come here
+    store.remove(transfer_file.LEAVING)
+    _tidy(store, "")
+    return left
+
+
+def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[str, Sent]) -> None:
+    version = store.version(path)
+    if version is None:
+        return
+    is_same = path in sent and sent[path].version == version
+    if not is_same:
+        try:
+            is_same = hashes(store.read(path, limit=READ_LIMIT).data)[0] == leaving[path]
+        except FileNotFoundError:
+            return
+    if is_same and copy_files.may_be_stub(store, path):
+        with suppress(FileChanged):  # then it is left
+            store.replace(path, b"", if_version=version)
+    elif is_same:
+        stable_read.remove(store, path, version)
+
+
+def _is_left(store: Store, entry: Entry) -> bool:
+    if entry.path in _KEPT or (not entry.size and copy_files.may_be_stub(store, entry.path)):
+        return False
+    return copy_files.goes_along(entry.path) or entry.path.startswith(f"{DISPLACED}/")
+
+
+def _tidy(store: Store, folder: str) -> None:
+    for inner in [*store.folders(folder)]:
+        _tidy(store, inner)
+    store.tidy(folder)
+
+
+@contextmanager
+def destination(typed: str, source: Store) -> Iterator[Store]:
+    """The store at `typed`, to which the body brings a workspace. A missing folder is made, durably, and removed again
+    if the body fails before anything is in it."""
+    typed = urls.checked(typed)
+    if urls.is_remote(typed):
+        store = open_store(typed)
+        refuse_overlap(source, store.url)
+        yield store
+        return
+    folder = urls.local(typed)
+    refuse_overlap(source, os.path.realpath(folder))
+    calls, made = Syscalls(), list[str]()
+    try:
+        _make(calls, os.path.abspath(folder), made)
+        settle_place(calls.resolve(folder), calls)
+        yield open_store(folder)
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):
+                calls.rmdir(path)
+        raise
+
+
+def refuse_overlap(source: Store, url: str) -> None:
+    """UsageError if the two places are one, or one is inside the other."""
+    here, there = source.url.rstrip("/"), url.rstrip("/")
+    if here == there or (not urls.is_remote(here) and not urls.is_remote(there) and _is_same_folder(here, there)):
+        raise UsageError("is the place where the run already is", path=url, remedy="name another place")
+    if there.startswith(f"{here}/"):
+        raise UsageError("is inside the workspace itself", path=url, remedy="name a place outside it")
+    if here.startswith(f"{there}/"):
+        raise UsageError("contains the workspace itself", path=url, remedy="name a place next to it")
+
+
+def _is_same_folder(one: str, other: str) -> bool:
+    """A bind mount, or a file system that ignores upper and lower case."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _make(calls: Syscalls, folder: str, made: list[str]) -> None:
+    with suppress(OSError):
+        if stat.S_ISDIR(calls.stat(calls.resolve(folder)).st_mode):
+            return
+    with suppress(FileNotFoundError, NotADirectoryError):
+        calls.stat(folder)
+        raise UsageError("is a file", path=folder, remedy="name a folder, which need not exist yet")
+    _make(calls, os.path.dirname(folder), made)
+    try:
+        calls.mkdir_shared(folder)
+    except OSError as error:
+        raise UsageError(
+            "can't be made",
+            path=folder,
+            why=error.strerror or str(error),
+            remedy=f"check that you may write in {shlex.quote(os.path.dirname(folder))}",
+        ) from error
+    made.append(folder)

@@ -22,7 +22,7 @@ from ..secrets import redactor_of
 from ..state import Moment, blobs, checkpoint
 from ..store import Entry, Store, Syscalls
 from ..views import STATE, TODO, projection
-from . import inventory
+from . import copy_files
 from .copy_files import READ_LIMIT, Tell
 
 _BLOBS = f"{blobs.FOLDER}/"
@@ -96,12 +96,12 @@ class _Packing:
     def pack(self) -> Exported:
         """Files that follow the journal are read before it, and blobs, which it refers to, after it. So nothing in the
         zip is newer than its journal, and nothing that the journal refers to is missing."""
-        entries = [entry for entry in inventory.walk(self._store) if _goes_out(entry.path)]
+        entries = [entry for entry in copy_files.walk(self._store) if _goes_out(entry.path)]
         clean = [entry for entry in entries if not self._is_secret(entry.path)]
         if hidden := len(entries) - len(clean):
             self._left_out.append(f"files with a secret in their names: {hidden}")
         entries = clean
-        self._left_out += [f"{fault.path}: {fault.why}" for fault in inventory.unlisted(self._store)]
+        self._left_out += [f"{fault.path}: {fault.why}" for fault in copy_files.unlisted(self._store)]
         self._total = sum(entry.size for entry in entries)
         views: dict[str, bytes] = {}
         points: dict[str, bytes] = {}
@@ -276,7 +276,7 @@ class _Packing:
 
 
 def _goes_out(path: str) -> bool:
-    return inventory.goes_along(path) and path not in _STAYING
+    return copy_files.goes_along(path) and path not in _STAYING
 
 
 def _can_begin(points: Iterable[str], pruned: int) -> bool:

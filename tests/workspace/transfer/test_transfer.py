@@ -21,7 +21,7 @@ from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore, Store, Syscalls
-from satchel.workspace.transfer import Journey, inventory
+from satchel.workspace.transfer import Journey, copy_files
 
 AGENT = """
 from satchel import agent, step
@@ -84,7 +84,7 @@ def target(tmp_path: Path) -> Path:
 def contents(folder: Path) -> dict[str, bytes]:
     """What is to be the same at both places."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    names = (name for name in files if inventory.goes_along(name) and name != "moved.yaml")
+    names = (name for name in files if copy_files.goes_along(name) and name != "moved.yaml")
     return {name: files[name].read_bytes() for name in names}
 
 

@@ -26,7 +26,7 @@ from satchel.workspace.lifecycle import heartbeat
 from satchel.workspace.lifecycle.acquire import owned
 from satchel.workspace.store import DiskStore, Store, open_store
 from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.transfer import cleanup, inventory, preconditions
+from satchel.workspace.transfer import copy_files, transfer
 from satchel.workspace.transfer import transfer as journey
 
 AGENT = """
@@ -68,7 +68,7 @@ def at(seaweedfs: Server) -> Open:
 def hashes(store: Store) -> dict[str, str]:
     from satchel.workspace.transfer.copy_files import hashes
 
-    return {each.path: hashes(store.read(each.path).data)[0] for each in inventory.carried(store)}
+    return {each.path: hashes(store.read(each.path).data)[0] for each in copy_files.carried(store)}
 
 
 def keys(server: Server, place: str) -> dict[str, bytes]:
@@ -185,7 +185,7 @@ def test_a_run_that_is_going_in_a_bucket_is_torn_apart(
     with owned(running := at(place), look(running)), pytest.raises(LeaseHeld):
         monkeypatch.setattr(lease, "has_died", lambda found: False)
         kind(at(place), DiskStore(tmp_path / "c"), by="me")
-    assert define(at(place)).run_id == "moved-1" and not [*inventory.carried(DiskStore(tmp_path / "c"))]
+    assert define(at(place)).run_id == "moved-1" and not [*copy_files.carried(DiskStore(tmp_path / "c"))]
 
 
 def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: str, at: Open, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(
                 mover.replace(transfer_file.MOVED, transfer_file.encode_tombstone(STONE))
                 if what == "and clears it":
                     transfer_file.write_leaving(mover, hashes(mover))
-                    cleanup.clear(mover, {}, lambda *_: None)
+                    transfer.clear(mover, {}, lambda *_: None)
             super().create(path, data)
 
     if what == "the rest":
@@ -311,7 +311,7 @@ def test_a_run_that_has_come_back_is_not_removed_by_who_has_slept(
                 slept.append(3600)
                 moving.move(at(there), at(place), by="me")
 
-    monkeypatch.setattr(preconditions, "clock", lambda: heartbeat.clock() + sum(slept))
+    monkeypatch.setattr(copy_files, "clock", lambda: heartbeat.clock() + sum(slept))
     before = hashes(at(place))
     sleeper = at(place)
     sleeper.__class__ = Sleeper
@@ -369,7 +369,7 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
             sleep()
         real["_leave"](*given, **options)
 
-    monkeypatch.setattr(preconditions, "clock", lambda: heartbeat.clock() + sum(slept))
+    monkeypatch.setattr(copy_files, "clock", lambda: heartbeat.clock() + sum(slept))
     monkeypatch.setattr(journey, "transfer", transfer)
     monkeypatch.setattr(journey, "_leave", leave)
     to = at(there)
@@ -458,7 +458,7 @@ def _copied_in_vain(folder: Path, at: Callable[[], Store], put: Callable[[str], 
         put(name)
         with pytest.raises(UsageError, match="can't be transferred"):
             moving.copy(at(), DiskStore(to), by="me")
-        assert not inventory.carried(DiskStore(to))
+        assert not copy_files.carried(DiskStore(to))
         at().remove(name)
 
 
@@ -499,7 +499,7 @@ def test_a_name_that_no_disk_need_take_stays_behind_in_silence(do: Any, held: Pl
         do(held.open(), DiskStore(to), by="me")
     assert "trail.: can't be transferred" in str(refused.value), "not named"
     assert r"outputs/two\nlines\x1b[2J.txt" in str(refused.value)
-    assert not inventory.carried(DiskStore(to)), "something was copied"
+    assert not copy_files.carried(DiskStore(to)), "something was copied"
     after = hashes(held.open())
     assert before.items() <= after.items() and all("journal/" in path for path in after.keys() - before.keys())
 

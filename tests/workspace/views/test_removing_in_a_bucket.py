@@ -21,7 +21,7 @@ from satchel.workspace.people.edits.findings import Noticed, version_of
 from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import Store
 from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.transfer import cleanup
+from satchel.workspace.transfer import transfer
 from satchel.workspace.transfer.copy_files import Sent, hashes
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.guarded_files import Guard
@@ -122,7 +122,7 @@ def test_a_file_that_was_saved_since_it_was_carried_stays_where_it_was(objects: 
     version = store.replace("outputs/a.md", b"as it was")
     save(objects, "outputs/a.md", b"newest")
     sent = Sent("outputs/a.md", 9, *hashes(b"as it was"), version, was_there=False)
-    cleanup._remove(store, "outputs/a.md", {"outputs/a.md": sent.sha256}, {"outputs/a.md": sent})
+    transfer._remove(store, "outputs/a.md", {"outputs/a.md": sent.sha256}, {"outputs/a.md": sent})
     assert objects.copy() == {"outputs/a.md": b"newest"}
 
 
