@@ -14,7 +14,7 @@ from ...workspace import journal
 from ...workspace.base import SatchelError, UsageError, arguments, counted
 from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
 from ...workspace.journal.records import BadLine, LineReader
-from ...workspace.lifecycle import salvage
+from ...workspace.lifecycle import recovery
 from ...workspace.people import saving
 from ...workspace.people.edits import notice
 from ...workspace.state import Moment, folder_of_agent
@@ -170,9 +170,9 @@ def _foresee(store: Store, seen: Look, checked: Checked) -> None:
         checked.planned.append(f"{counted(len(noticed.leftovers), 'step file')} of finished items would be removed")
     for path in noticed.plans:
         checked.planned.append(f"the plan in {folder_of_agent(path)}todo.md would be adopted")
-    for leftover in salvage.leftovers(store, moment):
+    for leftover in recovery.leftovers(store, moment):
         if not leftover.stale:
-            checked.planned.append(f"{salvage.describe(leftover)}; it would be kept in recovered/")
+            checked.planned.append(f"{recovery.describe(leftover)}; it would be kept in recovered/")
 
 
 def _histories(store: Store) -> Iterator[Finding]:

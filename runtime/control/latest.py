@@ -14,7 +14,7 @@ from ...workspace.history import read
 from ...workspace.inspect import lease, signature
 from ...workspace.journal import first_kept, records, segments
 from ...workspace.journal.records import Line
-from ...workspace.lifecycle import salvage
+from ...workspace.lifecycle import recovery
 from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.inbox import FOLDER as INBOX
 from ...workspace.views import PARTIALS, running_file
@@ -102,7 +102,7 @@ class Latest:
                 standing, tuple(self._rows), before.number + 1 if before else 1, before.text + 1 if before else 1
             )
         elif partials != self._partials and before.standing.moment is not None:
-            found = salvage.leftovers(self._store, before.standing.moment)
+            found = recovery.leftovers(self._store, before.standing.moment)
             before.standing.streams = [each for each in found if not each.stale]
             shot = replace(before, text=before.text + 1, problem=None)
         else:

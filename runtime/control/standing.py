@@ -29,7 +29,7 @@ from ...workspace.inspect import (
     transfer_file,
 )
 from ...workspace.journal import records
-from ...workspace.lifecycle import Leftover, adopt, pausing, salvage
+from ...workspace.lifecycle import Leftover, adopt, pausing, recovery
 from ...workspace.people import being_saved
 from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
@@ -225,7 +225,7 @@ def _status(place: Place, *, brief: bool) -> Standing:
         try:
             standing.input = value_of(place.store, moment.root.input)
             standing.result = value_of(place.store, moment.root.result)
-            standing.streams = [each for each in salvage.leftovers(place.store, moment) if not each.stale]
+            standing.streams = [each for each in recovery.leftovers(place.store, moment) if not each.stale]
             standing.complaints += _changed(place.store, standing, moment)
             standing.running = under_way.running(place.store, moment, standing.holder)
             standing.history = size_of(place.store, moment)

@@ -18,7 +18,7 @@ from ...workspace.base import SCHEMAS, Damaged, InvalidFile, NewerFormat, Satche
 from ...workspace.formats import jsontext, pause_file
 from ...workspace.inspect import lease
 from ...workspace.journal.records import StepCompleted
-from ...workspace.lifecycle import salvage
+from ...workspace.lifecycle import recovery
 from ...workspace.people.approvals import FOLDER, form_problems
 from ...workspace.people.edits import rejected
 from ...workspace.people.inbox import archive, inbox
@@ -179,7 +179,7 @@ def _result_schemas(store: Store) -> Iterator[Finding]:
 
 
 def _partials(store: Store, moment: Moment) -> Iterator[Finding]:
-    for leftover in salvage.leftovers(store, moment):
+    for leftover in recovery.leftovers(store, moment):
         if leftover.head is not None:
             yield from _plain("partial", leftover.path, asdict(leftover.head))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...workspace.base import LeaseHeld, UsageError, since, visible
 from ...workspace.inspect import Lease, lease
-from ...workspace.lifecycle import heartbeat
+from ...workspace.lifecycle import acquire
 from ...workspace.people import saving
 from ...workspace.store import Store
 from .place import Place
@@ -43,7 +43,7 @@ def wait(place: Place) -> Steps[None]:
         told.add(path)
         yield pause
     is_told = False
-    for pause, held in heartbeat.until_free(store):
+    for pause, held in acquire.until_free(store):
         if not is_told:
             place.tell(f"{described(store, held)}; waiting {held.ttl:.0f} s for its heartbeat")
             is_told = True

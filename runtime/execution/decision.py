@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...workspace.base import Refused
 from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import PauseRequested
-from ...workspace.lifecycle import Point, Wish, completeness, pausing, rewind
+from ...workspace.lifecycle import Point, Wish, pausing, recovery, rewind
 from ...workspace.people.approvals import nothing_has_come
 from ...workspace.people.edits import Noticed, notice
 from ...workspace.people.inbox import inbox
@@ -122,7 +122,7 @@ def _is_done(start: Start, seen: Look) -> bool:
     if next(iter(store.list(DISPLACED)), None) is not None:
         return False  # there may be a save
     noticed = notice(store, moment, seen.definition, patience=BRIEF)
-    return not noticed.is_anything and completeness.is_whole(store, seen, noticed)
+    return not noticed.is_anything and recovery.is_whole(store, seen, noticed)
 
 
 def _window(seen: Look) -> PauseRequested | None:

@@ -10,7 +10,7 @@ from ...workspace.base import LeaseHeld, UsageError
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Look, Report, look
 from ...workspace.journal.records import EndStatus
-from ...workspace.lifecycle import Workspace, completeness, heartbeat, opening, pausing
+from ...workspace.lifecycle import Workspace, acquire, opening, pausing, recovery
 from ...workspace.people import saving
 from ...workspace.state import Moment, blobs
 from ..agent import load
@@ -42,7 +42,7 @@ async def is_free(start: Start) -> bool:
     if start.take_over:
         return True
     is_told = False
-    for pause, held in heartbeat.until_free(start.store):
+    for pause, held in acquire.until_free(start.store):
         if start.watch and not is_told:
             start.watch.noticed(
                 "waiting",
@@ -58,7 +58,7 @@ async def is_free(start: Start) -> bool:
 async def leave(start: Start, seen: Look, leaves: Leave) -> After:
     """First does what a kill has left undone when the run last stopped."""
     report = leaves.refused or Report()
-    is_whole = await aside(start, lambda: completeness.is_whole(start.store, seen, leaves.noticed))
+    is_whole = await aside(start, lambda: recovery.is_whole(start.store, seen, leaves.noticed))
     if not is_whole and await is_free(start):
         seen = await aside(start, lambda: _repaired(start, seen, report))
     return left(seen.moment, report, is_waiting=leaves.refused is not None)

@@ -22,7 +22,7 @@ from ...workspace.base import DEFINITION, InvalidFile, SatchelError
 from ...workspace.formats import PauseFile, parse, pause_file
 from ...workspace.inspect import another_run, lease
 from ...workspace.journal.records import PauseRequested
-from ...workspace.lifecycle import Wish, Workspace, withdrawing
+from ...workspace.lifecycle import Wish, Workspace, pausing
 from ...workspace.people.edits import CheckData, Noticed, notice, rejected
 from ...workspace.people.inbox import inbox
 from ...workspace.secrets import redactor_of
@@ -97,7 +97,7 @@ class PauseWatch:
         ):
             return
         try:
-            withdrawing.withdraw(self._workspace, wanted)
+            pausing.withdraw(self._workspace, wanted)
         except SatchelError as error:
             self._stopping.fail(error)
             return

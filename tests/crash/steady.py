@@ -30,7 +30,7 @@ from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal import Journal, append_log, merging
 from satchel.workspace.journal.records import line
-from satchel.workspace.lifecycle import acquire, checkpoint_due, crash, opening
+from satchel.workspace.lifecycle import acquire, opening, recovery, workspace
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.retention import planning
 from satchel.workspace.state import checkpoint
@@ -100,7 +100,7 @@ def steady() -> Iterator[None]:
             (selectors, "DefaultSelector", _Impatient),
             (line, "time", _Clock),
             (opened_workspace, "Projector", partial(Projector, clock=_Impatient.time)),
-            (checkpoint_due, "REREAD_BYTES", SEGMENT_BYTES),
+            (workspace, "REREAD_BYTES", SEGMENT_BYTES),
             (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
             (merging, "MANY", 2),
             (planning, "ENOUGH", 500),
@@ -126,7 +126,7 @@ def steady() -> Iterator[None]:
             (lease, "process_started", lambda pid: "12345"),
             (opening, "secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)),
             (acquire, "new_opening", lambda: f"{next(_openings):016x}"),
-            (crash, "boot", lambda: f"boot {_boot:012}"),  # no crash is an item's fault, so none makes the run stuck
+            (recovery, "boot", lambda: f"boot {_boot:012}"),  # no crash is an item's fault, so none makes the run stuck
         ):
             patches.enter_context(mock.patch.object(target, name, value))
         count_openings_from(1)

@@ -17,8 +17,8 @@ from satchel.runtime.live import data
 from satchel.workspace import journal
 from satchel.workspace.journal import Tail, segment
 from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
-from satchel.workspace.lifecycle import opening, salvage
-from satchel.workspace.lifecycle.salvage import Leftover
+from satchel.workspace.lifecycle import opening, recovery
+from satchel.workspace.lifecycle.recovery import Leftover
 from satchel.workspace.people.edits import todo
 from satchel.workspace.retention import Pruner, carry_out
 from satchel.workspace.state import blobs, going_back
@@ -106,24 +106,24 @@ def _projection_not_synced_before_its_rename() -> Fault:
 
 
 def _partial_removed_before_its_promotion_is_durable() -> Fault:
-    promote = salvage.promote
+    promote = recovery.promote
 
     def hasty(store: Store, leftover: Leftover, *more: Any) -> PartialPromoted | None:
         store.remove(leftover.path)
         return promote(store, leftover, *more)
 
-    return mock.patch.object(salvage, "promote", hasty)
+    return mock.patch.object(recovery, "promote", hasty)
 
 
 def _recovered_text_not_durable_before_its_record() -> Fault:
-    promote = salvage.promote
+    promote = recovery.promote
 
     def careless(store: Store, *more: Any) -> PartialPromoted | None:
         replace = store.replace
         with mock.patch.object(store, "replace", lambda path, data: replace(path, data, sync="data")):
             return promote(store, *more)
 
-    return mock.patch.object(salvage, "promote", careless)
+    return mock.patch.object(recovery, "promote", careless)
 
 
 def _blob_not_durable_before_its_record() -> Fault:

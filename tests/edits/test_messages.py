@@ -18,7 +18,7 @@ from satchel.workspace.base.errors import InvalidFile, SatchelError, UsageError
 from satchel.workspace.inspect import Report
 from satchel.workspace.journal import append_log, merging
 from satchel.workspace.journal.records import Edited
-from satchel.workspace.lifecycle import checkpoint_due, opened
+from satchel.workspace.lifecycle import opened, workspace
 from satchel.workspace.retention import planning
 from satchel.workspace.store import DiskStore
 
@@ -716,7 +716,7 @@ def test_a_return_to_an_earlier_record_keeps_the_conversation(talked: Place) -> 
 def test_a_pruned_run_has_its_edits(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_log, "SEGMENT_BYTES", 2000)
     monkeypatch.setattr(merging, "MANY", 10**6)
-    monkeypatch.setattr(checkpoint_due, "REREAD_BYTES", 2000)
+    monkeypatch.setattr(workspace, "REREAD_BYTES", 2000)
     monkeypatch.setattr(planning, "ENOUGH", 2000)
     names = [f"i{number}" for number in range(60)]
 

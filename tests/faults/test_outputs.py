@@ -15,7 +15,7 @@ from satchel.runtime.agent.declaration import Agent
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import last
-from satchel.workspace.lifecycle import heartbeat
+from satchel.workspace.lifecycle import acquire
 
 REPORT = "outputs/report.md"
 
@@ -53,7 +53,7 @@ def test_an_owner_that_was_frozen_before_its_output_replaces_that_of_the_next(
     seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch, has_written: bool
 ) -> None:
     """It wakes up when the next owner has completed the run. Once it had made that output before, once it had not."""
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "0.5")
     old, new = machines
     first = ["the first draft"] if has_written else []
     old.store = opened(seaweedfs, old.proxy.url, prefix, patience=60)

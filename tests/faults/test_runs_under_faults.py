@@ -17,7 +17,7 @@ from satchel import Run, agent, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
 from satchel.workspace.inspect.load import look
-from satchel.workspace.lifecycle import heartbeat
+from satchel.workspace.lifecycle import acquire
 
 KINDS = {"journal": 3, "checkpoints": 0, "lease": 1, "projections": 1, "bucket": 1, None: 12}
 """What the requests are about that go wrong, and how many of them go well before."""
@@ -45,10 +45,10 @@ def test_a_run_ends_right_or_says_why_not(
     kind: str | None,
 ) -> None:
     """The fault strikes twice in a row: the request that is to mend it, too."""
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "8" if kind == "lease" else "4")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "8" if kind == "lease" else "4")
     # A beat takes more than two seconds if it is twice asked to wait for one. If the run ends meanwhile, it leaves its
     # lease to those who watch it, and how long it waits before that is not what is tested here.
-    monkeypatch.setattr(heartbeat, "_PATIENCE", 60.0)
+    monkeypatch.setattr(acquire, "_PATIENCE", 60.0)
     machine, world = machines[0], World()
     times = 2 if fault != "403" else 1
     with machine.proxy.plant(FAULTS[fault], kind=kind, times=times, skip=KINDS[kind]) as planted:
@@ -68,7 +68,7 @@ def test_a_run_on_a_bad_network(
 ) -> None:
     """All kinds of trouble, one request in eight, and credentials that expire now and then."""
     print(f"seed {seed}")
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "4")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "4")
     machine, world = machines[0], World()
     for number, name in enumerate(("dropped before", "dropped after", "500, but done", "503", "truncated")):
         machine.proxy.plant(FAULTS[name], times=None, chance=0.025, seed=100 * seed + number)
@@ -97,7 +97,7 @@ def test_a_partition_that_outlives_the_lease(
     seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old owner is cut off in a long step. Another one takes over and finishes; the old one does nothing more."""
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "2")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "2")
     old, new = machines
     old.store = opened(seaweedfs, old.proxy.url, prefix, patience=60)
     world = World()
@@ -118,7 +118,7 @@ def test_a_partition_that_the_lease_outlives(
     seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner is back in time: whoever wanted to take over is refused, and the owner goes on."""
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "6")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "6")
     old, new = machines
     old.store = opened(seaweedfs, old.proxy.url, prefix, patience=60)
     world, other = World(), World()
@@ -141,7 +141,7 @@ def test_a_partition_that_outlives_the_lease_and_nobody_takes_over(
     seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner begins no effect while it can't tell; back, it sees that nobody has, and goes on."""
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "1")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "1")
     machine, world = machines[0], World()
     machine.store = opened(seaweedfs, machine.proxy.url, prefix, patience=60)
     midway = Midway()

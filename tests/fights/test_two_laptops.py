@@ -32,7 +32,7 @@ from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt, Fenced, StepStarted
-from satchel.workspace.lifecycle import heartbeat
+from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.people.approvals import Reply, find
 from satchel.workspace.state.questions import DONE, REDO
@@ -237,7 +237,7 @@ def fight(server: Server, seed: int) -> Fight:
 
 @pytest.fixture
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, str(TTL))
+    monkeypatch.setenv(acquire.TTL_VARIABLE, str(TTL))
 
 
 @pytest.mark.slow

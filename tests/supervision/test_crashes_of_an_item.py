@@ -14,7 +14,7 @@ import warm
 
 from satchel.workspace.base import StorageFailed
 from satchel.workspace.inspect import Report, look
-from satchel.workspace.lifecycle import crash, opened
+from satchel.workspace.lifecycle import opened, recovery
 from satchel.workspace.state import Moment
 from satchel.workspace.store import DiskStore
 
@@ -203,7 +203,7 @@ def test_a_reboot_counts_as_a_crash(folder: Path, monkeypatch: pytest.MonkeyPatc
     for _ in range(2):  # from the second one on it is on record that the item has begun
         assert by_hand(folder) == -signal.SIGKILL
     if boot == "another":
-        monkeypatch.setattr(crash, "boot", lambda: "another")
+        monkeypatch.setattr(recovery, "boot_id", lambda: "another")
     with opened(DiskStore(folder), "recover", Report()) as workspace:
         workspace.close()
     counted = {"": 1, "deadly": 0} if boot == "another" else {"": 2, "deadly": 1}

@@ -1,7 +1,7 @@
 """The process that runs a workspace, in `.satchel/lease.json`; and what pause.yaml asks of it, for other processes.
 
 On a disk the lease is for people: the lock decides. In a bucket its holder writes it again and again, which decides
-when another process tries to take the workspace (lifecycle/heartbeat.py); the fences decide who has it
+when another process tries to take the workspace (lifecycle/acquire.py); the fences decide who has it
 (journal/fencing.py).
 """
 

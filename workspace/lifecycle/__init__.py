@@ -5,12 +5,12 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import acquire, adopt, completeness, heartbeat, opening, pausing, rewind, salvage, truncate, withdrawing
-    from .ending import end_other
-    from .heartbeat import clock
+    from . import acquire, adopt, opening, pausing, recovery, rewind, truncate
+    from .acquire import clock
+    from .adopt import end_other
     from .opening import opened
     from .pausing import Wish, said
+    from .recovery import Leftover
     from .rewind import Point, Return
-    from .salvage import Leftover
     from .truncate import Cut
     from .workspace import Workspace

@@ -3,6 +3,9 @@ if both continued, both would act.
 
 Only reads: the last opening in the journal, what `satchel move` and `copy` have left, and the old place if it can be
 seen from here.
+
+After an adoption a person may end the run at the other place (`end_other`). Nothing else does: adopting a backup must
+not stop the original.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import shlex
 import socket
 from typing import Literal, NamedTuple
 
-from ..base import DEFINITION, SatchelError, UsageError, urls
-from ..inspect import export_file, lease, look, read_definition, transfer_file
+from ..base import DEFINITION, SatchelError, UsageError, urls, version
+from ..inspect import Tombstone, export_file, lease, look, read_definition, transfer_file
+from ..journal.records import now
 from ..state import Moment
 from ..store import Store, open_store
+from . import acquire
 
 _HOPS = 8  # tombstones that are followed
 _VISIBLE = ("s3://",)
@@ -173,3 +178,27 @@ def _moved(url: str, by: str, at: str) -> str:
 
 def _on(host: str) -> str:
     return f" on {host}" if host else ""
+
+
+def end_other(store: Store, *, by: str) -> str:
+    """Leave at the other place what `satchel move` leaves: nothing starts there any more, and its files stay. Returns
+    its URL.
+
+    In a bucket a fence stops a process that runs it there, before its next effect. LeaseHeld if one runs it on a disk.
+    UsageError if the run is nowhere else, or that place can't be reached from here.
+    """
+    moment = look(store).moment
+    elsewhere = other(store, moment)
+    if elsewhere is None or not elsewhere.url:
+        raise UsageError(
+            "the run can't be ended elsewhere",
+            path=store.url,
+            why=elsewhere.says if elsewhere else "no other place is known that has it",
+            remedy="stop it at that place: `satchel cancel` there ends it" if elsewhere else "",
+        )
+    old = open_store(elsewhere.url)
+    stone = Tombstone(run_id=moment.run_id, to=store.url, at=now(), by=by, satchel=version())
+    with acquire.owned(old, look(old), take_over=True) as mine:
+        mine.check_nobody_came(old)
+        old.replace(transfer_file.MOVED, transfer_file.encode_tombstone(stone))
+    return old.url

@@ -28,12 +28,11 @@ from ..secrets import redactor_of, scrubbed
 from ..state import Moment, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_copies, stable_read
-from . import crash, salvage
+from . import recovery
 from .acquire import Owned, owned
 from .adopt import judge
-from .checkpoint_due import Due
-from .salvage import Leftover
-from .workspace import Workspace
+from .recovery import Leftover
+from .workspace import Due, Workspace
 
 Found = Literal["new", "clean", "crash", "files"]
 Why = Literal[
@@ -95,7 +94,7 @@ def opened(
         noticed = _notice(store, mine, choices, check_data)
         journal.mend(store, seen.tail)
         _turn_away(store, seen, noticed, report, settling=why == "merge")
-        leftovers = list(salvage.leftovers(store, seen.moment))
+        leftovers = list(recovery.leftovers(store, seen.moment))
         workspace = _taken(store, mine, report, noticed, in_thread=in_thread)
         workspace.reaches_out, workspace.home = reaches_out, adopted.home or store.url
         try:
@@ -188,7 +187,7 @@ class _Came(NamedTuple):
 def _record_opening(workspace: Workspace, how: _Came, seen: Look, noticed: Noticed, add_more: AddMore | None) -> None:
     moment, writer = workspace.moment, workspace.journal
     store, why = workspace.store, how.why
-    has_crashed = why != "forced" and crash.is_one(store, workspace.owned, moment)
+    has_crashed = why != "forced" and recovery.is_crash(store, workspace.owned, moment)
     runs = why in ("run", "replay")
     workspace.owned.write_lease(store, is_brief=not runs)
     was: Found = "new" if workspace.owned.is_new else "clean" if moment.clean else "crash"
@@ -213,7 +212,7 @@ def _record_opening(workspace: Workspace, how: _Came, seen: Look, noticed: Notic
             checkpoint=seen.checkpoint,
             arrived=how.arrived,
             took_over=workspace.owned.took_over,
-            boot=crash.boot() if runs else "",
+            boot=recovery.boot_id() if runs else "",
             crashed=has_crashed,
             cut_off=how.cut_off,
             forked=forked,
@@ -254,12 +253,12 @@ def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more
     by = "a forced stop" if is_forced else "an error" if workspace.report.was_clean else "a crash"
     promoted = []
     for leftover in leftovers:
-        record = salvage.promote(workspace.store, leftover, workspace.moment, by)
+        record = recovery.promote(workspace.store, leftover, workspace.moment, by)
         if record:
             workspace.journal.add(record)
-            workspace.report.add("done", f"{salvage.describe(leftover)}; kept as {record.file}")
+            workspace.report.add("done", f"{recovery.describe(leftover)}; kept as {record.file}")
         elif not leftover.stale:
-            workspace.report.add("done", f"{salvage.describe(leftover)}; kept in {RECOVERED}/")
+            workspace.report.add("done", f"{recovery.describe(leftover)}; kept in {RECOVERED}/")
         promoted.append(leftover.path)
     if add_more is not None:
         add_more(workspace)

@@ -1,4 +1,7 @@
-"""Pauses: what pause.yaml requests, how a stop is written into it, and whether a stopped run may resume."""
+"""Pauses: what pause.yaml requests, how a stop is written into it, and whether a stopped run may resume.
+
+That includes a pause that is taken back before the run has stopped, and what is said of one that is over.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
@@ -19,7 +22,6 @@ from ..secrets import as_recorded
 from ..state import ROOT, Moment, Pause, checkpoint
 from ..store import Content, FileChanged, Store, Version
 from ..views import PATIENCE, folder_of, read_back, remove, replace, until_settled
-from . import finished_pause
 
 if TYPE_CHECKING:
     from .workspace import Workspace
@@ -344,12 +346,12 @@ def lift(workspace: Workspace, wanted: Wish, by: str) -> None:
     remove(workspace.store, pause_file.PATH, wanted.version)
 
 
-def _add_resumed(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> finished_pause.Told | None:
+def _add_resumed(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> FinishedPause | None:
     pause, file = wanted.recorded, wanted.file or PauseFile()
     if pause is None:
         return None
     resume = file.resume or pause.resume
-    over = finished_pause.told(pause, finished_pause.newest_checkpoint_at(workspace.store), now())
+    over = finished(pause, newest_checkpoint_at(workspace.store), now())
     workspace.journal.add(
         Resumed(
             by=by,
@@ -421,3 +423,72 @@ def said(pause: Pause | PauseRequested) -> str:
     """A pause in one line: why, by whom, until when."""
     until = f", until {pause.until}" if pause.until else ""
     return f"{pause.reason}, by {pause.by}{until}"
+
+
+def withdraw(workspace: Workspace, wanted: Wish) -> None:
+    """The run has not stopped, and a person has written that it shall not: first the record, then remove the file. A
+    request that is not on record yet is recorded, too, so that the log says what has come of it."""
+    file, by = wanted.file, wanted.by or "a person"
+    assert file is not None
+    if wanted.recorded is not None or file.reason or file.by:  # else there was no request, only `status: resume`
+        if wanted.recorded is None:
+            workspace.journal.add(lease.pause_request(file, by))
+        said = ("withdrawn before the run had stopped",)
+        workspace.journal.add(Resumed(by=by, instructions=file.instructions, says=said))
+        workspace.journal.flush()
+    clear_lifted(workspace)  # after what is still being written into it
+    workspace.behind.do(pause_file.PATH, partial(_remove_version, workspace.store, wanted.version))
+
+
+def _remove_version(store: Store, version: Version | None) -> None:
+    """Unless a person has saved it since."""
+    with suppress(FileNotFoundError, FileChanged):
+        if not store.has_writer(pause_file.PATH) and read_back(store, pause_file.PATH).version == version:
+            store.remove(pause_file.PATH, if_version=version)
+
+
+def newest_checkpoint_at(store: Store) -> str:
+    """When the newest checkpoint was written, as far as the storage tells; else empty."""
+    try:
+        paths = checkpoint.paths(store)
+        return store.trace(paths[-1]).at if paths else ""
+    except SatchelError:
+        return ""
+
+
+class FinishedPause(NamedTuple):
+    says: tuple[str, ...]
+    seconds: float  # how long the pause was
+    checkpoint_age: float  # seconds; 0 if nothing tells
+
+
+def finished(pause: Pause, checkpoint_at: str, now: str) -> FinishedPause:
+    """How long a pause lasted that ends `now`, and how old its checkpoint is. Times are UTC, ISO 8601; an empty one is
+    not known."""
+    seconds = _between(pause.paused_at or pause.requested_at, now)
+    age = _between(checkpoint_at, now)
+    says = [f"the pause was {_span(seconds)} long ({pause.reason}, by {pause.by})"]
+    if checkpoint_at:
+        says.append(f"the checkpoint is {_span(age)} old")
+    if pause.until and (late := _between(pause.until, now)):
+        says.append(f"it was expected to end {_span(late)} ago")
+    return FinishedPause(tuple(says), seconds, age)
+
+
+def _between(earlier: str, later: str) -> float:
+    if not earlier or not later:
+        return 0.0
+    return max(0.0, (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds())
+
+
+def _span(seconds: float) -> str:
+    """In the two largest units: `2 h 5 min`."""
+    left = round(seconds)
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+        if len(parts) == 2:
+            break
+    return " ".join(parts) or "0 s"

@@ -2,20 +2,38 @@
 
 Data, plan and the results of steps are those of that record; what was done since is done again. Effects and people's
 answers stay on record: an equal call still returns its recorded result. Conversation and outputs stay.
+
+A return is also what a person may answer about files of a checkpoint that were copied over those of the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..base import InvalidFile, NewerFormat, UsageError
+from ..inspect import Report
 from ..journal import Journal
-from ..journal.records import Rewound
-from ..state import ROOT, AgentMoment, LaterEffect, Moment, Scope, blobs, checkpoint, going_back
+from ..journal.records import Back, Edited, Rewound
+from ..state import (
+    DATA,
+    GO_BACK,
+    ROOT,
+    AgentMoment,
+    History,
+    Kept,
+    LaterEffect,
+    Moment,
+    Scope,
+    blobs,
+    checkpoint,
+    going_back,
+    json_patch,
+)
 from ..store import Store
 from ..views import STATE, TODO
 
@@ -115,3 +133,43 @@ def _of_plan(now: AgentMoment, after: AgentMoment) -> Iterator[str]:
 def _steps(scope: Scope) -> int:
     """Calls with an outcome, but no effects."""
     return sum(not step.effect for step in scope.done.values()) + len(scope.failed)
+
+
+def obey_answer(
+    store: Store, moment: Moment, report: Report, journal: Journal, back: Back, decision: str, by: str
+) -> None:
+    """Add the records of it. They come before that of the answer: if a crash keeps only them, the question is asked
+    once more, and the same answer changes nothing. UsageError if that moment can't be made any more."""
+    if decision == GO_BACK:
+        _go_back(store, moment, report, journal, back, by)
+    elif decision == DATA:
+        _take_data(store, moment, report, journal, back, by)
+
+
+def _go_back(store: Store, moment: Moment, report: Report, journal: Journal, back: Back, by: str) -> None:
+    journal.flush()
+    was, then = moment.seq, History(store, moment).at(back.to)
+    if then is None:
+        raise UsageError(
+            f"the run can't go back to the checkpoint {back.checkpoint} any more",
+            why="the records before it are pruned",
+            remedy="answer `data` or `keep`",
+        )
+    returned = plan(moment, then, by, file=f"checkpoints/{back.checkpoint}.json")
+    returned.add(store, journal)
+    for say in returned.record.says:
+        report.add("edited", say)
+    done = f"went back to the checkpoint {back.checkpoint}; effects and answers since then are kept"
+    report.add("done", f"{done}. `satchel rewind WS --to {was}` undoes it")
+
+
+def _take_data(store: Store, moment: Moment, report: Report, journal: Journal, back: Back, by: str) -> None:
+    data: dict[str, Any] = msgspec.json.decode(blobs.fetch(store, Kept(back.data, back.blob)))
+    for path, value in data.items():
+        agent = moment.agents.get(path)
+        if agent is None or not (patch := json_patch.diff(agent.data, value)):
+            continue
+        says = (f"the data is that of the checkpoint {back.checkpoint}",)
+        file = f"{agent.folder}{STATE}"
+        journal.add(Edited(agent=path, file=file, by=by, sha="", base=back.to, patch=patch, says=says))
+        report.add("edited", f"{file}: {says[0]}")

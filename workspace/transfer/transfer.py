@@ -23,7 +23,7 @@ from ..formats import definition
 from ..inspect import Kind, Manifest, Tombstone, define, lease, look, read_definition, transfer_file
 from ..journal import segment_path
 from ..journal.records import now
-from ..lifecycle import acquire, heartbeat
+from ..lifecycle import acquire
 from ..people.edits import displaced
 from ..store import DISPLACED, LOCK, Content, Entry, FileChanged, Store, Syscalls, open_store, settle_place
 from ..views import schema_copies, stable_read
@@ -127,7 +127,7 @@ def _refuse_elsewhere(source: Store, to: Store, run_id: str) -> None:
 def _still(source: Store) -> Iterator[None]:
     """No process runs it. Where there is no lock and nothing may be written, a process that begins meanwhile is found
     by its writes: `transfer` ends only without any."""
-    for pause, _ in heartbeat.until_free(source):
+    for pause, _ in acquire.until_free(source):
         time.sleep(pause)
     with lease.held(source):
         yield

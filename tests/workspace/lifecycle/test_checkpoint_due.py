@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from satchel.workspace.formats.definition import Checkpoints
-from satchel.workspace.lifecycle.checkpoint_due import FETCHED_BYTES, REREAD_BYTES, Due
+from satchel.workspace.lifecycle.workspace import FETCHED_BYTES, REREAD_BYTES, Due
 
 
 @dataclass

@@ -19,8 +19,8 @@ from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.lease import Lease
 from satchel.workspace.journal import segment_path
 from satchel.workspace.journal.records import Fenced, Line, written
-from satchel.workspace.lifecycle import heartbeat
-from satchel.workspace.lifecycle.heartbeat import Heartbeat, until_free
+from satchel.workspace.lifecycle import acquire
+from satchel.workspace.lifecycle.acquire import Heartbeat, until_free
 from satchel.workspace.store import Store
 
 TTL = 30.0
@@ -233,7 +233,7 @@ def test_a_storage_that_is_gone_at_the_end_is_tried_for_ever() -> None:
     owner._thread.start()
     with mock.patch.object(owner._store, "remove", side_effect=StorageFailed("no")) as removed:
         owner.end()
-    assert removed.call_count == heartbeat._LAST_TRIES and place.shown() is not None
+    assert removed.call_count == acquire._LAST_TRIES and place.shown() is not None
 
 
 def test_an_owner_that_wakes_up_when_the_next_has_ended_takes_itself_for_the_owner() -> None:
@@ -252,7 +252,7 @@ def test_an_owner_that_wakes_up_when_the_next_has_ended_takes_itself_for_the_own
 def test_one_that_ends_while_others_watch_frees_it() -> None:
     place = Place()
     place.beating(1)
-    assert place.watch(lambda: place.store().remove(lease.PATH)) == TTL / heartbeat._LOOKS
+    assert place.watch(lambda: place.store().remove(lease.PATH)) == TTL / acquire._LOOKS
 
 
 def test_an_end_does_not_remove_what_a_later_owner_has_written() -> None:

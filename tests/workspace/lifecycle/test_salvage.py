@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.journal import records as record
 from satchel.workspace.journal.records import Line, ScopeBegun, ScopeCommitted, StepCompleted
-from satchel.workspace.lifecycle import salvage
+from satchel.workspace.lifecycle import recovery
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Content, DiskStore
 from satchel.workspace.views import partial_files
@@ -39,8 +39,8 @@ def apply(found: Moment, *records: record.AnyRecord) -> None:
 def promoted(store: DiskStore, found: Moment) -> list[record.PartialPromoted]:
     """What an opening does: promote, record, remove."""
     records = []
-    for leftover in [*salvage.leftovers(store, found)]:
-        made = salvage.promote(store, leftover, found, "a crash")
+    for leftover in [*recovery.leftovers(store, found)]:
+        made = recovery.promote(store, leftover, found, "a crash")
         if made:
             apply(found, made)
             records.append(made)
@@ -70,7 +70,7 @@ def test_a_partial_whose_step_returns_while_one_looks_is_passed_over(
         return read(self, path, **how)
 
     monkeypatch.setattr(DiskStore, "read", late)
-    assert [each.text for each in salvage.leftovers(store, moment())] == ["more"]
+    assert [each.text for each in recovery.leftovers(store, moment())] == ["more"]
 
 
 def test_an_empty_partial_is_signalled_too(store: DiskStore) -> None:
@@ -94,8 +94,8 @@ def test_a_partial_that_a_power_failure_brings_back_is_not_offered_again(store: 
 def test_a_crash_between_the_file_and_the_record_promotes_the_same_again(store: DiskStore) -> None:
     store.replace(PATH, partial_files.encode_partial(HEAD, "so far"))
     found = moment()
-    [leftover] = salvage.leftovers(store, found)
-    first = salvage.promote(store, leftover, found, "a crash")
+    [leftover] = recovery.leftovers(store, found)
+    first = recovery.promote(store, leftover, found, "a crash")
     [second] = promoted(store, found)
     assert second == first
 

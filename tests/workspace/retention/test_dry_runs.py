@@ -13,7 +13,7 @@ from servers import Server
 import satchel
 from satchel.runtime.control import Handle
 from satchel.workspace.journal import object_log
-from satchel.workspace.lifecycle import checkpoint_due
+from satchel.workspace.lifecycle import workspace
 from satchel.workspace.retention import planning
 from satchel.workspace.state import checkpoint
 
@@ -78,7 +78,7 @@ def test_a_dry_run_in_a_bucket_names_other_objects_than_those_that_go(
     for module, name, value in (
         (object_log, "REPEATED_BYTES", 900),
         (object_log, "ROLLED_BYTES", 4000),
-        (checkpoint_due, "FETCHED_BYTES", 3000),
+        (workspace, "FETCHED_BYTES", 3000),
         (planning, "ENOUGH_FETCHED", 3000),
     ):
         monkeypatch.setattr(module, name, value)

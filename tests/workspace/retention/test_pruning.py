@@ -23,7 +23,7 @@ from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import append_log, merging
 from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pruned, StepCompleted
-from satchel.workspace.lifecycle import checkpoint_due
+from satchel.workspace.lifecycle import workspace
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.retention import carry_out, planning
 from satchel.workspace.retention.old_files import old_files
@@ -71,7 +71,7 @@ async def main(run: Run[dict[str, Any]]) -> None:
 def _little_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_log, "SEGMENT_BYTES", 2000)
     monkeypatch.setattr(merging, "MANY", 10**6)  # else the small segments become one at the stop
-    monkeypatch.setattr(checkpoint_due, "REREAD_BYTES", 2000)
+    monkeypatch.setattr(workspace, "REREAD_BYTES", 2000)
     monkeypatch.setattr(planning, "ENOUGH", 2000)
     monkeypatch.setattr(checkpoint, "_APART", 10)
 

@@ -22,7 +22,7 @@ from satchel.workspace import transfer as moving
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed, UsageError
 from satchel.workspace.inspect import define, lease, transfer_file
 from satchel.workspace.inspect.load import look
-from satchel.workspace.lifecycle import heartbeat
+from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.acquire import owned
 from satchel.workspace.store import DiskStore, Store, open_store
 from satchel.workspace.store.remote.bucket import BucketStore
@@ -128,10 +128,10 @@ def test_a_move_that_was_killed_leaves_its_lease(
     folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moving.move(DiskStore(folder), at(place), by="me")
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.3")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "0.3")
     (tmp_path / "c").mkdir()
 
-    def killed(beats: heartbeat.Heartbeat) -> None:
+    def killed(beats: acquire.Heartbeat) -> None:
         beats._over.set()
         beats._thread.join()
 
@@ -140,7 +140,7 @@ def test_a_move_that_was_killed_leaves_its_lease(
             raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(heartbeat.Heartbeat, "end", killed)
+        patched.setattr(acquire.Heartbeat, "end", killed)
         moving.move(at(place), DiskStore(tmp_path / "c"), by="me", tell=tell)
     assert lease.read(at(place)) is not None
     assert moving.move(at(place), DiskStore(tmp_path / "c"), by="me").resumed
@@ -153,7 +153,7 @@ def test_a_frozen_process_goes_on_where_the_run_was(
 ) -> None:
     """It had the run in the bucket, was frozen, and its lease ran out before the run was moved away."""
     moving.move(DiskStore(folder), at(place), by="me")
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.3")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "0.3")
     zombie = at(place)
     seen = look(zombie)
     with owned(zombie, seen) as frozen:
@@ -180,7 +180,7 @@ def test_a_run_that_is_going_in_a_bucket_is_torn_apart(
     kind: Any, folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moving.move(DiskStore(folder), at(place), by="me")
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "1")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "1")
     (tmp_path / "c").mkdir()
     with owned(running := at(place), look(running)), pytest.raises(LeaseHeld):
         monkeypatch.setattr(lease, "has_died", lambda found: False)
@@ -273,7 +273,7 @@ def test_a_move_that_is_gone_on_with_sees_who_began_to_run_it(
     folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their fence came before the tombstone, and the first call was killed before it looked for one."""
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "0.5")
     moving.move(DiskStore(folder), at(place), by="me")
     leave = journey._leave
 
@@ -311,7 +311,7 @@ def test_a_run_that_has_come_back_is_not_removed_by_who_has_slept(
                 slept.append(3600)
                 moving.move(at(there), at(place), by="me")
 
-    monkeypatch.setattr(copy_files, "clock", lambda: heartbeat.clock() + sum(slept))
+    monkeypatch.setattr(copy_files, "clock", lambda: acquire.clock() + sum(slept))
     before = hashes(at(place))
     sleeper = at(place)
     sleeper.__class__ = Sleeper
@@ -328,7 +328,7 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
     where: str, is_new: bool, folder: Path, place: str, at: Open, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same command was typed again elsewhere, and is through."""
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "0.5")
     if is_new:
         for name in ("agent.py", "workspace.yaml"):
             at(place).replace(name, (folder / name).read_bytes())
@@ -341,7 +341,7 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
         if not slept:
             slept.append(0)
             with monkeypatch.context() as elsewhere:
-                elsewhere.setattr(heartbeat, "until_free", lambda store: ())  # by its clock the first has died long ago
+                elsewhere.setattr(acquire, "until_free", lambda store: ())  # by its clock the first has died long ago
                 moving.move(at(place), at(there), by="me")
             slept[0] = 3600  # not before: its other threads sleep, too, and have looked at nothing meanwhile
 
@@ -369,7 +369,7 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
             sleep()
         real["_leave"](*given, **options)
 
-    monkeypatch.setattr(copy_files, "clock", lambda: heartbeat.clock() + sum(slept))
+    monkeypatch.setattr(copy_files, "clock", lambda: acquire.clock() + sum(slept))
     monkeypatch.setattr(journey, "transfer", transfer)
     monkeypatch.setattr(journey, "_leave", leave)
     to = at(there)
@@ -384,7 +384,7 @@ def test_the_empty_journal_of_a_cleared_place_is_not_brought(
     folder: Path, place: str, at: Open, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another call has brought the run and cleared this place, all since the last look at the new one."""
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "0.5")
     moving.move(DiskStore(folder), at(place), by="me")
     there, before = seaweedfs.place(), hashes(at(place))
     copying = threading.Event()
@@ -394,7 +394,7 @@ def test_the_empty_journal_of_a_cleared_place_is_not_brought(
             if copying.is_set() and path.startswith("journal/"):
                 copying.clear()
                 with monkeypatch.context() as elsewhere:
-                    elsewhere.setattr(heartbeat, "until_free", lambda store: ())
+                    elsewhere.setattr(acquire, "until_free", lambda store: ())
                     moving.move(at(place), at(there), by="me")
                 self.refresh()
             return super().read(path, **options)
@@ -615,7 +615,7 @@ def test_a_kill_between_a_folder_and_a_bucket_leaves_two_or_none(
 ) -> None:
     """There and back, killed at random calls until it is through."""
     print(f"seed {seed}")
-    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")  # this process lives on, so whoever comes next has to watch
+    monkeypatch.setenv(acquire.TTL_VARIABLE, "0.5")  # this process lives on, so whoever comes next has to watch
     rng = random.Random(seed)
     before = hashes(DiskStore(folder))
     here, kills = str(folder), 0
