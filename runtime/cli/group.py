@@ -11,48 +11,47 @@ from typing import Any
 import click
 
 from ...schemas import nearest
-from ...workspace.base import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed
+from ...workspace.base import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed, visible
 from .render.output import print_json
-from .render.words import visible
 
 COMMANDS = {
-    "new": "Make a workspace from a sample.",
-    "run": "Run the agent, or resume it after a crash.",
-    "resume": "Resume a run that stopped.",
-    "send": "Put a task or a message into the inbox of a run.",
-    "pause": "Stop runs at their next safe point.",
-    "cancel": "End runs for good at their next safe point.",
-    "serve": "Keep the workspaces under a folder running.",
-    "mcp": "Serve runs to other agents (Model Context Protocol).",
-    "stop": "Kill runs at once: the emergency stop.",
-    "status": "Show the state of a run, and what to type next.",
-    "watch": "Show a run, or all runs under a folder, live in the terminal.",
-    "log": "Show what happened, one record a line.",
-    "show": "Show the run as it was at a record.",
-    "diff": "Compare two moments of a run, or two runs.",
-    "steps": "Show what the items of a run have done.",
-    "blame": "Show which record set each value.",
-    "check": "Check all files, and show what a start would do.",
-    "recover": "Repair the files after a crash, without running the agent.",
-    "prune": "Remove old history that keep: no longer keeps.",
-    "answer": "Answer a question of a run.",
-    "messages": "Cut off the conversation of a run.",
-    "rewind": "Return a run to an earlier record.",
-    "redo": "Do an item again from its beginning.",
-    "replay": "Do an item again in a fork, with another prompt or model, and compare.",
-    "rehearse": "Try new code against open runs, without doing anything.",
-    "merge": "Resolve conflicts between edited files and the run.",
-    "move": "Move a run to another place.",
-    "copy": "Make a second copy of a run.",
-    "fork": "Start a new run from an earlier moment of a run.",
-    "export": "Write a run into a zip file, for other people to read.",
-    "ls": "List the workspaces under a folder.",
-    "page": "Show all runs under a folder on a web page.",
-    "schema": "Show what a file may contain, as JSON Schema.",
-    "skill": "Print an Agent Skill: how a coding agent handles runs.",
-    "completion": "Print the completion script for your shell.",
+    "new": ("launch", "Make a workspace from a sample."),
+    "run": ("launch", "Run the agent, or resume it after a crash."),
+    "resume": ("launch", "Resume a run that stopped."),
+    "send": ("mailbox", "Put a task or a message into the inbox of a run."),
+    "pause": ("stops", "Stop runs at their next safe point."),
+    "cancel": ("stops", "End runs for good at their next safe point."),
+    "serve": ("fleet", "Keep the workspaces under a folder running."),
+    "mcp": ("mcp", "Serve runs to other agents (Model Context Protocol)."),
+    "stop": ("stops", "Kill runs at once: the emergency stop."),
+    "status": ("status", "Show the state of a run, and what to type next."),
+    "watch": ("watch", "Show a run, or all runs under a folder, live in the terminal."),
+    "log": ("timeline", "Show what happened, one record a line."),
+    "show": ("timeline", "Show the run as it was at a record."),
+    "diff": ("timeline", "Compare two moments of a run, or two runs."),
+    "steps": ("timeline", "Show what the items of a run have done."),
+    "blame": ("timeline", "Show which record set each value."),
+    "check": ("upkeep", "Check all files, and show what a start would do."),
+    "recover": ("upkeep", "Repair the files after a crash, without running the agent."),
+    "prune": ("upkeep", "Remove old history that keep: no longer keeps."),
+    "answer": ("decisions", "Answer a question of a run."),
+    "messages": ("mailbox", "Cut off the conversation of a run."),
+    "rewind": ("returns", "Return a run to an earlier record."),
+    "redo": ("returns", "Do an item again from its beginning."),
+    "replay": ("trials", "Do an item again in a fork, with another prompt or model, and compare."),
+    "rehearse": ("trials", "Try new code against open runs, without doing anything."),
+    "merge": ("decisions", "Resolve conflicts between edited files and the run."),
+    "move": ("copies", "Move a run to another place."),
+    "copy": ("copies", "Make a second copy of a run."),
+    "fork": ("returns", "Start a new run from an earlier moment of a run."),
+    "export": ("copies", "Write a run into a zip file, for other people to read."),
+    "ls": ("fleet", "List the workspaces under a folder."),
+    "page": ("page", "Show all runs under a folder on a web page."),
+    "schema": ("shell", "Show what a file may contain, as JSON Schema."),
+    "skill": ("shell", "Print an Agent Skill: how a coding agent handles runs."),
+    "completion": ("shell", "Print the completion script for your shell."),
 }
-"""What `--help` says about each. It is here so that the list needs none of their modules."""
+"""Each with its module, where it is `NAME_command`, and what `--help` says, so that the list needs no module."""
 SYNONYMS = {
     "kill": "stop",
     "abort": "stop",
@@ -138,9 +137,10 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".commands.{cmd_name}", __package__)
-        command: click.Command = module.command
-        command.short_help = COMMANDS[cmd_name]
+        name, text = COMMANDS[cmd_name]
+        module = importlib.import_module(f".commands.{name}", __package__)
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command.short_help = text
         return command
 
     def resolve_command(
@@ -154,7 +154,7 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([*COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         """Like click's, but every error ends in a few lines on stderr and its exit code."""
@@ -175,7 +175,7 @@ class Commands(click.Group):
             has_died = isinstance(error.__cause__, SystemExit)  # from the agent: a crash for the supervisor
             if asked.get("json") and isinstance(error, SatchelError) and not (is_supervised and has_died):
                 error = _refuse(error)
-            code, said = tell(error, with_traceback="--traceback" in words), str(error)
+            code, said = tell_error(error, with_traceback="--traceback" in words), str(error)
         code = code if isinstance(code, int) else 0
         if is_supervised and not has_died:
             from ..live import supervisor_link
@@ -245,7 +245,7 @@ def _refuse(error: SatchelError) -> Exception:
     return error
 
 
-def tell(error: Exception, *, with_traceback: bool) -> int:
+def tell_error(error: Exception, *, with_traceback: bool) -> int:
     """Print on stderr what went wrong and what to do. Returns the exit code."""
     if with_traceback and not isinstance(error, click.ClickException | click.Abort):
         import traceback

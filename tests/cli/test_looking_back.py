@@ -150,11 +150,10 @@ def test_text_of_the_run_controls_the_terminal(make: Make, cli: Cli) -> None:
 
 
 def test_a_line_is_wider_than_the_terminal(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from satchel.runtime.cli.commands import diff, show, steps
+    from satchel.runtime.cli.commands import timeline
 
-    for module in (diff, show, steps):
-        monkeypatch.setattr(module, "columns", lambda stream: 40)
-    assert output.columns is not show.columns
+    monkeypatch.setattr(timeline, "columns", lambda stream: 40)
+    assert output.columns is not timeline.columns
     for words in (("show",), ("steps",), ("diff", "^1")):
         assert max(map(len, cli(words[0], folder, *words[1:]).stdout.splitlines())) <= 40
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.runtime.cli.render.words import counted, cut, duration, listed, since, size, visible
+from satchel.runtime.cli.render.output import listed
+from satchel.runtime.control import counted, cut, duration, since, size
+from satchel.workspace.base import visible
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from jsonschema.protocols import Validator
 
 from satchel.runtime.cli import group
-from satchel.runtime.cli.commands import pause
+from satchel.runtime.cli.commands import stops
 from satchel.runtime.control import waiting
 from satchel.runtime.supervision.emergency import processes
 from satchel.schemas import Problem, Where, validator
@@ -206,17 +206,17 @@ def _watched(errors: list[BaseException]) -> Iterator[None]:
             errors.append(AssertionError(f"signal {number} to process {pid}"))
         return False
 
-    real_tell, real_signal = group.tell, processes.signal_if
+    real_tell, real_signal = group.tell_error, processes.signal_if
     real_style = click.style
     click.style = lambda text, **_: str(text)  # with colours on, whatever steers the terminal is of the files
-    group.tell = pause.tell = tell  # type: ignore[attr-defined]
+    group.tell_error = stops.tell_error = tell  # type: ignore[attr-defined]
     processes.signal_if = signal_if
     real_sleep, waiting.sleep = waiting.sleep, lambda seconds: None  # type: ignore[assignment]
     try:
         with bases.unhurried():
             yield
     finally:
-        group.tell = pause.tell = real_tell  # type: ignore[attr-defined]
+        group.tell_error = stops.tell_error = real_tell  # type: ignore[attr-defined]
         processes.signal_if = real_signal
         waiting.sleep = real_sleep
         click.style = real_style

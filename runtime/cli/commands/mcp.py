@@ -8,10 +8,9 @@ import click
 
 from ...mcp import ACTIONS, serve_mcp
 from ...web import given_token
-from ..options.place import complete_folders, tell
-from ..options.storage import given, storage_option
+from ..arguments import complete_folders, given, storage_option, tell
 
-_EXAMPLES = """\b
+_MCP_EXAMPLES = """\b
 Examples:
   satchel mcp ~/runs                        for a client that starts it
   satchel mcp ~/runs --allow answer,resume  clients may answer and resume
@@ -23,7 +22,7 @@ Without one, only this machine can reach the server.
 """
 
 
-@click.command("mcp", epilog=_EXAMPLES)
+@click.command("mcp", epilog=_MCP_EXAMPLES)
 @click.argument("root", shell_complete=complete_folders)
 @click.option(
     "--allow",
@@ -36,7 +35,7 @@ Without one, only this machine can reach the server.
     "--token-file", type=click.File("rb"), help="A file with the token of --http. [default: what SATCHEL_MCP_TOKEN has]"
 )
 @storage_option
-def command(root: str, allow: str, http: str | None, token_file: BinaryIO | None) -> None:
+def mcp_command(root: str, allow: str, http: str | None, token_file: BinaryIO | None) -> None:
     """Serve the runs under ROOT, a folder or URL, to clients of the Model Context Protocol: other agents list runs,
     read their files and follow them as tasks.
 

@@ -7,14 +7,12 @@ from typing import BinaryIO
 
 import click
 
-from ....workspace.base import Refused
-from ..options.place import complete_folders
-from ..options.storage import given, storage_option
-from ..render.words import visible
+from ....workspace.base import Refused, visible
+from ..arguments import complete_folders, given, storage_option
 
 _NEEDS = ("starlette", "jinja2", "uvicorn")
 
-_EXAMPLES = """\b
+_PAGE_EXAMPLES = """\b
 Examples:
   satchel page ~/runs
   satchel page ~/runs --open
@@ -27,7 +25,7 @@ Ctrl-C ends it. The runs continue.
 """
 
 
-@click.command("page", epilog=_EXAMPLES)
+@click.command("page", epilog=_PAGE_EXAMPLES)
 @click.argument("root", default=".", shell_complete=complete_folders)
 @click.option(
     "--listen",
@@ -44,7 +42,7 @@ Ctrl-C ends it. The runs continue.
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Another name that the page is served at.")
 @click.option("--open", "opens", is_flag=True, help="Show the page in the browser.")
 @storage_option
-def command(root: str, listen: str, token_file: BinaryIO | None, names: tuple[str, ...], opens: bool) -> None:
+def page_command(root: str, listen: str, token_file: BinaryIO | None, names: tuple[str, ...], opens: bool) -> None:
     """Show all runs under ROOT, a folder or URL, on a web page, to look at them and to act on them.
 
     The page itself runs no code of an agent: what it does, a person could do with the files or a command. Several may

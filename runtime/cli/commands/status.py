@@ -9,17 +9,40 @@ from typing import Any
 import click
 import msgspec
 
+from ....workspace.base import visible
 from ....workspace.people import saving
 from ....workspace.state import AgentMoment, Moment
 from ....workspace.todo import Plan, Task
 from ....workspace.views import status_of
-from ...control import Handle, Standing, detail, pause_lines
-from .. import facts
+from ...control import Handle, Standing, counted, detail, one_line, pause_lines, since, size
+from ..arguments import find, json_option, workspace_argument
 from ..group import code_of
-from ..options.place import find, json_option, workspace_argument
-from ..render import asked, scheduled
+from ..render import asked, ending
 from ..render.output import columns, fold, print_json, remarks
-from ..render.words import counted, one_line, since, size, visible
+
+_UNOPENED = "done by a start whose agent did not open its inbox"
+
+
+def schedule_lines(standing: Standing) -> Iterator[str]:
+    for each in standing.schedule:
+        settled = f", {_UNOPENED}" if each.last and each.last.unopened else ""
+        said = f"last {since(each.last.due)}{settled}; " if each.last else ""
+        yield f"{each.name}: {said}next {since(each.next) if each.next else 'never'}"
+    if standing.ahead:
+        yield standing.ahead
+
+
+def schedule_as_json(standing: Standing) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "next": each.next or None,
+            "last": each.last.due if each.last else None,
+            "unopened": each.last.unopened if each.last else None,
+        }
+        for each in standing.schedule
+    ]
+
 
 _COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged": "red", "new": None}
 _TITLE = 10  # columns
@@ -28,18 +51,18 @@ _WORTH_TELLING = 1_000_000
 _LISTED = 3
 _TEXT = 100  # characters of an item or a call
 
-_EXAMPLES = """\b
+_STATUS_EXAMPLES = """\b
 Examples:
   satchel status my-digest
   satchel status --json my-digest | jq .state
 """
 
 
-@click.command("status", epilog=_EXAMPLES)
+@click.command("status", epilog=_STATUS_EXAMPLES)
 @workspace_argument
 @json_option
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
+def status_command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
     """Show the state of a run: what is done, what is running, and what the run needs from you.
 
     Reads only: changes no file, takes no lock, and runs no code of the agent. Shows as much of a damaged workspace as
@@ -87,7 +110,7 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
             yield _row("usage", f"{starts}, {counted(moment.usage.steps, 'step')}, {_items(moment)}")
         yield from _uncalled(moment, width)
         yield from _budget(standing)
-        for number, text in enumerate(scheduled.as_words(standing)):
+        for number, text in enumerate(schedule_lines(standing)):
             yield from _row_of("" if number else "schedule", text, width)
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
@@ -274,7 +297,7 @@ def _items(moment: Moment) -> str:
 
 def _json(standing: Standing) -> dict[str, Any]:
     moment, task = standing.moment, standing.at_work
-    known = facts.as_json(standing) | {"next": standing.next or None}
+    known = ending.standing_as_json(standing) | {"next": standing.next or None}
     if moment is None:
         return known
     return known | {
@@ -322,7 +345,7 @@ def _json(standing: Standing) -> dict[str, Any]:
             share.kind: {"used": share.used, "limit": share.limit, "used_up": share.is_used_up}
             for share in standing.budget
         },
-        "schedule": scheduled.as_json(standing),
+        "schedule": schedule_as_json(standing),
         "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
         "questions": asked.as_json(standing.questions),
         "approved": [

@@ -7,10 +7,9 @@ import importlib.util
 import click
 
 from ....workspace.base import Refused
-from ..options.place import complete_folders
-from ..options.storage import given, storage_option
+from ..arguments import complete_folders, given, storage_option
 
-_EXAMPLES = """\b
+_WATCH_EXAMPLES = """\b
 Examples:
   satchel watch my-digest          one run
   satchel watch ~/runs             all runs under a folder
@@ -19,10 +18,10 @@ Examples:
 """
 
 
-@click.command("watch", epilog=_EXAMPLES)
+@click.command("watch", epilog=_WATCH_EXAMPLES)
 @click.argument("root", default=".", shell_complete=complete_folders, metavar="[WS|ROOT]")
 @storage_option
-def command(root: str) -> None:
+def watch_command(root: str) -> None:
     """Show a run in the terminal as it works, or all runs under a folder or URL. Keys answer, pause, resume, stop and
     send work; `?` lists them.
 

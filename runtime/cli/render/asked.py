@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from ....workspace.base import visible
 from ....workspace.journal.records import Doubt
 from ....workspace.people.approvals import APPROVE, Question, with_changes
 from ....workspace.state import DONE, REDO
-from ...control import Given, Handle, OpenQuestion
-from .words import one_line, since, visible
+from ...control import Given, Handle, OpenQuestion, one_line, since
 
 _CONTEXT = 200  # characters
 _CHOICES = 6

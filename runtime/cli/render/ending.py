@@ -1,4 +1,4 @@
-"""The outcome of a run, for people and for programs."""
+"""The state and the outcome of a run, for people and for programs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
-from ....workspace.base import SIGNAL
+from ....workspace.base import SIGNAL, visible
 from ....workspace.lifecycle import said
-from ...control import failure_line
+from ...control import Standing, counted, duration, failure_line, one_line, since, size
 from ...steps import encode
 from . import asked
-from .output import columns, fold, remarks
-from .words import counted, duration, listed, one_line, since, size, visible
+from .output import columns, fold, listed, remarks
 
 if TYPE_CHECKING:
     from ...control import Ended, Handle
-    from ...execution import Outcome  # `status` shows failures, too, and runs nothing
+    from ...execution import Outcome
 
 _RESULT_SHOWN = 2000  # characters
 
@@ -152,3 +152,29 @@ def _status(status: str) -> str:
 
 def _aside(line: str) -> None:
     click.echo(line, err=True)
+
+
+def standing_as_json(standing: Standing) -> dict[str, Any]:
+    moment, definition, problem = standing.moment, standing.definition, standing.problem or standing.mistake
+    progress = standing.plan.progress if standing.plan else None
+    return {
+        "url": standing.url,
+        "run_id": definition.run_id if definition else standing.moved.run_id if standing.moved else None,
+        "agent": definition.agent if definition else None,
+        "code": (moment.code or None) if moment else None,
+        "state": standing.state,
+        "needs_person": standing.needs_person,
+        "moved": msgspec.to_builtins(standing.moved),
+        "reason": moment.reason if moment else "",
+        "items": progress._asdict() if progress else None,
+        "inbox": {"waiting": standing.waiting, "taken": len(moment.tasks) if moment else 0},
+        "at": standing.at or None,
+        "pause": msgspec.to_builtins(replace(moment.pause, file="")) if moment and moment.pause else None,
+        "waiting_edits": list(standing.waiting_edits),
+        "being_saved": list(standing.being_saved),
+        "uncalled": moment.uncalled if moment else [],
+        "questions": asked.as_json(standing.questions),
+        "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
+        "heard": standing.heard or None,
+        "problem": {"kind": type(problem).__name__, "message": str(problem)} if problem else None,
+    }

@@ -10,11 +10,11 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
-from ....workspace.base import lines
+from ....workspace.base import lines, visible
 from ....workspace.history import Call, CallChange, DataChange, MessageChange, Worked
 from ....workspace.journal.records import Line
-from ...control import Difference, tell
-from .words import cut, one_line, utc, visible
+from ...control import Difference, cut, one_line, tell
+from .output import utc
 
 INDENT = "  "
 _SHORT = 60  # columns of a value in a line, away from a terminal

@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, and tables for people."""
+"""What commands print: JSON for programs, tables and progress bars for people, and words that only they need."""
 
 from __future__ import annotations
 
@@ -10,12 +10,30 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from .words import cut, visible, visible_json
+from ....workspace.base import UNSAFE, visible
+from ...control import counted, cut, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ....workspace.inspect import Remark
+    from ....workspace.transfer import Tell
+
+
+def visible_json(text: str) -> str:
+    """The same of JSON, which still says the same: these characters only come inside its strings, as do escapes."""
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text.replace("\r", " "))  # a line end between values
+
+
+def utc(at: str) -> str:
+    """A time of the journal, which is UTC, in columns that say so: `2026-11-21 23:10:04Z`."""
+    return f"{at[:10]} {at[11:19]}Z" if at else ""
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
 
 _GAP = 2  # columns between those of a table
 _LEAST = 8  # columns that the flexible one keeps
@@ -112,3 +130,33 @@ def progressing(title: str, worth_it: int) -> Iterator[Callable[[int, int], None
             bars[0](done)
 
         yield progress
+
+
+@contextmanager
+def transferring() -> Iterator[Tell]:
+    """A progress bar of a transfer on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda phase, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = (
+        TextColumn("{task.description:<9}"),
+        BarColumn(),
+        TextColumn("{task.fields[so_far]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("looking", total=None, so_far="")
+        phases = [""]
+
+        def tell(phase: str, done: int, total: int) -> None:
+            if phase != phases[0]:
+                phases[0] = phase
+                progress.reset(task, description=phase, total=total)
+            of = counted(total, "file") if phase == "clearing" else size(total)
+            so_far = f"{done:,} of {of}" if phase == "clearing" else f"{size(done)} of {of}"
+            progress.update(task, completed=done, total=total, so_far=so_far)
+
+        yield tell

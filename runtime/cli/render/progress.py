@@ -13,9 +13,8 @@ import click
 
 from ....workspace.inspect import Report
 from ....workspace.state import ENDS_KEPT
-from ...control import Forecast, forecast
+from ...control import Forecast, counted, cut, duration, forecast, one_line
 from .output import columns, remarks
-from .words import counted, cut, duration, one_line
 
 if TYPE_CHECKING:
     from rich.live import Live

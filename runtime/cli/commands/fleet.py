@@ -1,22 +1,98 @@
-"""`satchel serve`: keep the workspaces below a folder running."""
+"""`satchel ls` and `serve`: all workspaces below a folder, listed or kept running."""
 
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import nullcontext, suppress
 from typing import BinaryIO
 
 import click
 
-from ....workspace.base import UsageError
-from ...control import serve
+from ....workspace.base import UsageError, visible
+from ....workspace.inspect import discovery
+from ...control import Standing, counted, ls, one_line, serve, wanted
 from ...listen import listening
 from ...supervision.serve import ServeEvent
 from ...web import given_token
-from ..options.place import complete_folders
-from ..options.storage import given, storage_option
-from ..render.words import one_line
-from ..starting import drain_timeout_option
+from ..arguments import complete_folders, drain_timeout_option, given, json_option, storage_option
+from ..render import ending
+from ..render.output import columns, print_json, print_table, progressing
+
+_WORTH_A_BAR = 30
+_NARROW = 90  # columns below which run and time are left out
+_ESSENTIAL = (0, 2, 3, 4, 6)
+
+_LS_EXAMPLES = """\b
+Examples:
+  satchel ls                       under the current folder
+  satchel ls ~/runs
+  satchel ls s3://bucket/runs
+  satchel ls --code ~/runs         which code each run has seen
+  satchel ls --json ~/runs | jq '.[] | select(.state == "waiting")'
+"""
+
+
+@click.command("ls", epilog=_LS_EXAMPLES)
+@click.argument("root", default=".", shell_complete=complete_folders)
+@click.option("--code", "with_code", is_flag=True, help="Show the version of the code that each run has worked with.")
+@json_option
+@storage_option
+def ls_command(root: str, with_code: bool, as_json: bool) -> None:
+    """List the workspaces under ROOT, a folder or URL, at any depth: the state of each run, and what it needs.
+
+    Skips hidden folders and does not follow links. Lists a damaged workspace as damaged.
+    """
+    with progressing("looking", _WORTH_A_BAR) as progress:
+        found = ls(root, storage_options=given(), progress=progress)
+    if as_json:
+        print_json(
+            [ending.standing_as_json(each) | {"folder": each.folder, "same_run_id": each.same_run_id} for each in found]
+        )
+        return
+    if not found:
+        click.echo(f"no workspaces under {visible(root)}; `satchel new --list` lists the templates", err=True)
+        return
+    if sys.stdout.isatty():
+        click.echo(f"{counted(len(found), 'workspace')} under {visible(root)}", err=True)
+    titles = ("folder", "run", "state", "items", "inbox", "last activity (UTC)", "wanted")
+    shown = _ESSENTIAL if 0 < columns(sys.stdout) < _NARROW else range(len(titles))
+    heads, rows = [titles[at] for at in shown], [[row[at] for at in shown] for row in map(_row, found)]
+    if with_code:
+        heads, rows = [*heads, "code"], [[*row, _code(each)] for row, each in zip(rows, found, strict=True)]
+    print_table(heads, rows, flexible=0)
+    for run_id, its in _same(found).items():
+        click.echo(
+            f"{click.style('note', fg='cyan')}  {one_line(discovery.describe_duplicates(run_id, its))}", err=True
+        )
+
+
+def _same(found: list[Standing]) -> dict[str, list[str]]:
+    """The folders of each run_id that several have."""
+    return discovery.duplicate_groups((each.folder, each.definition.run_id) for each in found if each.definition)
+
+
+def _row(standing: Standing) -> tuple[str, ...]:
+    progress = standing.plan.progress if standing.plan and standing.plan.tasks else None
+    return (
+        one_line(standing.folder),
+        one_line(_run_id(standing), 30),
+        standing.state,
+        f"{progress.settled}/{progress.leaves}" if progress else "-",
+        str(standing.waiting or "-"),
+        standing.at[:19].replace("T", " ") or "-",
+        wanted(standing),
+    )
+
+
+def _code(standing: Standing) -> str:
+    return (standing.moment.code if standing.moment else "") or "-"
+
+
+def _run_id(standing: Standing) -> str:
+    known = standing.definition or standing.moved
+    return known.run_id if known else "?"
+
 
 _COLOURS = {
     "started": "cyan",
@@ -35,7 +111,7 @@ _COLOURS = {
 
 _TOKEN = "SATCHEL_LISTEN_TOKEN"
 
-_EXAMPLES = """\b
+_SERVE_EXAMPLES = """\b
 Examples:
   satchel serve ~/runs
   satchel serve ~/runs --at-most 4 --drain-timeout 30s
@@ -50,7 +126,7 @@ of a run under a URL a file in ~/.local/state/satchel/log.
 """
 
 
-@click.command("serve", epilog=_EXAMPLES)
+@click.command("serve", epilog=_SERVE_EXAMPLES)
 @click.argument("root", shell_complete=complete_folders)
 @click.option(
     "--at-most",
@@ -70,7 +146,7 @@ of a run under a URL a file in ~/.local/state/satchel/log.
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
 @storage_option
-def command(
+def serve_command(
     root: str,
     at_most: int | None,
     once: bool,

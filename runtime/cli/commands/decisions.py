@@ -1,28 +1,31 @@
-"""`satchel answer`: answer a question of a run, whether or not a process runs it."""
+"""`satchel answer` and `merge`: what a run asks a person to decide."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import click
 import msgspec
 from click.shell_completion import CompletionItem
+from msgspec.structs import asdict
 
-from ....workspace.base import SatchelError, UsageError, urls
-from ...control import Answering, Handle, say_what
-from ..options.place import complete_folders, find, is_workspace, json_option
-from ..options.storage import storage_option
+from ....workspace.base import SatchelError, UsageError, urls, visible
+from ....workspace.people.edits import Question
+from ...control import Answering, Handle, Merging, counted, of_error, say_what
+from ...supervision.child import EXIT_CODES
+from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
-from ..render.output import columns, print_json, remarks
-from ..render.words import counted, visible
+from ..render.output import columns, fold, print_json, remarks
 
 _ID = re.compile("[ad][0-9]+")
 
-_EXAMPLES = """\b
+_ANSWER_EXAMPLES = """\b
 Examples:
   satchel answer my-run approve               the one open question
   satchel answer my-run a2 deny --by Ada --note "not before May"
@@ -35,7 +38,7 @@ Examples:
 """
 
 
-def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_question(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """A folder, then the questions of the workspace that was named or is the current folder, then their choices."""
     named = list(ctx.params.get("words") or ())
     if any(urls.is_remote(word) for word in (*named, incomplete)):
@@ -55,8 +58,8 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
     return found or ([] if folder or named else complete_folders(ctx, parameter, incomplete))
 
 
-@click.command("answer", epilog=_EXAMPLES)
-@click.argument("words", nargs=-1, metavar="[WS] [ID] DECISION", shell_complete=_complete)
+@click.command("answer", epilog=_ANSWER_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[WS] [ID] DECISION", shell_complete=_complete_question)
 @click.option(
     "--set",
     "changes",
@@ -71,7 +74,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.option("--note", metavar="TEXT", default="", help="A note to the answer. The run records it.")
 @json_option
 @storage_option
-def command(
+def answer_command(
     words: tuple[str, ...],
     changes: tuple[str, ...],
     standing: bool,
@@ -90,7 +93,7 @@ def command(
         place, id = _revoked(words, changes or standing or result is not None or note)
         done = place.revoke(id, by=by)
     else:
-        place, id, decision = _split(words)
+        place, id, decision = _split_answer(words)
         arguments = _named(changes) if changes else None
         done = place.answer(
             decision, id, arguments=arguments, standing=standing, result=result, by=by, note=note, typed=True
@@ -98,14 +101,14 @@ def command(
     for line in remarks(done.report, columns(sys.stderr)):
         click.echo(line, err=True)
     if as_json:
-        print_json(_as_json(done))
+        print_json(_answer_as_json(done))
     elif revoke:
         _tell_revoked(done)
     else:
-        _tell(place, done)
+        _tell_answer(place, done)
 
 
-def _as_json(done: Answering) -> dict[str, Any]:
+def _answer_as_json(done: Answering) -> dict[str, Any]:
     return {
         "id": done.id,
         "is_recorded": done.is_recorded,
@@ -140,7 +143,7 @@ def _revoked(words: tuple[str, ...], others: object) -> tuple[Handle, str]:
             raise UsageError("--revoke takes the workspace and the question", remedy="`satchel answer WS a1 --revoke`")
 
 
-def _tell(place: Handle, done: Answering) -> None:
+def _tell_answer(place: Handle, done: Answering) -> None:
     if done.answer is None or not done.is_recorded:
         click.echo(f"{done.id}: the answer is in {done.file}")
         late = "has not read it yet; the run reads it at the latest when it stops"
@@ -169,20 +172,20 @@ def _named(changes: tuple[str, ...]) -> dict[str, str]:
     return named
 
 
-def _in_order(command: str, id: str, decision: str) -> UsageError:
+def _answer_in_order(command: str, id: str, decision: str) -> UsageError:
     return UsageError(
         f"there is no question {decision!r}",
         remedy=f"the question comes before the answer: `{command} {id} {shlex.quote(decision)}`",
     )
 
 
-def _split(words: tuple[str, ...]) -> tuple[Handle, str, str]:
+def _split_answer(words: tuple[str, ...]) -> tuple[Handle, str, str]:
     """The workspace, the question or an empty text, and the answer."""
     match words:
         case (folder, id, decision) if _ID.fullmatch(id) or not _ID.fullmatch(decision):
             return find(folder), id, decision
         case (folder, decision, id):
-            raise _in_order(find(folder).command("answer"), id, decision)
+            raise _answer_in_order(find(folder).command("answer"), id, decision)
         case (folder, decision) if is_workspace(folder):
             place = find(folder)
             if _ID.fullmatch(decision):
@@ -191,7 +194,7 @@ def _split(words: tuple[str, ...]) -> tuple[Handle, str, str]:
         case (id, decision):
             if not _ID.fullmatch(id):
                 if _ID.fullmatch(decision) and is_workspace("."):
-                    raise _in_order("satchel answer", decision, id)
+                    raise _answer_in_order("satchel answer", decision, id)
                 find(id)  # says that there is no such workspace
             return find(None), id, decision
         case (word,) if is_workspace(word):
@@ -207,3 +210,108 @@ def _split(words: tuple[str, ...]) -> tuple[Handle, str, str]:
                 "name the workspace, the question and the answer",
                 remedy="for example `satchel answer WS a1 approve`; `satchel status WS` shows the questions",
             )
+
+
+_DIFF_LINES = 60
+
+_EFFECTS = {
+    "theirs": "use the file where the two differ",
+    "ours": "use the run; keep the file's version as NAME.rejected.EXT",
+    "edited": "use the whole file as it is",
+}
+
+_MERGE_EXAMPLES = """\b
+Examples:
+  satchel merge my-digest                 show both versions
+  satchel merge my-digest --use theirs    use the file where they differ
+  satchel merge my-digest --use ours      use the run (your version is kept)
+  satchel merge my-digest --use edited    use the whole file as it is now
+"""
+
+
+@click.command("merge", epilog=_MERGE_EXAMPLES)
+@workspace_argument
+@click.option(
+    "--use",
+    "side",
+    type=click.Choice(["ours", "theirs", "edited"]),
+    help="Where they differ, use the run (ours) or the file (theirs); or use the whole file as it is now (edited).",
+)
+@click.option(
+    "--file", "files", multiple=True, metavar="PATH", help="Only this file. [default: all files with conflicts]"
+)
+@json_option
+@click.pass_context
+def merge_command(
+    ctx: click.Context,
+    workspace: str | None,
+    side: Literal["ours", "theirs", "edited"] | None,
+    files: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show where an edited file and the run conflict, and resolve the conflict.
+
+    Changes that do not conflict are always merged. Without --use, nothing changes. A version that is not used is kept
+    next to the file, as NAME.rejected.EXT. A file that is missing, empty or older resolves nothing: what you wrote
+    stays in conflicts/ until you resolve the conflict here, or save a file that merges. Exit code 4 while a conflict is
+    open, 2 if a file was refused.
+    """
+    place = find(workspace)
+    found = place.merge(side, files=files)
+    if not found.settled:
+        _show_merge(place, found, as_json=as_json)
+        ctx.exit(2 if found.refused else EXIT_CODES["waiting"] if found.open else 0)
+    if as_json:
+        print_json(
+            {
+                "settled": list(found.settled),
+                "use": side,
+                "open": [each.path for each in found.open],
+                "report": [msgspec.to_builtins(each) for each in found.report],
+            }
+        )
+    else:
+        for line in remarks(found.report[1:], columns(sys.stdout)):
+            click.echo(line)
+        for each in found.open:
+            click.echo(f"{click.style('conflict', fg='yellow')} {visible(each.path)}: {visible(each.places[0])}")
+        click.echo(f"next: {place.command('merge' if found.open else 'resume')}", err=True)
+    ctx.exit(EXIT_CODES["waiting"] if found.open else 0)
+
+
+def _show_merge(place: Handle, found: Merging, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "conflicts": [{"path": each.path, "places": list(each.places)} for each in found.conflicts],
+                "refused": [asdict(problem) for error in found.refused for problem in of_error(error)],
+                "merged": found.merged,
+            }
+        )
+        return
+    width = columns(sys.stdout)
+    for problem in (problem for error in found.refused for problem in of_error(error)):
+        click.echo("\n".join(fold(f"refused  {problem}", width, 9)))
+    for said in found.merged:
+        click.echo("\n".join(fold(visible(f"merged   {said}"), width, 9)))
+    for line in (line for conflict in found.conflicts for line in _told_conflict(conflict)):
+        click.echo(line)
+    if found.conflicts:
+        click.echo(f"{counted(len(found.conflicts), 'file')} with conflicts:")
+        for side, effect in _EFFECTS.items():
+            click.echo(f"  {place.command('merge', '--use', side)}: {effect}")
+    elif not found.refused and not found.merged:
+        click.echo("nothing to merge: the files and the run agree")
+
+
+def _told_conflict(question: Question) -> Iterator[str]:
+    yield click.style(f"conflict {visible(question.path)}", fg="yellow")
+    for place in question.places:
+        yield visible(f"  {place}")
+    ours, theirs = (data.decode(errors="replace").splitlines() for data in (question.ours, question.theirs))
+    lines = [*difflib.unified_diff(ours, theirs, "ours (the run)", "theirs (the file)", n=1, lineterm="")]
+    for line in lines[:_DIFF_LINES]:
+        colour = {"+": "green", "-": "red"}.get(line[:1])
+        yield click.style(f"    {visible(line)}", fg=colour)
+    if len(lines) > _DIFF_LINES:
+        yield f"    and {len(lines) - _DIFF_LINES} more lines"

@@ -1,0 +1,515 @@
+"""`satchel log`, `show`, `diff`, `steps` and `blame`: what a run has recorded, and how it was at any record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from ....workspace.base import SatchelError, UsageError, urls, visible
+from ....workspace.history import Call, Origin, Work
+from ....workspace.state import folder_of_agent
+from ...control import (
+    RECORD_TYPES,
+    Blame,
+    Blamed,
+    Difference,
+    Handle,
+    Row,
+    Shown,
+    counted,
+    cut,
+    duration,
+    one_line,
+    tell,
+)
+from ..arguments import (
+    complete_folders,
+    complete_moment,
+    complete_position,
+    find,
+    is_workspace,
+    json_option,
+    note_json,
+    split,
+    storage_option,
+    workspace_argument,
+)
+from ..render import history
+from ..render.output import columns, print_json, utc, visible_json
+
+_TOGETHER = 200  # lines
+_NARROW = 110  # columns below which the day has a line of its own
+
+_LOG_EXAMPLES = """\b
+Examples:
+  satchel log my-digest
+  satchel log -n 20 my-digest
+  satchel log --item 3 --type 'step.*' my-digest
+  satchel log --agent left --step ask --since 2h my-digest
+  satchel log -f my-digest
+  satchel log --json my-digest | jq -c 'select(.type == "doubt")'
+"""
+
+
+def _types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [each for each in RECORD_TYPES if each.startswith(incomplete)]
+
+
+@click.command("log", epilog=_LOG_EXAMPLES)
+@workspace_argument
+@click.option("-n", "--last", "count", metavar="N", type=click.IntRange(min=1), help="Show only the last N records.")
+@click.option("--item", metavar="ID", help="Show only this item (3, ^3) or named scope (_NAME).")
+@click.option(
+    "--type",
+    "kind",
+    metavar="TYPE",
+    shell_complete=_types,
+    help=f"Show only this type, or those of a pattern ('step.*'): {', '.join(RECORD_TYPES)}.",
+)
+@click.option(
+    "--agent", metavar="PATH", help="Show only this sub-agent (left/deep) and those below it; . is the run's own."
+)
+@click.option("--step", metavar="NAME", help="Show only the steps and effects of this name.")
+@click.option(
+    "--since", metavar="TIME", help="Show only records since a time (22:30, 2026-11-22 22:30), or of the last 2h."
+)
+@click.option("--audit", is_flag=True, help="Show only who opened, stopped, edited or answered what, and checkpoints.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Then show what happens, until the run has completed or is cancelled."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, callback=note_json, help="Print the lines of the journal with all their keys."
+)
+def log_command(
+    workspace: str | None,
+    count: int | None,
+    item: str | None,
+    kind: str | None,
+    agent: str | None,
+    step: str | None,
+    since: str | None,
+    audit: bool,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Print the journal, oldest record first: number, time (UTC), epoch, and what happened.
+
+    Of a damaged journal, prints all records that it can read, and then what is wrong.
+    """
+    rows = find(workspace).log(
+        last=count, item=item, type=kind, agent=agent, step=step, since=since, audit=audit, follow=follow
+    )
+    _print_record((_log_as_json if as_json else _log_lines)(rows, audit), at_once=follow)
+
+
+def _print_record(lines: Iterable[str], *, at_once: bool) -> None:
+    """`at_once`: each line when it comes. Otherwise several, because that is faster."""
+    waiting: list[str] = []
+    try:
+        for line in lines:
+            waiting.append(line)
+            if at_once or len(waiting) == _TOGETHER:
+                text = "\n".join(waiting)
+                waiting.clear()
+                click.echo(text)
+    finally:
+        if waiting:
+            click.echo("\n".join(waiting))
+
+
+def _log_as_json(rows: Iterable[Row], audit: bool) -> Iterator[str]:
+    for row in rows:
+        data = row.data[:-1] + b',"who":%b}' % msgspec.json.encode(row.who) if audit else row.data
+        yield visible_json(data.decode(errors="replace"))
+
+
+def _log_lines(rows: Iterable[Row], audit: bool) -> Iterator[str]:
+    width = columns(sys.stdout)
+    is_narrow, day = 0 < width < _NARROW, ""
+    for row in rows:
+        line = row.line
+        if is_narrow and line.at[:10] != day:
+            day = line.at[:10]
+            yield click.style(f"        {visible(day)}", dim=True)
+        what, colour = tell(line.record)
+        at = utc(line.at)[11:] if is_narrow else utc(line.at)
+        who = f"{row.who}  " if audit else ""
+        head = visible(f"{line.seq:>6}  {at}  {line.epoch:>3}  {who}")
+        text = visible(what).replace("\n", " ")
+        if width:
+            text = cut(text, max(10, width - len(head)))
+        yield click.style(head, dim=True) + click.style(text, fg=colour)
+
+
+_PROMPT = "prompt:"
+_NEWEST_MESSAGES = 10  # messages of each agent
+
+_SHOW_EXAMPLES = """\b
+Examples:
+  satchel show my-digest 42        right after record 42 of `satchel log`
+  satchel show my-digest ^3        before item 3 began
+  satchel show my-digest prompt:summary@4f5a11c0be27
+  satchel show my-digest --json | jq '.agents[""].data'
+"""
+
+
+@click.command("show", epilog=_SHOW_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[WS] [AT]", shell_complete=complete_position)
+@json_option
+@storage_option
+def show_command(words: tuple[str, ...], as_json: bool) -> None:
+    """Show the state, the plan and the newest messages of all agents as they were at a record.
+
+    AT is the number of a record, `latest` (the default), an item (^3 or 3-title: before it began, the last time), or
+    the name of a checkpoint. With prompt:NAME@VERSION, show the text of a prompt in a version that `satchel steps`
+    names.
+    """
+    place, at = split(words, 1)
+    if at and at[0].startswith(_PROMPT):
+        _print_prompt(place, at[0].removeprefix(_PROMPT), as_json)
+        return
+    shown = place.show(*at)
+    if as_json:
+        print_json(_shown_as_json(shown))
+        return
+    for line in _told_agent(shown, columns(sys.stdout)):
+        click.echo(line)
+    if shown.problem:
+        click.echo(visible(f"note: {shown.problem}"), err=True)
+
+
+def _print_prompt(place: Handle, named: str, as_json: bool) -> None:
+    name, _, version = named.rpartition("@")
+    if not name:
+        raise UsageError(
+            f"no version of the prompt {version!r} is named",
+            remedy=f"write {_PROMPT}{version}@VERSION; `satchel steps` shows which versions were used",
+        )
+    text = place.prompt(name, version)
+    if as_json:
+        print_json({"name": name, "version": version, "text": text})
+    else:
+        click.echo("\n".join(map(visible, text.removesuffix("\n").split("\n"))))
+
+
+def _shown_as_json(shown: Shown) -> dict[str, Any]:
+    records = {name: _record(row) for name, row in _rows(shown).items()}
+    agents = {
+        each.path: {
+            "status": each.status,
+            "open": each.open,
+            "data": each.data,
+            "plan": each.plan,
+            "messages": each.messages,
+        }
+        for each in shown.agents
+    }
+    return {
+        "url": shown.url,
+        "run_id": shown.run_id,
+        "seq": shown.seq,
+        "newest": shown.newest,
+        "status": shown.status,
+        **records,
+        "agents": agents,
+        "problem": shown.problem,
+    }
+
+
+def _record(row: Row | None) -> dict[str, Any] | None:
+    return row.record if row else None
+
+
+def _rows(shown: Shown) -> dict[str, Row | None]:
+    return {"before": shown.before, "record": shown.record, "after": shown.after}
+
+
+def _told_agent(shown: Shown, width: int) -> Iterator[str]:
+    reason = f": {shown.moment.reason}" if shown.moment.reason else ""
+    yield history.line(f"record {shown.seq:,} of {shown.newest:,}: {shown.status}{reason}", width, bold=True)
+    if shown.record is None:
+        yield f"  the record itself is not kept; this is the checkpoint of record {shown.seq:,}"
+    for name, row in _rows(shown).items():
+        if row is not None:
+            yield history.record(row.line, width, is_dim=name != "record")
+    for agent in shown.agents:
+        folder = folder_of_agent(agent.path)
+        yield ""
+        named = f" ({agent.status}; open: {', '.join(agent.open) or 'nothing'})" if folder else ""
+        yield history.line(f"{folder}todo.md{named}", width, bold=True)
+        yield from history.text(agent.plan, width)
+        yield ""
+        yield history.line(f"{folder}state.json", width, bold=True)
+        yield from history.value(agent.data, width)
+        if agent.messages:
+            yield ""
+            yield history.line(f"{folder}messages.jsonl ({counted(len(agent.messages), 'message')})", width, bold=True)
+            for said in agent.messages[-_NEWEST_MESSAGES:]:
+                yield history.message(said["seq"], said, width)
+
+
+T = TypeVar("T")
+_SHOWN_CHANGES = 60  # lines of a part
+
+_DIFF_EXAMPLES = """\b
+Examples:
+  satchel diff my-digest 42 57         from record 42 to record 57
+  satchel diff my-digest ^3            since before item 3 began
+  satchel diff my-digest other-digest  two runs, as they are now
+  satchel diff my-digest 42 --exit-code --json
+"""
+
+
+@click.command("diff", epilog=_DIFF_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[WS] A [B] | WS1 WS2", shell_complete=complete_position)
+@click.option("--exit-code", "as_code", is_flag=True, help="Exit with 1 if there is a difference.")
+@json_option
+@storage_option
+@click.pass_context
+def diff_command(ctx: click.Context, words: tuple[str, ...], as_code: bool, as_json: bool) -> None:
+    """Compare two moments of a run, or two runs: the state, the plans, and the results of steps and effects.
+
+    A and B name records as in `satchel show`; B is `latest` if it is left out. Steps of two runs are compared if they
+    have the same item or scope, name and arguments.
+    """
+    found = _compare(words)
+    if as_json:
+        print_json(history.as_json(found) | {"is_empty": found.is_empty})
+    else:
+        for line in _told_diff(found, columns(sys.stdout)):
+            click.echo(line)
+        for side in {each.url: each for each in (found.old, found.new)}.values():
+            if side.since > 1:
+                note = f"note: {side.url} has no records before {side.since:,}, so older items are not compared"
+                click.echo(visible(note), err=True)
+    ctx.exit(1 if as_code and not found.is_empty else 0)
+
+
+def _compare(words: tuple[str, ...]) -> Difference:
+    if len(words) == 2 and all(map(is_workspace, words)):
+        return find(words[0]).diff(find(words[1]))
+    place, positions = split(words, 2)
+    if not positions:
+        raise click.UsageError("name a record to compare with, or another run")
+    return place.diff(*positions)
+
+
+def _told_diff(found: Difference, width: int) -> Iterator[str]:
+    old, new = found.old, found.new
+    names = [f"record {side.seq:,}" for side in (old, new)]
+    if old.url != new.url:
+        names = [f"{side.url} at {name}" for side, name in zip((old, new), names, strict=True)]
+        yield history.line(f"- {names[0]}", width, bold=True)
+        yield history.line(f"+ {names[1]}", width, bold=True)
+    else:
+        yield history.line(" -> ".join(names), width, bold=True)
+    if old.status != new.status:
+        yield f"status  {old.status} -> {new.status}"
+    if old.result != new.result:
+        yield history.line(f"result  {history.short(old.result)} -> {history.short(new.result)}", width)
+    for agent, changes in _by_agent(found.data):
+        yield from _part(f"{folder_of_agent(agent)}state.json", changes, history.data_change, width)
+    for plan in found.plans:
+        yield from _part(f"{folder_of_agent(plan.agent)}todo.md", plan.lines, history.plan_line, width)
+    for agent, said in _by_agent(found.messages):
+        yield from _part(f"{folder_of_agent(agent)}messages.jsonl", said, history.message_change, width)
+    yield from _part("steps and effects", found.calls, history.call_change, width)
+    if found.is_empty:
+        yield "no difference"
+
+
+def _by_agent(changes: Sequence[Any]) -> Iterable[tuple[str, list[Any]]]:
+    found: dict[str, list[Any]] = {}
+    for change in changes:
+        found.setdefault(change.agent, []).append(change)
+    return found.items()
+
+
+def _part(title: str, changes: Sequence[T], tell: Callable[[T, int], str], width: int) -> Iterator[str]:
+    if not changes:
+        return
+    yield ""
+    yield history.line(title, width, bold=True)
+    for change in changes[:_SHOWN_CHANGES]:
+        yield tell(change, width)
+    if len(changes) > _SHOWN_CHANGES:
+        yield f"  and {len(changes) - _SHOWN_CHANGES:,} more: --json shows all"
+
+
+_STEPS_EXAMPLES = """\b
+Examples:
+  satchel steps my-digest
+  satchel steps my-digest 3            item 3, as are ^3 and 3-title
+  satchel steps my-digest 3 --json     with whole results
+"""
+
+_STATES = {
+    "open": ("open", "yellow"),
+    "committed": ("committed", "green"),
+    "skipped": ("skipped", None),
+    "dropped": ("dropped by a person", None),
+    "undone": ("undone", "magenta"),
+    "pruned": ("records gone", None),
+}
+
+
+@click.command("steps", epilog=_STEPS_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[WS] [ITEM]", shell_complete=complete_position)
+@click.option(
+    "--at", metavar="AT", shell_complete=complete_moment, help="As it was at this record, named as in `satchel show`."
+)
+@json_option
+@storage_option
+def steps_command(words: tuple[str, ...], at: str | None, as_json: bool) -> None:
+    """Show what the items have done, finished or open: steps and effects with results, times and failed attempts."""
+    place, item = split(words, 1)
+    found = place.steps(*item, at=at)
+    if as_json:
+        print_json(history.work_as_json(found))
+    else:
+        width = columns(sys.stdout)
+        for work in found.work:
+            click.echo("\n".join(_told_work(work, width)))  # each echo costs as much as a line
+        if not found.work:
+            click.echo("no step is on record")
+    if found.since > 1 and not as_json:
+        click.echo(
+            f"note: there are no records before {found.since:,}, and of items that had ended by then only effects",
+            err=True,
+        )
+    if found.problem and not as_json:
+        click.echo(visible(f"note: {found.problem}"), err=True)
+
+
+def _told_work(work: Work, width: int) -> Iterator[str]:
+    state, colour = _STATES[work.state]
+    records = f"records {work.begun:,} to {work.ended:,}" if work.begun and work.ended else ""
+    records = records or (f"since record {work.begun:,}" if work.begun else "")
+    failures = f"failed {counted(work.failures, 'time')}" if work.failures else ""
+    facts = (state, counted(len(work.calls), "call"), f"{work.ms:,} ms", failures, records)
+    said = ", ".join(filter(None, facts if work.scope or work.state == "undone" else facts[1:3]))
+    title = f"  {one_line(work.title)}" if work.title else ""
+    yield history.line(f"{history.scope_of(work.agent, work.scope)}{title}  ({said})", width, fg=colour, bold=True)
+    for call in work.calls:
+        yield from _told_call(call, width)
+
+
+def _told_call(call: Call, width: int) -> Iterator[str]:
+    took = f"{call.ms:,} ms" if call.ms else ""
+    head = f"{call.no:>4}  {'effect' if call.effect else 'step'}  {took:>8}  {history.called(call, width)}"
+    colour = {"failed": "red", "retrying": "yellow", "in_doubt": "yellow", "asked": "yellow"}.get(call.state)
+    yield history.line(f"{head} -> {history.outcome(call, width)}", width, fg=colour)
+    for trouble in call.troubles:
+        again = f", again after {duration(trouble.wait)}" if trouble.wait is not None else ""
+        yield history.line(f"{'':6}attempt {trouble.attempt} failed{again}: {trouble.error}", width, fg="red")
+    more = [f"model {call.model}"] * bool(call.model)
+    more += [f"prompt {name}@{version}" for name, version in call.prompts.items()]
+    if more:
+        yield history.line(f"{'':6}{', '.join(more)}", width, dim=True)
+
+
+_WIDE = 40  # columns of a path, and of a value
+
+_BLAME_EXAMPLES = """\b
+Examples:
+  satchel blame my-digest                             all values of the data
+  satchel blame my-digest state.json/summaries        all below a key
+  satchel blame my-digest agents/reader/state.json    the data of a sub-agent
+  satchel blame my-digest todo.md/^3                  who wrote and ticked it
+  satchel blame my-digest messages.jsonl/57           who said it
+"""
+
+
+def _complete_path(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    named = list(ctx.params.get("words") or ())
+    if any(urls.is_remote(word) for word in (*named, incomplete)):
+        return []  # a key press must not wait for a network
+    try:
+        place = find(named[0] if named and is_workspace(named[0]) else None)
+        agents = place.show().agents
+    except (SatchelError, OSError):
+        return complete_folders(ctx, parameter, incomplete)
+    folders = [folder_of_agent(each.path) for each in agents]
+    files = [
+        CompletionItem(folder + file) for folder in folders for file in ("state.json", "todo.md", "messages.jsonl")
+    ]
+    found = [item for item in files if str(item.value).startswith(incomplete)]
+    return found + ([] if named else complete_folders(ctx, parameter, incomplete))
+
+
+@click.command("blame", epilog=_BLAME_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[WS] [PATH]", shell_complete=_complete_path)
+@json_option
+@storage_option
+def blame_command(words: tuple[str, ...], as_json: bool) -> None:
+    """Show which record set each value: the commit of an item, a person's edit, a migration, and with which prompts.
+
+    PATH is state.json (the default), todo.md or messages.jsonl, of a sub-agent agents/NAME/state.json, and then what is
+    in it. A `/` in
+    a key is written ~1. The columns are the place, the value, the record (`satchel show` shows the run there), its time
+    and what it was.
+    """
+    place, rest = split(words, 1)
+    found = place.blame(*rest)
+    if as_json:
+        print_json(_blame_as_json(found))
+        return
+    for line in _told_blame(found, columns(sys.stdout)):
+        click.echo(line)
+    if not found.values:
+        click.echo(visible(f"{found.file} has no values yet"), err=True)
+    if found.problem:
+        click.echo(visible(f"note: up to record {found.newest:,}; {found.problem}"), err=True)
+
+
+def _blame_as_json(found: Blame) -> dict[str, Any]:
+    values = [
+        {
+            "path": each.path,
+            "value": each.value,
+            "origin": msgspec.to_builtins(each.origin),
+            "brought_back_by": each.brought_back_by or None,
+        }
+        for each in found.values
+    ]
+    return {"file": found.file, "values": values, "newest": found.newest, "problem": found.problem}
+
+
+def _told_blame(found: Blame, width: int) -> Iterator[str]:
+    paths = [cut(visible(each.path or "/"), _WIDE) for each in found.values]
+    values = [history.short(each.value, _WIDE) for each in found.values]
+    wide = max(map(len, paths), default=0), max(map(len, values), default=0)
+    for path, value, each in zip(paths, values, found.values, strict=True):
+        origin = each.origin
+        text = f"{path:<{wide[0]}}  {value:<{wide[1]}}  {origin.seq:>6}  {utc(origin.at):<20}  {_what(each)}"
+        yield history.line(text.rstrip(), width)
+
+
+def _what(each: Blamed) -> str:
+    origin = each.origin
+    said = _WORDS[origin.kind](origin)
+    said += "".join(f" [prompt {name}@{'/'.join(versions)}]" for name, versions in origin.prompts.items())
+    said += "".join(f"; {hand.did} by {hand.by} (record {hand.seq})" for hand in origin.people)
+    return said + (f"; brought back by record {each.brought_back_by:,}" if each.brought_back_by else "")
+
+
+def _scope(origin: Origin) -> str:
+    if not origin.scope:
+        return "the agent itself"
+    named = origin.scope[1:] if origin.scope.startswith("_") else f"^{origin.scope} {origin.title}"
+    return f"{origin.agent}: {named}" if origin.agent else named
+
+
+_WORDS = {
+    "commit": lambda origin: _scope(origin),
+    "begun": lambda origin: f"begun: {_scope(origin)}",
+    "edit": lambda origin: f"edited by {origin.by}",
+    "plan": lambda origin: f"plan changed by {origin.by}",
+    "migration": lambda origin: f"migration to version {origin.version} of the state type",
+    "earlier": lambda origin: f"record {origin.seq:,} or earlier",
+}

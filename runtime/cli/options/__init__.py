@@ -1,1 +1,0 @@
-"""Options that commands share: the workspace and its storage."""
