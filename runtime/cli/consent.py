@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from ...workspace.base import LeaseHeld, SatchelError, UsageError, visible
-from ..control import Handle, OpenQuestion
+from ..control import Handle
+
+if TYPE_CHECKING:
+    from ..control import OpenQuestion
 
 adopt_option = click.option(
     "--adopt",

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ....workspace.base import InvalidFile, SatchelError, UsageError, decode, visible
 from ....workspace.inspect import lease
-from ...control import Handle, counted, new, one_line, open_all, samples, typed_settings, undo_all
+from ...control import Handle, counted, one_line
 from .. import consent
 from ..arguments import (
     all_option,
@@ -50,6 +50,8 @@ Examples:
 def _complete_template(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
+    from ...control import samples
+
     names = [CompletionItem(each.name) for each in samples() if each.name.startswith(incomplete)]
     return names or complete_folders(ctx, parameter, incomplete)
 
@@ -65,6 +67,8 @@ def new_command(source: str | None, folder: str | None, chosen: tuple[str, ...],
 
     Copies the definition, code and documents, but never the state of a run. The new run gets its own name.
     """
+    from ...control import new, samples, typed_settings  # a start needs none of them
+
     if as_list:
         _list_samples()
         return
@@ -90,6 +94,8 @@ def new_command(source: str | None, folder: str | None, chosen: tuple[str, ...],
 
 
 def _list_samples() -> None:
+    from ...control import samples
+
     for each in samples():
         try:
             about = each.about()
@@ -382,6 +388,8 @@ def resume_command(ctx: click.Context, /, root: str | None, reason: str | None, 
 
 
 def _undo_all(root: str, reason: str, as_json: bool) -> int:
+    from ...control import open_all, undo_all
+
     places = open_all(root, storage_options=given(), tell=tell)
     undone = undo_all(places, reason)
     if as_json:
