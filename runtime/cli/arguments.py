@@ -206,6 +206,8 @@ def complete_item(ctx: click.Context, parameter: click.Parameter, incomplete: st
 
 def complete_change(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The settings and prompts of the workspace that was named, as `--set` takes them."""
+    from click.shell_completion import CompletionItem
+
     return of_named(ctx, lambda place: map(CompletionItem, control.changes(place)), incomplete)
 
 
