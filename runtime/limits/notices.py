@@ -14,7 +14,6 @@ import asyncio
 import base64
 import binascii
 import hmac
-import http.client
 import importlib.util
 import logging
 import os
@@ -22,8 +21,6 @@ import re
 import shlex
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -299,7 +296,15 @@ def host_of(url: str) -> str:
 def deliver(url: str, keys: list[bytes], id: str, body: bytes, *, until: float, failed: Callable[[str], None]) -> None:
     """Send it, again after a failure that may pass, until the time `until` (time.monotonic). NotSent if it was not
     accepted. `failed` is called with the reason before it is sent again."""
-    opener = urllib.request.build_opener(_NoRedirects)
+    import http.client  # slow, and most runs send nothing
+    import urllib.error
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    opener = urllib.request.build_opener(NoRedirects)
     for pause in (*PAUSES, None):
         try:
             _send_request(opener, url, signed(keys, id, int(time.time()), body), body, until)
@@ -320,6 +325,8 @@ def deliver(url: str, keys: list[bytes], id: str, body: bytes, *, until: float, 
 
 
 def _send_request(opener: Any, url: str, headers: dict[str, str], body: bytes, until: float) -> None:
+    import urllib.request
+
     request = urllib.request.Request(url, body, headers, method="POST")
     patience = max(0.1, min(_PATIENCE, until - time.monotonic()))
     with opener.open(request, timeout=patience):
@@ -358,11 +365,6 @@ def keys_of(webhook: Webhook) -> list[bytes]:
     if not keys or not all(each.startswith(_PREFIX) for each in text.split()) or not all(keys):
         raise Malformed(f"its secret is not {_PREFIX} and base64")
     return keys
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 class Watching(Protocol):
