@@ -18,7 +18,7 @@ BENCH := .bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What an installed copy is made of. The tests use the sources themselves.
-SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*.py' -o -name '*.json' -o -name '*.yaml' -o -name '*.md') $(wildcard runtime/page/*/*)
+SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*.py' -o -name '*.json' -o -name '*.yaml' -o -name '*.md') $(wildcard runtime/faces/web/*/*)
 
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))

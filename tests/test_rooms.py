@@ -46,15 +46,18 @@ TABLES = {
         "supervision",
         "control",
         "testing",
-        "web",
-        "page",
-        "listen",
-        "mcp",
-        "terminal",
         "cli",
+        "faces",
     ),
 }
 """The layers, each with its rooms. A module may import from what comes before it."""
+
+FACES = {"runtime.faces.web": (), "runtime.faces.watch": (), "runtime.faces.mcp": ("runtime.faces.web",)}
+"""The plugins, each with those that it may import: MCP over HTTP has the addresses and tokens of the web."""
+
+OF_FACES = ("runtime.control", "runtime.supervision", "runtime.cli")
+"""The rooms of `runtime` that a plugin may import: of `supervision` what calls of `control` return, of the command line
+the options that commands share. Nothing imports a plugin: it is found by its entry point."""
 
 KNOWN: dict[str, str] = {}
 """Imports that break the order, `importing module -> imported module`, and why. It may only become shorter."""
@@ -168,6 +171,23 @@ def test_a_room_imports_only_from_rooms_above_it() -> None:
     wrong = {str(each) for each in everything() if rank(each.target) > rank(each.by)}
     assert not wrong - KNOWN.keys()
     assert not KNOWN.keys() - wrong, "mended: take it out of KNOWN"
+
+
+def plugin(module: str) -> str:
+    """`runtime.faces.NAME` for a module of a plugin, or else nothing."""
+    return ".".join(module.split(".")[:3]) if module.startswith("runtime.faces.") else ""
+
+
+def test_a_plugin_imports_what_programs_may_use_and_nothing_imports_a_plugin() -> None:
+    wrong = []
+    for each in everything():
+        mine, other = plugin(each.by), plugin(each.target)
+        if other and other not in (mine, *FACES.get(mine, ())):
+            wrong.append(f"{each}: it is a plugin")
+        if mine and not other and each.target.startswith("runtime.") and room(each.target) not in OF_FACES:
+            wrong.append(f"{each}: not for plugins")
+    assert {plugin(each) for each in modules()} - {""} == {*FACES}
+    assert not wrong
 
 
 def test_rooms_import_each_other_through_their_faces() -> None:

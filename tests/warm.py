@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, NoReturn
 _PR_SET_CHILD_SUBREAPER = 36
 _IMPORTED_LATE = ("jsonschema", "filelock", "rich.live", "rich.progress", "watchdog.observers", "pydantic", "asyncio")
 _FOR_BUCKETS = ("fsspec", "s3fs", "boto3.session")
-_OF_EXTRAS = ("satchel.runtime.mcp.",)
+_OF_EXTRAS = ("satchel.runtime.faces.mcp.",)
 """What starts with these is not imported: its packages are slow, and only its own command needs them."""
 _PATH = [*sys.path]
 _lock = threading.Lock()

@@ -12,4 +12,5 @@ going       a run from its first line to its last, for `run` and `resume`
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
+    from .arguments import complete_folders, given, storage_option, tell
     from .group import main

@@ -12,6 +12,7 @@ import click
 
 from ...schemas import nearest
 from ...workspace.base import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed, visible
+from . import plugins
 from .render.output import print_json
 
 COMMANDS = {
@@ -22,10 +23,8 @@ COMMANDS = {
     "pause": ("stops", "Stop runs at their next safe point."),
     "cancel": ("stops", "End runs for good at their next safe point."),
     "serve": ("fleet", "Keep the workspaces under a folder running."),
-    "mcp": ("mcp", "Serve runs to other agents (Model Context Protocol)."),
     "stop": ("stops", "Kill runs at once: the emergency stop."),
     "status": ("status", "Show the state of a run, and what to type next."),
-    "watch": ("watch", "Show a run, or all runs under a folder, live in the terminal."),
     "log": ("timeline", "Show what happened, one record a line."),
     "show": ("timeline", "Show the run as it was at a record."),
     "diff": ("timeline", "Compare two moments of a run, or two runs."),
@@ -46,7 +45,6 @@ COMMANDS = {
     "fork": ("returns", "Start a new run from an earlier moment of a run."),
     "export": ("copies", "Write a run into a zip file, for other people to read."),
     "ls": ("fleet", "List the workspaces under a folder."),
-    "page": ("page", "Show all runs under a folder on a web page."),
     "schema": ("shell", "Show what a file may contain, as JSON Schema."),
     "skill": ("shell", "Print an Agent Skill: how a coding agent handles runs."),
     "completion": ("shell", "Print the completion script for your shell."),
@@ -129,14 +127,15 @@ Examples:
 
 
 class Commands(click.Group):
-    """Imports a command's module when it is called, and none at all for `--version` and `--help`."""
+    """Imports a command's module when it is called, and none at all for `--version`. `--help` imports those of
+    plugins only, for what they say about themselves."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *plugins.names()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return plugins.load_command(cmd_name) if cmd_name in plugins.names() else None
         name, text = COMMANDS[cmd_name]
         module = importlib.import_module(f".commands.{name}", __package__)
         command: click.Command = getattr(module, f"{cmd_name}_command")
@@ -148,13 +147,15 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Like click's, which only guesses what a mistyped command may mean if it has loaded them all."""
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+        is_known = name in COMMANDS or name.startswith("-") or ctx.resilient_parsing
+        if not is_known and name not in plugins.names():
             raise click.UsageError(f"no such command {name!r}{_meant(*args[:2])}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            texts = [(name, text) for name, (_, text) in COMMANDS.items()]
+            formatter.write_dl([*texts, *((name, plugins.summary(name)) for name in plugins.names())])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         """Like click's, but every error ends in a few lines on stderr and its exit code."""
@@ -189,10 +190,11 @@ def _meant(name: str, then: str = "") -> str:
     word = name.casefold()
     if word in _NO_COMMAND:
         return f": {_NO_COMMAND[word]}"
-    if word == "help" and then in COMMANDS:
+    known = (*COMMANDS, *plugins.names())
+    if word == "help" and then in known:
         meant: str | None = f"{then} --help"
     else:
-        meant = SYNONYMS.get(word) or nearest(name, COMMANDS)
+        meant = SYNONYMS.get(word) or nearest(name, known)
     return f". Did you mean {meant!r}?" if meant else ""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from satchel.runtime import cli as package
+from satchel.runtime.cli import plugins
 from satchel.runtime.cli.group import COMMANDS, SYNONYMS
 
 from .conftest import ASKING, Cli, Make, satchel
@@ -200,7 +201,7 @@ def test_a_word_of_other_programs_is_taken_for_a_typing_error(cli: Cli, typed: s
 def test_a_suggestion_is_no_command(cli: Cli) -> None:
     for typed, meant in SYNONYMS.items():
         assert typed not in COMMANDS, "it would never be looked up"
-        assert meant.split()[0] in COMMANDS or cli(meant).exit_code == 0
+        assert meant.split()[0] in (*COMMANDS, *plugins.names()) or cli(meant).exit_code == 0
         assert cli(*meant.split()[:1], "--help").exit_code == 0
     assert "delete the folder" in cli("rm", "my-run").stderr and "satchel cancel WS" in cli("delete").stderr
 
@@ -361,7 +362,7 @@ def ours(names: list[str]) -> list[str]:
 
 
 def test_the_list_of_commands_loads_the_commands() -> None:
-    assert len(ours(loaded("--help"))) <= 19
+    assert len(ours(loaded("--help"))) <= 24
 
 
 def test_a_look_at_a_run_loads_what_changes_one(make: Make, cli: Cli) -> None:

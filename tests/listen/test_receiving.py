@@ -29,9 +29,8 @@ from satchel.workspace.base.errors import StorageFailed, UsageError
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from satchel.runtime.listen import app as requests
-from satchel.runtime.listen import listening
-from satchel.runtime.web import guesses
+from satchel.runtime.faces.web import access, listening
+from satchel.runtime.faces.web import listen as requests
 
 TOKEN = "a-token-for-tests-9c2f"
 TEXT = {"content-type": "text/plain"}
@@ -268,18 +267,18 @@ def test_tokens_can_be_guessed_as_fast_as_they_are_sent(
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(guesses, "PAUSE", 1000.0)  # so that no time passes between two
-    monkeypatch.setattr(guesses, "sleep", sleep)
+    monkeypatch.setattr(access, "PAUSE", 1000.0)  # so that no time passes between two
+    monkeypatch.setattr(access, "sleep", sleep)
     for _ in range(50):
         assert client.post("letters", token="old-token-of-a-sender").status == 401
     assert client.post("letters", token="").status == 401 and not waited, "who tries nothing new guesses nothing"
-    for number in range(guesses.FREE + guesses.WAITING - 1):
+    for number in range(access.FREE + access.WAITING - 1):
         assert client.post("letters", token=f"wrong-{number}").status == 401
-    assert len(waited) == guesses.WAITING and waited == sorted(waited) and waited[-1] > 9000
+    assert len(waited) == access.WAITING and waited == sorted(waited) and waited[-1] > 9000
     for token in ("wrong", TOKEN):
         reply = client.post("letters", token=token)
         assert reply.status == 429 and reply.headers["retry-after"] == "10", "another try would be free"
-    monkeypatch.setattr(guesses, "PAUSE", 10_000.0)  # as if time had passed
+    monkeypatch.setattr(access, "PAUSE", 10_000.0)  # as if time had passed
     assert client.post("letters").status == 202
 
 

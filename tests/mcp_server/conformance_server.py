@@ -19,12 +19,11 @@ import mcp_types as types
 import warm
 from msgspec import Struct
 
-from satchel.runtime.mcp import acting, describing, server, shapes, tools, transports, watching
-from satchel.runtime.mcp.allowed import ACTIONS
-from satchel.runtime.mcp.asking import Asking
-from satchel.runtime.mcp.runs import Runs
+from satchel.runtime.faces.mcp import describing, server, shapes, tools, transports, watching
+from satchel.runtime.faces.mcp.runs import Asking, Runs
+from satchel.runtime.faces.mcp.serving import ACTIONS
+from satchel.runtime.faces.web import address_of
 from satchel.runtime.supervision.child import background
-from satchel.runtime.web import address_of
 from satchel.workspace.formats import decoder
 
 TICKING = """
@@ -120,7 +119,7 @@ def started(name: str) -> tools.Tool:
         run_id = run.replace("_", "-")
         (folder / "workspace.yaml").write_text(f"format: 1\nrun_id: {run_id}\nagent: agent.py:main\n")
         handle = asking.runs.find(run)
-        acting.begin(handle, input=None if wanted.seconds is None else {"seconds": wanted.seconds})
+        tools.begin(handle, input=None if wanted.seconds is None else {"seconds": wanted.seconds})
         return asking.status(handle)
 
     return tools.Tool(name, name, f"Run {name}.", Anything, shapes.RunStatus, start, is_idempotent=False)

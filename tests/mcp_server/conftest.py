@@ -19,10 +19,10 @@ from mcp.client import advertise
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ConfigDict
 
-from satchel.runtime.mcp.allowed import allowed_of
-from satchel.runtime.mcp.runs import Runs
-from satchel.runtime.mcp.server import RunServer
-from satchel.runtime.mcp.tasks import EXTENSION
+from satchel.runtime.faces.mcp.runs import Runs
+from satchel.runtime.faces.mcp.server import RunServer
+from satchel.runtime.faces.mcp.serving import allowed_of
+from satchel.runtime.faces.mcp.tasks import EXTENSION
 from satchel.runtime.supervision.child import background
 
 __all__ = ["_nobody_is_saving", "make"]

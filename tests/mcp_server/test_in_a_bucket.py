@@ -10,7 +10,7 @@ import pytest
 from servers import SeaweedFS
 
 import satchel
-from satchel.runtime.mcp import describing, watching
+from satchel.runtime.faces.mcp import describing, watching
 
 from .conftest import LETTERS, ask, call, connected, refusal, run, serve, until
 from .test_resources import text_of

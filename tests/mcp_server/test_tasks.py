@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 
 import satchel
 from satchel.runtime.control import Handle
-from satchel.runtime.mcp import acting, describing
+from satchel.runtime.faces.mcp import describing, tools
 
 from .conftest import LETTERS, AnyResult, ask, call, connected, refusal, run, serve, until
 
@@ -220,7 +220,7 @@ def test_the_start_of_a_run_that_breaks_its_own_files_is_refused(
         return found
 
     monkeypatch.setattr(Handle, "detach", detach_until_broken)
-    monkeypatch.setattr(acting, "_PATIENCE", 1.0)
+    monkeypatch.setattr(tools, "_PATIENCE", 1.0)
 
     async def work() -> None:
         async with connected(serve(root, "all"), has_tasks=True) as client:

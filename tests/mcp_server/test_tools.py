@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from mcp import MCPError
 
 import satchel
+from satchel.runtime.faces.mcp.serving import ACTIONS
 from satchel.runtime.live import pending_calls
-from satchel.runtime.mcp.allowed import ACTIONS
 
 from .conftest import LETTERS, ask, call, connected, refusal, run, serve
 
@@ -312,13 +312,13 @@ def test_the_root_itself_can_not_be_the_run(make: Make) -> None:
 
 
 def test_a_run_is_not_found_in_a_long_list(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from satchel.runtime.mcp import looking
+    from satchel.runtime.faces.mcp import tools
 
     for name in ("runs/letters", "runs/runs", "runs/tax-2026"):
         make(PLAIN, name)
     satchel.open(root / "runs/letters").run()
     satchel.open(root / "runs/letters").move(root / "moved")
-    monkeypatch.setattr(looking, "_LISTED", 2)
+    monkeypatch.setattr(tools, "_LISTED", 2)
 
     async def work() -> None:
         async with connected(serve(root / "runs")) as client:

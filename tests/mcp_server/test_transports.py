@@ -16,10 +16,9 @@ from mcp.client.stdio import StdioServerParameters
 from starlette.responses import PlainTextResponse
 
 import satchel
-from satchel.runtime.mcp import serve_mcp
-from satchel.runtime.mcp.guard import Guard
-from satchel.runtime.mcp.transports import where
-from satchel.runtime.web import Address, address_of
+from satchel.runtime.faces.mcp import serve_mcp
+from satchel.runtime.faces.mcp.transports import Guard, where
+from satchel.runtime.faces.web import Address, address_of
 
 from .conftest import call, run
 

@@ -16,7 +16,7 @@ pytest.importorskip("starlette", reason="the page needs starlette")
 
 from starlette.testclient import TestClient
 
-from satchel.runtime.page import Site, make_app
+from satchel.runtime.faces.web import Site, make_app
 
 __all__ = ["cli", "client", "make", "root", "site"]
 

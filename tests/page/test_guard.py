@@ -19,10 +19,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from satchel.runtime.page import guard, words
-from satchel.runtime.page.guard import Guard, Rules
-from satchel.runtime.page.server import Access
-from satchel.runtime.web import Address, bound, given_token, guesses
+from satchel.runtime.faces.web import Address, access, bound, given_token, guard, words
+from satchel.runtime.faces.web.guard import Guard, Rules
+from satchel.runtime.faces.web.server import Access
 from satchel.workspace.base.errors import UsageError
 
 TOKEN = "correct-horse-battery"
@@ -263,8 +262,8 @@ def test_tokens_can_be_guessed_as_fast_as_they_are_sent(by: str, monkeypatch: py
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(guesses, "PAUSE", 1000.0)  # so that no time passes between two
-    monkeypatch.setattr(guesses, "sleep", sleep)
+    monkeypatch.setattr(access, "PAUSE", 1000.0)  # so that no time passes between two
+    monkeypatch.setattr(access, "sleep", sleep)
     assert page.client.get(f"/?token={TOKEN}").status_code == 303
     (cookie,) = [each for each in page.client.cookies if each != "satchel-form"]
     assert page.client.get("/").status_code == 200
@@ -279,12 +278,12 @@ def test_tokens_can_be_guessed_as_fast_as_they_are_sent(by: str, monkeypatch: py
         return stranger.get("/", headers={"cookie": f"{cookie}={shown}"}).status_code
 
     assert [show("the-old-token-of-a-tab") for _ in range(50)] == [401] * 50 and not waited
-    tries = guesses.FREE + guesses.WAITING - 1
+    tries = access.FREE + access.WAITING - 1
     assert [show(f"wrong-{number}") for number in range(tries)] == [401] * tries
-    assert len(waited) == guesses.WAITING and waited == sorted(waited) and waited[-1] > 9000
+    assert len(waited) == access.WAITING and waited == sorted(waited) and waited[-1] > 9000
     assert [show("wrong"), show(TOKEN)] == [429, 429], "another try would be free"
     assert page.client.get("/").status_code == 200, "who is at work already can't go on"
-    monkeypatch.setattr(guesses, "PAUSE", 10_000.0)  # as if time had passed
+    monkeypatch.setattr(access, "PAUSE", 10_000.0)  # as if time had passed
     assert show(TOKEN) in (200, 303)
 
 

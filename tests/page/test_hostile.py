@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 
 from satchel.runtime.control import Overview
-from satchel.runtime.page import Site
-from satchel.runtime.page.site import run_url
+from satchel.runtime.faces.web import Site
+from satchel.runtime.faces.web.site import run_url
 
 from .chrome import Chrome, Served, Tab, chrome
 from .hostile import Hostile

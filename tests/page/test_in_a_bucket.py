@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.control import Latest, Overview
-from satchel.runtime.page import Site, make_app
+from satchel.runtime.faces.web import Site, make_app
 from satchel.workspace.store.remote.s3 import Requests
 
 

@@ -20,9 +20,9 @@ from control.test_answering import GRANTING
 import satchel
 from satchel import Item, Partial, Run, agent, step
 from satchel.runtime.control import Latest, Overview, Shot
+from satchel.runtime.faces.web import Site, live, make_app
+from satchel.runtime.faces.web.server import Server
 from satchel.runtime.live import pending_calls
-from satchel.runtime.page import Site, live, make_app
-from satchel.runtime.page.server import Server
 from satchel.workspace.base import StorageFailed
 
 from .conftest import make

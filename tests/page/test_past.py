@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.control import Overview, Row, records_before
-from satchel.runtime.page import Site, facts, make_app, past, values, words
+from satchel.runtime.faces.web import Site, facts, make_app, past, words
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import Line
@@ -255,16 +255,16 @@ def test_a_huge_run_makes_a_huge_page(root: Path) -> None:
     assert facts.plan_part(None).rows == []
 
     state = {f"key {number}": {"text": "y" * 1000, "list": [*range(1000)]} for number in range(5000)}
-    level = values.level(state, "")
-    assert (len(level.values), level.total) == (values.MOST, 5000)
+    level = facts.level(state, "")
+    assert (len(level.values), level.total) == (facts.MOST, 5000)
     assert max(len(each.shown) for each in level.values) <= 160
-    assert [each.key for each in values.level(state, "", 4999).values] == ["key 4999"]
-    assert values.level(state, "/key 7/text").text == "y" * 1000
-    assert values.preview(state).startswith('{"key 0": {"text": "yyy')
+    assert [each.key for each in facts.level(state, "", 4999).values] == ["key 4999"]
+    assert facts.level(state, "/key 7/text").text == "y" * 1000
+    assert facts.preview(state).startswith('{"key 0": {"text": "yyy')
     with pytest.raises(UsageError):
-        values.level(state, "/key 7/list/1000")
+        facts.level(state, "/key 7/list/1000")
     for value in ({}, [], "", None, 1.5, {"a": [1, {"b": "ü"}]}, [[], {}]):
-        assert values.preview(value) == json.dumps(value, ensure_ascii=False)
+        assert facts.preview(value) == json.dumps(value, ensure_ascii=False)
 
 
 def test_the_page_hides_what_status_tells(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from cli.conftest import PLAIN, Cli
 from starlette.testclient import TestClient
 
 import satchel
-from satchel.runtime.cli.commands import page as command
 from satchel.runtime.control import Overview
-from satchel.runtime.page import Site, make_app
-from satchel.runtime.page import site as site_module
+from satchel.runtime.faces.web import Site, command, make_app
+from satchel.runtime.faces.web import site as site_module
 
 from .conftest import HOSTILE, make
 
@@ -95,7 +94,7 @@ def test_text_of_a_run_becomes_markup(client: TestClient, path: str) -> None:
 
 
 def test_a_long_list_has_one_page(client: TestClient, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from satchel.runtime.page import reading
+    from satchel.runtime.faces.web import reading
 
     monkeypatch.setattr(reading, "PAGE", 2)
     assert rows(client.get("/").text) == ["hostile", "letters/spring"]
@@ -143,8 +142,8 @@ def test_a_root_that_is_a_run_has_no_page(root: Path) -> None:
 
 def test_the_wheel_lacks_a_file_of_the_page() -> None:
     patterns = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    page = PACKAGE / "runtime/page"
-    shipped = {path for pattern in patterns["satchel.runtime.page"] for path in page.glob(pattern)}
+    page = PACKAGE / "runtime/faces/web"
+    shipped = {path for pattern in patterns["satchel.runtime.faces.web"] for path in page.glob(pattern)}
     files = {each for each in page.rglob("*") if each.is_file() and each.suffix not in (".py", ".pyc")}
     assert files and files == {each for each in shipped if each.is_file()}
 

@@ -18,7 +18,7 @@ from control.test_withdrawing import Gated
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 
 from satchel import Item, Partial, Run, agent, step
-from satchel.runtime.page import live
+from satchel.runtime.faces.web import live
 from satchel.workspace.base import moment_of
 
 from .chrome import Chrome, Served, chrome

@@ -102,7 +102,7 @@ def test_runs_that_come_and_go_are_seen_and_the_cursor_stays_at_its_run(make: Ma
 def test_a_list_of_many_lines_makes_only_those_that_are_seen(make: Make) -> None:
     from rich.text import Text
 
-    from satchel.runtime.terminal.lines import Lines
+    from satchel.runtime.faces.watch.lines import Lines
 
     folder, made = make(PLAIN), set()
 

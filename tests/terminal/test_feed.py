@@ -11,8 +11,8 @@ from cli.conftest import Make
 
 import satchel
 from satchel.runtime.control import Handle, Latest, events
-from satchel.runtime.terminal import feed as feeds
-from satchel.runtime.terminal.feed import Feed
+from satchel.runtime.faces.watch import feed as feeds
+from satchel.runtime.faces.watch.feed import Feed
 from satchel.workspace.base import StorageFailed
 
 from .conftest import ASKING, play

@@ -9,9 +9,9 @@ from cli.conftest import Make
 
 import satchel
 from satchel.runtime.control import Standing, events
-from satchel.runtime.terminal import words
-from satchel.runtime.terminal.lines import fold, plain
-from satchel.runtime.terminal.run import VIEWS
+from satchel.runtime.faces.watch import words
+from satchel.runtime.faces.watch.lines import fold, plain
+from satchel.runtime.faces.watch.run import VIEWS
 from satchel.workspace.base import UNSAFE, visible
 
 from .conftest import play, watching

@@ -7,7 +7,7 @@ import sys
 import pytest
 from cli.conftest import PLAIN, Cli, Make, cli
 
-from satchel.runtime.terminal import watch
+from satchel.runtime.faces.watch import watch
 from satchel.workspace.base import UsageError
 
 __all__ = ["cli"]

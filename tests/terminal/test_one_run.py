@@ -14,9 +14,9 @@ import pytest
 from cli.conftest import Make
 
 import satchel
+from satchel.runtime.faces.watch import words
+from satchel.runtime.faces.watch.run import VIEWS
 from satchel.runtime.live import pending_calls
-from satchel.runtime.terminal import words
-from satchel.runtime.terminal.run import VIEWS
 
 from .conftest import ASKING, WAITING, Screen, play, watching
 

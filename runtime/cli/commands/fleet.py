@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import BinaryIO
 
 import click
@@ -12,10 +12,9 @@ import click
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
 from ...control import Standing, counted, ls, one_line, serve, wanted
-from ...listen import listening
 from ...supervision.serve import ServeEvent
-from ...web import given_token
 from ..arguments import complete_folders, drain_timeout_option, given, json_option, storage_option
+from ..plugins import listener
 from ..render import ending
 from ..render.output import columns, print_json, print_table, progressing
 
@@ -109,8 +108,6 @@ _COLOURS = {
     "storage": "red",
 }
 
-_TOKEN = "SATCHEL_LISTEN_TOKEN"
-
 _SERVE_EXAMPLES = """\b
 Examples:
   satchel serve ~/runs
@@ -163,7 +160,6 @@ def serve_command(
     Runs that are paused, wait for an answer, or failed need a person. Satchel notices new workspaces and changed files
     within about a second, under a URL within five. Each run has a supervisor, as with `satchel run`.
     """
-
     if listen is None and (no_token or token_file or names):
         raise UsageError("a token and a name are for --listen")
     if listen is not None and once:
@@ -180,8 +176,9 @@ def serve_command(
         kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
-    token = None if listen is None or no_token else given_token(_TOKEN, token_file)
-    door = listening(root, listen, token=token, names=names, storage_options=given()) if listen else nullcontext("")
+    door: AbstractContextManager[str] = nullcontext("")
+    if listen is not None:
+        door = listener()(root, listen, token_file=token_file, no_token=no_token, names=names, storage_options=given())
     with door as url:
         if url:
             tell(ServeEvent("listening", root, url))

@@ -1,0 +1,270 @@
+"""A run in the words of the tools: its status, its questions, and what to do next."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from ....workspace.base import visible
+from ....workspace.inspect import lease
+from ....workspace.state import Moment
+from ...control import OpenQuestion, Row, Standing, answered, is_readable
+from . import shapes
+
+SCHEME = "satchel://"
+
+_RESULT = 64 << 10  # bytes
+_TEXT = 400  # characters of a text in a record
+_ERROR = 4_000  # characters of an error
+_REPEATED = 200  # characters of a text that a client has given, in an error
+_LIST = 50  # elements of a list in a record
+_OUTPUTS = 100
+_DIGEST = 32  # hex digits
+_OF_THE_LINE = frozenset(("seq", "at", "type", "crc", "prev", "commit", "opening"))
+
+
+def uri(run: str, path: str) -> str:
+    """The resource of a file: `satchel://RUN/PATH`."""
+    return f"{SCHEME}{quote(run, safe='')}/{quote(path)}"
+
+
+def of_uri(text: str) -> tuple[str, str] | None:
+    """The run and the path of a resource; None if it is none."""
+    run, slash, path = text.removeprefix(SCHEME).partition("/")
+    return (unquote(run), unquote(path)) if text.startswith(SCHEME) and run and slash and path else None
+
+
+def is_resource(text: str) -> bool:
+    """Whether a file of this URI could be read."""
+    place = of_uri(text)
+    return place is not None and is_readable(place[1])
+
+
+def task_id(run: str, moment: Moment | None) -> str | None:
+    """The same as long as the run is in this place. It names the run, and its end can't be guessed: it comes from the
+    random number that the run drew when it first began. None before that."""
+    if moment is None or moment.is_new:
+        return None
+    secret = f"satchel task {moment.run_nonce or moment.run_id}"
+    return f"{quote(run, safe='')}.{hashlib.sha256(secret.encode()).hexdigest()[:_DIGEST]}"
+
+
+def is_task_id(text: str) -> bool:
+    """Whether a run could have this id."""
+    end = text.rpartition(".")[2]
+    return len(end) == _DIGEST and not end.strip("0123456789abcdef")
+
+
+def run_of_task(task: str) -> str:
+    """The run that a task id names. Whether it is that run's id, only `task_id` tells."""
+    return unquote(task.rpartition(".")[0])
+
+
+def line(run: str, standing: Standing) -> shapes.RunLine:
+    """A run in a list."""
+    known = standing.definition or standing.moved
+    return shapes.RunLine(
+        run,
+        standing.state,
+        needs_person=standing.needs_person,
+        run_id=known.run_id if known else "",
+        task_id=task_id(run, standing.moment),
+        items=items(standing),
+        questions=[each.id for each in standing.questions],
+        last_activity=standing.at,
+        problem=str(standing.problem or ""),
+    )
+
+
+def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunStatus:
+    """All that a client needs to know of a run."""
+    found = shapes.RunStatus(run, standing.state, next_of(run, standing, allowed))
+    known = standing.definition or standing.moved
+    found.run_id = known.run_id if known else ""
+    found.items, found.last_activity, found.inbox = items(standing), standing.at, standing.waiting
+    found.notes = [*map(str, standing.complaints)]
+    found.running = [each.words for each in standing.running[:_LIST]]
+    found.questions = [*map(question, standing.questions)]
+    if standing.problem is not None:
+        found.error = str(standing.problem)
+    if (moment := standing.moment) is None:
+        return found
+    found.task_id = task_id(run, moment)
+    found.reason = answered(standing) or moment.reason
+    found.until = moment.until or (moment.pause.until if moment.pause else "")
+    if moment.error and standing.state == "failed":
+        found.error = failure(moment)
+    found.error = found.error or not_called(standing)
+    if standing.at_work and standing.state not in ("completed", "cancelled"):
+        found.item = standing.at_work.text
+    found.steps, found.tokens, found.usd = moment.usage.steps, moment.usage.tokens, moment.usage.usd
+    outputs = sorted(moment.outputs)
+    found.outputs = [uri(run, path) for path in outputs[:_OUTPUTS]]
+    found.outputs_omitted = max(0, len(outputs) - _OUTPUTS)
+    if len(msgspec.json.encode(standing.result)) <= _RESULT:
+        found.result = standing.result
+    else:
+        found.result_omitted = True
+    return found
+
+
+def not_called(standing: Standing) -> str:
+    """Why the last start has not called the agent, if that is why the run does not go on. Needs more than a brief
+    look."""
+    if standing.state != "interrupted" or standing.moment is None or not standing.moment.clean:
+        return ""
+    return "\n".join(remark.text for remark in standing.report if remark.kind == "wanted")
+
+
+def failure(moment: Moment) -> str:
+    """The error of a failed agent."""
+    error = moment.error
+    return f"{error.kind}: {error.message}" if error else moment.reason
+
+
+def question(asked: OpenQuestion) -> shapes.Question:
+    found = asked.question
+    return shapes.Question(
+        found.id,
+        found.text,
+        [*found.choices],
+        answer_schema=found.schema,
+        arguments=found.arguments if found.may_change else None,
+        tool=found.tool,
+        context=found.facts.get("context"),
+        asked_at=found.asked_at,
+    )
+
+
+def record(row: Row) -> shapes.Record:
+    """A record for a reader who has no use for long texts."""
+    told = {key: value for key, value in row.record.items() if key not in _OF_THE_LINE}
+    return shapes.Record(row.line.seq, row.line.at, row.record["type"], row.who, shortened(told))
+
+
+def shortened(value: Any) -> Any:
+    """A JSON value with shorter texts and lists."""
+    match value:
+        case str() if len(value) > _TEXT:
+            return f"{value[:_TEXT]}… ({len(value):,} characters)"
+        case list():
+            more = [f"… ({len(value):,} elements)"] if len(value) > _LIST else []
+            return [*map(shortened, value[:_LIST]), *more]
+        case dict():
+            return {shortened(key): shortened(each) for key, each in value.items()}
+    return value
+
+
+def error(text: str, given: Any = None) -> str:
+    """The text of an error, safe to print, and not too long for the context of a model. Of each text in what a client
+    has `given` it repeats only the beginning."""
+    for each in _long_texts(given):
+        for form in dict.fromkeys((each, repr(each)[1:-1], " ".join(each.split()))):
+            text = _shorter(text, form)
+    return visible(text if len(text) <= _ERROR else f"{text[:_ERROR]}…")
+
+
+def _long_texts(given: Any) -> Iterator[str]:
+    match given:
+        case str() if len(given) > _REPEATED:
+            yield given
+        case Mapping():
+            yield from (text for pair in given.items() for each in pair for text in _long_texts(each))
+        case list() | tuple():
+            yield from (text for each in given for text in _long_texts(each))
+
+
+def _shorter(text: str, repeated: str) -> str:
+    """`text`, with less of what it repeats. It may have cut that itself."""
+    head, at = repeated[: _REPEATED + 1], 0
+    while len(head) > _REPEATED and (at := text.find(head, at)) >= 0:
+        differ = (number for number, pair in enumerate(zip(text[at:], repeated, strict=False)) if pair[0] != pair[1])
+        same = next(differ, len(repeated))
+        text = f"{text[: at + _REPEATED]}…{text[at + same :].removeprefix('…')}"
+        at += _REPEATED
+    return text
+
+
+def headline(found: shapes.RunStatus) -> str:
+    """The status in a few lines, for a reader without structured content."""
+    reason = f" ({found.reason})" if found.reason else ""
+    lines = [f"{found.run}: {found.state}{reason}{progress(found.items)}. {found.next}"]
+    lines += [f"question {each.id}: {each.text}{_choices(each)}" for each in found.questions]
+    if found.error:
+        lines.append(f"error: {found.error}")
+    if found.result is not None:
+        lines.append(f"result: {msgspec.json.encode(shortened(found.result)).decode()}")
+    return visible("\n".join(lines))
+
+
+def _choices(asked: shapes.Question) -> str:
+    return f" ({' or '.join(asked.choices)})" if asked.choices else ""
+
+
+def items(standing: Standing) -> shapes.Items | None:
+    """How far the plan is; None if there is none."""
+    found = standing.plan.progress if standing.plan and standing.plan.tasks else None
+    return shapes.Items(found.settled, found.leaves) if found else None
+
+
+def progress(found: shapes.Items | None) -> str:
+    """The same as the end of a sentence."""
+    return f", {found.done} of {found.all} items done" if found else ""
+
+
+def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
+    """What to do next: a tool to call, or what a person has to do."""
+
+    def call(action: str, how: str, command: str) -> str:
+        return how if action in allowed else f"A person has to do it: `satchel {command}`."
+
+    is_running = standing.state in ("running", "draining")
+    if standing.wants_merge:
+        return f"A person has to resolve a conflict: `satchel merge {run}`."
+    if standing.questions:
+        ids = ", ".join(each.id for each in standing.questions)
+        then = "" if is_running else " Then it has to be resumed."
+        return f"It waits for answers to {ids}. {call('answer', 'Call answer.', f'answer {run} ID')}{then}"
+    resume = call("resume", "Call resume.", f"resume {run}")
+    start = call("start", "Call start.", f"run {run}")
+    either = start if "start" in allowed and "resume" not in allowed else resume
+    match standing.state:
+        case "new":
+            return start
+        case "running" | "draining":
+            return "It is running. Call status again in a few seconds."
+        case "interrupted" if is_supervised(standing):
+            return "It has crashed, and its supervisor is about to restart it. Call status again in a few seconds."
+        case "interrupted" | "failed" | "waiting":
+            return either
+        case "paused" if standing.moment and standing.moment.is_new:
+            return start
+        case "paused" if standing.moment and standing.moment.pause is None:
+            return either  # a fork
+        case "paused":
+            return resume
+        case "sleeping":
+            return f"It sleeps; `satchel serve` wakes it. To continue at once: {resume}"
+        case "damaged":
+            return f"A person has to repair it: `satchel check {run}`."
+        case "moved":
+            return f"It has moved to {standing.moved.to}." if standing.moved else "It has moved."
+        case "completed" if standing.has_tasks or standing.at_work:
+            return f"It has completed, and there is new work. {either}"
+        case "completed":
+            return "Nothing: it has completed. Read its result and its outputs."
+        case _:
+            return "Nothing: it was cancelled."
+
+
+def is_supervised(standing: Standing) -> bool:
+    """Whether a supervisor is about to restart it."""
+    last = standing.last
+    if last is None or last.supervisor is None or last.host != socket.gethostname():
+        return False
+    return lease.process_started(last.supervisor.pid) == last.supervisor.process_started

@@ -1,0 +1,243 @@
+"""The runs below a folder or URL, by name: their folder, relative to the root. What a tool needs besides its arguments,
+and the files of the runs as resources: `satchel://RUN/PATH`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import mimetypes
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import mcp_types as types
+from mcp import MCPError
+
+from ....workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, myself, urls, visible
+from ....workspace.inspect import transfer_file
+from ... import control
+from ...control import Handle, Standing, is_run, leads_below
+from . import describing, shapes
+
+_NAMED = 20  # runs that an error names
+_ANOTHER = "choose another name"
+
+
+class Runs:
+    """Each method looks again: nothing is kept, so a server can be killed at any moment. Methods block."""
+
+    def __init__(self, root: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None):
+        typed = urls.checked(arguments.place("root", root))
+        self._is_remote = urls.is_remote(typed)
+        self.root = typed.rstrip("/") if self._is_remote else os.path.realpath(typed)
+        control.open_all(typed, storage_options=storage_options)  # says now what is wrong with the root
+        self._is_run = is_run(self.root)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each look is a request over a network."""
+        return self._is_remote
+
+    def all(self) -> dict[str, Handle]:
+        """A handle on each run, by name, in the order of the names."""
+        found = {self.name(each): each for each in control.open_all(self.root)}
+        return {name: found[name] for name in sorted(found)}
+
+    def standings(self) -> dict[str, Standing]:
+        """The brief status of each run, by name, in the order of the names. Includes places that a run has left."""
+        found = {self._name_at(each.folder): each for each in control.ls(self.root)}
+        return {name: found[name] for name in sorted(found)}
+
+    def find(self, name: str) -> Handle:
+        """The run of this name, or with this run_id if only one has it. UsageError names those that there are."""
+        if (found := self.at(name)) is not None:
+            return found
+        standings = self.standings()
+        same = [known for known, each in standings.items() if each.definition and each.definition.run_id == name]
+        if len(same) == 1 and (found := self.at(same[0])) is not None:
+            return found
+        known = [*standings]
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        there = f"there are: {', '.join(known[:_NAMED])}{more}" if known else "there is none"
+        raise UsageError(
+            f"there is no run {name!r}",
+            why=there,
+            remedy="name one of them" if known else f"`satchel new` makes one below {self.root}",
+        )
+
+    def place_of(self, name: str) -> str:
+        """The folder or URL of a run that is to be made. UsageError for a name that leads out of the root, or
+        into a run."""
+        if not all(map(_is_visible, name.split("/"))):
+            raise UsageError(
+                f"a run can't be named {name!r}", remedy="give the name of a folder, without '..' and a leading '.'"
+            )
+        place = f"{self.root}/{name}"
+        if not self._is_remote and os.path.realpath(place) != place:
+            raise UsageError(f"a run can't be named {name!r}", why="it leads through a link", remedy=_ANOTHER)
+        if (run := self._run_above(name)) is not None:
+            raise UsageError(f"a run can't be named {name!r}", why=f"{run} is a run itself", remedy=_ANOTHER)
+        return place
+
+    def _run_above(self, name: str) -> str | None:
+        """The run in whose folder this name leads. What lies there are its files, perhaps copied from strangers."""
+        if self._is_run:
+            return self.root
+        names = name.split("/")
+        places = (f"{self.root}/{'/'.join(names[:number])}" for number in range(1, len(names)))
+        return next(filter(is_run, places), None)
+
+    def at(self, name: str) -> Handle | None:
+        """The run of this name, found without a look at the others; None if there is none."""
+        places = [self.root] if name == self._own_name else []
+        if leads_below(name, is_remote=self._is_remote) and self._run_above(name) is None:
+            places.append(f"{self.root}/{name}")
+        return next((handle for place in places if (handle := self._opened(place)) is not None), None)
+
+    def _opened(self, place: str) -> Handle | None:
+        """None if no run is there, or was there before it moved."""
+        if not self._is_remote and (os.path.realpath(place) != place or not os.path.isdir(place)):
+            return None
+        handle = control.open(place)
+        try:
+            is_run = any(handle.store.version(name) is not None for name in (DEFINITION, transfer_file.MOVED))
+        except SatchelError:
+            return handle  # its methods say what is wrong
+        return handle if is_run else None
+
+    @property
+    def _own_name(self) -> str:
+        """The name of the root, for the case that it is a workspace itself."""
+        return self.root.rpartition("/")[2]
+
+    def name(self, handle: Handle) -> str:
+        """The name of a run of this root."""
+        return self._name_at(handle.url)
+
+    def _name_at(self, place: str) -> str:
+        return place.removeprefix(self.root).strip("/") or self._own_name
+
+
+def _is_visible(name: str) -> bool:
+    return is_name(name) and not name.startswith(".")
+
+
+_LONGEST = 40  # characters of a client's name
+
+
+class Asking(NamedTuple):
+    """One call. `client` is what the client calls itself."""
+
+    runs: Runs
+    allowed: frozenset[str]
+    client: str
+
+    @property
+    def by(self) -> str:
+        """Who acts, for the record: the person of this process, and the client."""
+        client = visible(" ".join(self.client.split()))[:_LONGEST]
+        return f"{myself()} over MCP ({client})" if client else f"{myself()} over MCP"
+
+    def status(self, handle: Handle) -> shapes.RunStatus:
+        """The status of a run, read now."""
+        return describing.status(self.runs.name(handle), handle.status(), self.allowed)
+
+
+LIMIT = 1 << 20
+"""Bytes of a file that is handed out."""
+
+_PAGE = 200
+_KINDS = {
+    ".md": "text/markdown",
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".yaml": "application/yaml",
+    ".txt": "text/plain",
+}
+
+
+def listed(runs: Runs, cursor: str | None) -> types.ListResourcesResult:
+    """The files of all runs, by run and path, a page at a time."""
+    after = _position(cursor)
+    found: list[types.Resource] = []
+    for name, handle in runs.all().items():
+        if name < after[0]:
+            continue
+        try:
+            files = handle.files()
+        except SatchelError:
+            continue  # `status` says what is wrong with it
+        for file in files:
+            if (name, file.path) <= after:
+                continue
+            if len(found) == _PAGE:
+                last = describing.of_uri(found[-1].uri)
+                return types.ListResourcesResult(resources=found, next_cursor=json.dumps(last))
+            found.append(_resource(name, file.path, file.bytes))
+    return types.ListResourcesResult(resources=found)
+
+
+def _position(cursor: str | None) -> tuple[str, str]:
+    if cursor is None:
+        return "", ""
+    try:
+        run, path = json.loads(cursor)
+        return str(run), str(path)
+    except (ValueError, TypeError, RecursionError):
+        raise MCPError(
+            types.INVALID_PARAMS, describing.error(f"{cursor!r} is no cursor of this server", cursor)
+        ) from None
+
+
+def _resource(run: str, path: str, size: int) -> types.Resource:
+    return types.Resource(
+        uri=describing.uri(run, path),
+        name=f"{run}/{path}",
+        description=f"{path} of the run {run}",
+        mime_type=_kind(path),
+        size=size,
+    )
+
+
+def templates() -> types.ListResourceTemplatesResult:
+    return types.ListResourceTemplatesResult(
+        resource_templates=[
+            types.ResourceTemplate(
+                uri_template=f"{describing.SCHEME}{{run}}/{{+path}}",
+                name="file of a run",
+                description="A file of a run, such as todo.md, state.json or outputs/report.md. `run` as list_runs "
+                "names it, percent-encoded.",
+            )
+        ]
+    )
+
+
+def read(runs: Runs, uri: str) -> types.ReadResourceResult:
+    """The content of a file: as text if it is UTF-8."""
+    place = describing.of_uri(uri)
+    try:
+        if place is None:
+            raise _unknown(uri, f"a resource is {describing.SCHEME}RUN/PATH")
+        data = runs.find(place[0]).read(place[1], limit=LIMIT)
+    except SatchelError as error:
+        raise _unknown(uri, str(error)) from error
+    except FileNotFoundError:
+        raise _unknown(uri, "the file is gone") from None
+    contents: types.TextResourceContents | types.BlobResourceContents
+    try:
+        contents = types.TextResourceContents(uri=uri, mime_type=_kind(place[1]) or "text/plain", text=data.decode())
+    except UnicodeDecodeError:
+        contents = types.BlobResourceContents(
+            uri=uri, mime_type=_kind(place[1]) or "application/octet-stream", blob=base64.b64encode(data).decode()
+        )
+    return types.ReadResourceResult(contents=[contents])
+
+
+def _kind(path: str) -> str | None:
+    name = path.rpartition("/")[2]
+    return _KINDS.get(f".{name.rpartition('.')[2]}") or mimetypes.guess_type(name)[0]
+
+
+def _unknown(uri: str, why: str) -> MCPError:
+    said = describing.error(f"Resource not found: {why}", (uri, *(describing.of_uri(uri) or ())))
+    return MCPError(types.INVALID_PARAMS, said, {"uri": describing.error(uri, uri)})

@@ -1,0 +1,333 @@
+"""A run as a task: the extension `io.modelcontextprotocol/tasks` of the specification of 2026-07-28.
+
+The server keeps nothing about tasks. The id leads to the run, and everything else is read from its files, so a task
+outlives every kill of the server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+import mcp_types as types
+import msgspec
+from mcp import MCPError
+
+from ....workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
+from ....workspace.people.approvals import APPROVE, properties_of
+from ...control import Handle, OpenQuestion, Standing
+from . import describing, tools
+from .runs import Asking
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+STARTING = ("start", "resume")
+"""The tools whose result may be a task."""
+
+_OFTEN, _REMOTELY, _SELDOM = 1_000, 5_000, 10_000
+"""Milliseconds until the next look at a run that works, on a disk and in a bucket, and at one that waits."""
+
+_STOPPING, _LOOK = 2.0, 0.2
+"""Seconds in which a run that has asked a question stops, and between two looks."""
+
+_RESUME = "resume-"
+_CONTEXT = 2000  # characters
+_ARGUMENT = "argument."
+_PRIMITIVE = ("string", "integer", "number", "boolean")
+
+Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class Client(NamedTuple):
+    """What a client can do: handle tasks, and ask its user."""
+
+    has_tasks: bool
+    can_ask: bool
+
+
+class Tasks:
+    """The tasks of a server. Methods block."""
+
+    def __init__(self) -> None:
+        self._created: dict[str, str] = {}  # only saves reading the first record again
+
+    def get(self, asking: Asking, task: str, client: Client) -> dict[str, Any]:
+        """The task with this id, with its result, its questions or its error."""
+        handle, standing = self.find(asking, task)
+        name = asking.runs.name(handle)
+        status = status_of(standing)
+        wanted = _input_requests(asking, name, standing, client) if status == "input_required" else {}
+        found = self.summary(asking, task, handle, standing)
+        match status:
+            case "input_required":
+                found["inputRequests"] = wanted
+            case "completed":
+                found["result"] = _result(describing.status(name, handle.status(), asking.allowed))
+            case "failed":
+                why = str(standing.problem or describing.next_of(name, standing, asking.allowed))
+                found["error"] = {"code": types.INTERNAL_ERROR, "message": describing.error(why)}
+        return found
+
+    def summary(self, asking: Asking, task: str, handle: Handle, standing: Standing) -> dict[str, Any]:
+        """The same without what depends on the status."""
+        name = asking.runs.name(handle)
+        created = self._created.get(task) or _created(handle, standing)
+        self._created[task] = created
+        status = status_of(standing)
+        often = _REMOTELY if asking.runs.is_remote else _OFTEN
+        is_working = status == "working" and standing.state != "sleeping"
+        return {
+            "taskId": task,
+            "status": status,
+            "createdAt": created,
+            "lastUpdatedAt": standing.at or created,
+            "statusMessage": visible(_message(name, standing, asking)),
+            "ttlMs": None,
+            "pollIntervalMs": often if is_working else _SELDOM,
+        }
+
+    def find(self, asking: Asking, task: str) -> tuple[Handle, Standing]:
+        """The run of a task. A run whose folder was renamed has another id."""
+        try:
+            handle = asking.runs.find(describing.run_of_task(task))
+        except SatchelError:
+            raise _unknown(task) from None
+        standing = handle.status(brief=True)
+        known = describing.task_id(asking.runs.name(handle), standing.moment)
+        if standing.state == "interrupted":
+            standing = handle.status()  # which also says why
+        if known != task and not (standing.moment is None and describing.is_task_id(task)):  # it can't be read any more
+            raise _unknown(task)
+        return handle, standing
+
+    def is_known(self, asking: Asking, task: str) -> bool:
+        """Whether there is such a task."""
+        try:
+            self.find(asking, task)
+        except MCPError:
+            return False
+        return True
+
+    def update(self, asking: Asking, task: str, responses: Mapping[str, Any]) -> None:
+        """Take answers to what the task asks. What it does not ask, or no longer asks, is ignored."""
+        handle, standing = self.find(asking, task)
+        is_answered = False
+        open_ones = {each.id for each in standing.questions}
+        for key, response in responses.items():
+            content = _accepted(response)
+            if content is None:
+                continue
+            if key == _key_of_resume(standing) and content.get("resume") is True:
+                _need(asking, "resume")
+                _begin(handle)
+            elif key in open_ones:
+                _need(asking, "answer")
+                _answer(asking, handle, key, content, standing)
+                is_answered = True
+        if is_answered and "resume" in asking.allowed and _comes_to_rest(handle):
+            _begin(handle)
+
+    def cancel(self, asking: Asking, task: str) -> None:
+        """Cancel the run. One that is over stays as it is."""
+        handle, standing = self.find(asking, task)
+        if standing.state in ("completed", "cancelled"):
+            return
+        _need(asking, "cancel")
+        try:
+            stopping = handle.cancel(by=asking.by)
+        except SatchelError as error:
+            raise MCPError(types.INVALID_REQUEST, describing.error(str(error))) from error
+        if stopping.status == "paused" and asking.allowed & {"start", "resume"}:
+            with suppress(LeaseHeld):
+                tools.begin(handle)  # its agent undoes what it must
+
+
+def status_of(standing: Standing) -> Status:
+    """The status of a task. A failed agent is a result: `failed` is for what is wrong with the workspace."""
+    match standing.state:
+        case "completed" | "failed":
+            return "completed"
+        case "cancelled":
+            return "cancelled"
+        case "damaged" | "moved":
+            return "failed"
+    if standing.questions or _waits_to_be_resumed(standing):
+        return "input_required"
+    return "working"
+
+
+def _waits_to_be_resumed(standing: Standing) -> bool:
+    """Whether it rests until a person resumes it."""
+    match standing.state:
+        case "waiting":
+            return True
+        case "paused":
+            pause = standing.moment.pause if standing.moment else None
+            return not (pause and (pause.until or pause.mode == "cancel"))
+        case "interrupted":
+            return not describing.is_supervised(standing)
+    return False
+
+
+def _key_of_resume(standing: Standing) -> str | None:
+    """Another one for each time that it has to be resumed."""
+    if standing.questions or standing.moment is None or not _waits_to_be_resumed(standing):
+        return None
+    return f"{_RESUME}{standing.moment.seq}"
+
+
+def _message(name: str, standing: Standing, asking: Asking) -> str:
+    why = describing.not_called(standing) or (standing.moment.reason if standing.moment else "")
+    reason = f" ({why})" if why else ""
+    progress = describing.progress(describing.items(standing))
+    return f"{standing.state}{reason}{progress}. {describing.next_of(name, standing, asking.allowed)}"
+
+
+def _created(handle: Handle, standing: Standing) -> str:
+    """When the run began, as far as its journal goes back."""
+    if standing.moment is not None:
+        with suppress(SatchelError):
+            return next((row.line.at for row in handle.log()), standing.at)
+    return handle.store.trace(DEFINITION).at or standing.at
+
+
+def _input_requests(asking: Asking, name: str, standing: Standing, client: Client) -> dict[str, Any]:
+    """What the client is to ask its user. Nothing that it could not answer then."""
+    if not client.can_ask:
+        return {}
+    if standing.questions:
+        asked = standing.questions if "answer" in asking.allowed else []
+        return {each.id: _elicitation(name, each) for each in asked}
+    key = _key_of_resume(standing)
+    if key is None or "resume" not in asking.allowed:
+        return {}
+    text = f"{name} is {_message(name, standing, asking).partition('. ')[0]}. Resume it?"
+    return {key: _form(text, {"resume": {"type": "boolean", "title": "Resume the run"}}, ["resume"])}
+
+
+def _elicitation(name: str, asked: OpenQuestion) -> dict[str, Any]:
+    question = asked.question
+    text = f"{name} asks: {question.text}"
+    if question.is_doubt and not question.is_unclaimed:
+        text += "\n\n'done': it has happened. 'redo': it has not; do it."
+    if (context := question.facts.get("context")) is not None:
+        told = context if isinstance(context, str) else msgspec.json.encode(context).decode()
+        text += f"\n\n{told[:_CONTEXT]}"
+    if question.may_change:
+        text += f"\n\narguments: {msgspec.json.encode(question.arguments).decode()[:_CONTEXT]}"
+    if not question.may_change and (fields := _fields(question.schema)) is not None:
+        return _form(text, *fields)
+    decision = {"title": "Decision", **_decision(asked)}
+    note = {"type": "string", "title": "Note"}
+    return _form(text, {"decision": decision, **_arguments(asked), "note": note}, ["decision"])
+
+
+def _arguments(asked: OpenQuestion) -> dict[str, Any]:
+    """A field for each argument that can be changed in a form, with its value now."""
+    values, found = asked.arguments or {}, {}
+    for name, schema in properties_of(asked.schema).items() if asked.question.may_change else ():
+        if isinstance(schema, dict) and schema.get("type") in _PRIMITIVE:
+            default = {"default": values[name]} if name in values else {}
+            found[f"{_ARGUMENT}{name}"] = {"title": name, **schema, **default}
+    return found
+
+
+def _fields(schema: Any) -> tuple[dict[str, Any], list[str]] | None:
+    """The fields of an answer that is a flat object, with the names of those that are required: as a form has them."""
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not schema.get("properties"):
+        return None
+    fields = schema["properties"]
+    is_flat = all(isinstance(each, dict) and each.get("type") in _PRIMITIVE for each in fields.values())
+    return (fields, [*schema.get("required", ())]) if is_flat else None
+
+
+def _decision(asked: OpenQuestion) -> dict[str, Any]:
+    """The schema of another answer. A form has only flat fields: what does not fit is typed as JSON."""
+    if asked.choices:
+        return {"type": "string", "enum": [*asked.choices]}
+    schema = asked.question.schema
+    if not isinstance(schema, dict):
+        return {"type": "string"}
+    kind = schema.get("type")
+    if kind in _PRIMITIVE:
+        return {"type": kind}
+    return {"type": "string", "description": f"As JSON: {msgspec.json.encode(schema).decode()[:_CONTEXT]}"}
+
+
+def _form(text: str, fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": fields, "required": required}
+    return {
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": visible(text), "requestedSchema": schema},
+    }
+
+
+def _accepted(response: Any) -> Mapping[str, Any] | None:
+    """What a user has typed into a form; None if the user did not."""
+    if not isinstance(response, Mapping) or response.get("action") != "accept":
+        return None
+    content = response.get("content")
+    return content if isinstance(content, Mapping) else {}
+
+
+def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any], standing: Standing) -> None:
+    (asked,) = (each for each in standing.questions if each.id == id)
+    is_form = not asked.question.may_change and _fields(asked.question.schema) is not None
+    decision: Any = dict(content) if is_form else content.get("decision")
+    if isinstance(decision, str) and "description" in _decision(asked):
+        with suppress(msgspec.DecodeError):  # then the error says what was expected
+            decision = msgspec.json.decode(decision)
+    changes = None
+    if asked.question.may_change and decision == APPROVE:
+        known = asked.arguments or {}
+        typed = {key.removeprefix(_ARGUMENT): each for key, each in content.items() if key.startswith(_ARGUMENT)}
+        changes = {name: each for name, each in typed.items() if name in known or each not in (None, "")}
+    try:
+        note = "" if is_form else str(content.get("note") or "")
+        handle.answer(decision, id, arguments=changes, by=asking.by, note=note)
+    except SatchelError as error:
+        raise MCPError(types.INVALID_PARAMS, describing.error(str(error), content)) from error
+
+
+def _comes_to_rest(handle: Handle) -> bool:
+    """Whether an answered run waits to be resumed. One that has just asked may be about to stop; one that waits for its
+    answers goes on. If this gives up too early, the task asks to be resumed."""
+    until = time.monotonic() + _STOPPING
+    while (now := handle.status(brief=True)).state in ("running", "draining") and not now.questions:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK)
+        handle.store.refresh()
+    return now.state == "waiting" and not now.questions
+
+
+def _begin(handle: Handle) -> None:
+    try:
+        tools.begin(handle, resume=True)
+    except LeaseHeld:
+        pass  # another process has resumed it
+    except SatchelError as error:
+        raise MCPError(types.INVALID_REQUEST, describing.error(str(error))) from error
+
+
+def _need(asking: Asking, action: str) -> None:
+    if action not in asking.allowed:
+        raise MCPError(types.INVALID_REQUEST, not_allowed(action))
+
+
+def not_allowed(action: str) -> str:
+    """What a client is told that calls a tool which is not there."""
+    return f"{action} is not allowed here: the person who runs this server can start it with `--allow {action}`"
+
+
+def _result(found: Any) -> dict[str, Any]:
+    """What the call that has started the run would have returned at its end."""
+    result = tools.told(found)
+    result.is_error = found.state == "failed"
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _unknown(task: str) -> MCPError:
+    found = describing.error(repr(task), task)
+    return MCPError(types.INVALID_PARAMS, f"there is no task {found}; the tool list_runs shows the ids of all runs")

@@ -1,0 +1,216 @@
+"""What is known of one run: its status, its latest events, and the text that is being streamed.
+
+Reads in threads, again and again, and never gives up: a run that is moved, damaged, deleted or offline comes back by
+itself. `changed` is called in the event loop after each change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ....workspace.base import SatchelError, moment_of
+from ...control import Handle, Latest, Shot, Standing, events
+
+_EVENTS = 5000
+"""How many events the timeline keeps."""
+
+_TEXT = 64 << 10
+"""How many characters of each streamed answer are kept, from its end."""
+
+_LOOK, _REMOTE_LOOK = 2.0, 6.0
+"""Seconds between two looks if no event tells of a change: for files of people, and a process that ends. Nothing is
+read if nothing has changed. A bucket costs a listing for each."""
+
+_WHOLE = 15.0
+"""Seconds until the whole status is read all the same, for edits that change no name of the run's own folder."""
+
+_SHARE = 4
+"""A look is followed by a rest that is so many times as long."""
+
+_SOON = 0.3
+_AGAIN = (1.0, 2.0, 5.0, 10.0)
+"""Seconds until the next attempt, if the events can't be read."""
+
+_AT_ONCE = 200
+"""Events that are taken before keys get their turn."""
+
+
+@dataclass
+class Stream:
+    """An answer that is being streamed: its call and the end of its text. `length` counts all characters."""
+
+    agent: str
+    scope: str
+    call: str
+    at: str = ""  # of its last text
+    text: str = ""
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An event, and the seconds of an item that it ends."""
+
+    event: events.Event
+    took: float | None = None
+
+
+class Feed:
+    """The reader of one run. `make` returns a handle on it: each task has its own, and uses it in one thread a time."""
+
+    def __init__(self, make: Callable[[], Handle], changed: Callable[[], None]):
+        self.standing: Standing | None = None
+        self.seen: deque[Seen] = deque(maxlen=_EVENTS)
+        self.streams: dict[tuple[str, str, int], Stream] = {}
+        self.seq = 0  # of the last event
+        self.problem = ""  # why the events can't be read
+        self._make, self._changed = make, changed
+        self._begun: dict[tuple[str, str], float] = {}
+        self._wake = asyncio.Event()
+        self._reading: asyncio.Future[None] | None = None
+        self._event_at = 0.0  # when the last event came, by time.monotonic
+
+    def look_now(self) -> None:
+        """Look at the status as soon as possible."""
+        self._wake.set()
+
+    async def look(self) -> None:
+        """Keep the status current."""
+        latest: Latest | None = None
+        is_remote, read = False, float("-inf")
+        while True:
+            began = time.monotonic()
+            is_whole = self._wake.is_set() or began - read > _WHOLE
+            self._wake.clear()
+            try:
+                if latest is None:
+                    handle = await asyncio.to_thread(self._make)
+                    latest, is_remote = Latest(handle, with_rows=False), handle.store.abilities.remote
+                shot = await asyncio.to_thread(self._status, latest, is_whole)
+                self._keep(shot.standing, shot.problem)
+                read = began if is_whole else read
+            except Exception as error:  # one that no reader has foreseen must not end the view either
+                self._keep(None, error)
+            self._begin_again_if_replaced(began)
+            self._changed()
+            rest = max(_SOON, _SHARE * (time.monotonic() - began))
+            await asyncio.sleep(rest)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, (_REMOTE_LOOK if is_remote else _LOOK) - rest))
+
+    @staticmethod
+    def _status(latest: Latest, is_whole: bool) -> Shot:
+        shot = latest.look(whole=is_whole)
+        if shot.standing.plan is not None:
+            _ = shot.standing.plan.progress, shot.standing.plan.tasks  # they are parsed here, and not by the screen
+        return shot
+
+    def _keep(self, found: Standing | None, problem: Exception | None) -> None:
+        """Take the new status, or the last known one with the reason why there is no newer one."""
+        if found is None or problem is not None:
+            ours = problem if isinstance(problem, SatchelError) else SatchelError("can't be read", why=str(problem))
+            found = replace(found or self.standing or Standing("", state="damaged"), problem=ours)
+        self.standing = found
+
+    def _begin_again_if_replaced(self, looked: float) -> None:
+        """If a look that began after the last event finds fewer records, another run has taken this place."""
+        moment = self.standing.moment if self.standing and not self.standing.problem else None
+        if moment is not None and moment.seq < self.seq and looked > self._event_at and self._reading is not None:
+            self._forget()
+            self._reading.cancel()
+
+    async def follow(self) -> None:
+        """Take the events as they come."""
+        failures = 0
+        while True:
+            self._reading = asyncio.ensure_future(self._read())
+            try:
+                await self._reading
+                failures, self.problem = 0, ""
+                await self._until_it_runs_again()
+            except Exception as error:
+                failures, self.problem = failures + 1, str(error)
+                self._changed()
+                await asyncio.sleep(_AGAIN[min(failures, len(_AGAIN)) - 1])
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+
+    async def _read(self) -> None:
+        handle = await asyncio.to_thread(self._make)
+        count = 0
+        async with aclosing(handle.events(after=self.seq, follow=True)) as happening:
+            async for event in happening:
+                self._add(event)
+                self.problem, self._event_at = "", time.monotonic()
+                self._changed()
+                if not isinstance(event, events.Tokens):
+                    self._wake.set()
+                count += 1
+                if count % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    async def _until_it_runs_again(self) -> None:
+        """A finished run is not read again until it has new records."""
+        known: int | None = None
+        while True:
+            await asyncio.sleep(1.0)
+            standing = self.standing
+            if standing is None or standing.moment is None or standing.problem:
+                continue
+            known = standing.moment.seq if known is None else known
+            if standing.moment.seq != known or standing.moment.status not in ("completed", "cancelled"):
+                return
+
+    def _forget(self) -> None:
+        self.seen.clear()
+        self.streams.clear()
+        self._begun.clear()
+        self.seq = 0
+
+    def _add(self, event: events.Event) -> None:
+        if isinstance(event, events.Tokens):
+            self._stream(event)
+            return
+        self.seq = event.seq
+        self.seen.append(Seen(event, self._took(event)))
+        match event:
+            case events.StepCompleted() | events.StepFailed() | events.StepRetried():
+                self._end_streams((event.agent, event.scope, event.no), event.at)
+            case events.ItemCommitted() | events.ItemFailed():
+                self._end_streams((event.agent, event.scope), event.at)
+            case events.RunStopped() | events.RunStarted():
+                self._end_streams((), event.at)
+
+    def _end_streams(self, begin: tuple[object, ...], at: str) -> None:
+        """Those whose keys begin so have ended. A later text is of a later attempt: the first look reads it before it
+        reads what has happened."""
+        ended = [key for key, stream in self.streams.items() if key[: len(begin)] == begin and stream.at <= at]
+        for key in ended:
+            del self.streams[key]
+
+    def _took(self, event: events.Event) -> float | None:
+        match event:
+            case events.ItemBegun() if (at := moment_of(event.at)) is not None:
+                self._begun[event.agent, event.scope] = at.timestamp()
+            case events.ItemCommitted() | events.ItemFailed():
+                began, at = self._begun.pop((event.agent, event.scope), None), moment_of(event.at)
+                return at.timestamp() - began if began is not None and at is not None else None
+        return None
+
+    def _stream(self, event: events.Tokens) -> None:
+        key = event.agent, event.scope, event.no
+        stream = self.streams.pop(key, None) or Stream(event.agent, event.scope, f"{event.step}{event.call}")
+        kept = stream.text
+        if event.offset < stream.length:  # another attempt has begun again
+            kept = kept[: len(kept) - (stream.length - event.offset)] if event.offset else ""
+        stream.at = event.at
+        stream.text, stream.length = (kept + event.text)[-_TEXT:], event.offset + len(event.text)
+        self.streams[key] = stream  # the newest is the last

@@ -1,0 +1,253 @@
+"""The parts of the screen of one run: a title, and lines below it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from ....workspace.todo import Task
+from ...control import Standing, counted, since
+from . import words
+from .feed import Feed, Seen, Stream
+from .lines import Bar, Line, Lines, fold, plain
+
+_TAIL = 4000
+"""Characters of a streamed answer that are folded again at each change."""
+
+_DETAIL = 12  # columns of the titles
+_VALUE = 400  # characters of a value
+
+
+class Content(NamedTuple):
+    """What a pane shows. `at`: the line to keep in sight, -1 for the last."""
+
+    title: str
+    number: int
+    line: Line
+    at: int = -1
+
+
+class Pane(Vertical):
+    """A title, and lines that scroll."""
+
+    DEFAULT_CSS = "Pane { height: 1fr; width: 1fr; }"
+
+    def __init__(self, name: str, *, has_cursor: bool = False, follows: bool = False) -> None:
+        super().__init__(id=name)
+        self.bar, self.lines = Bar(f"{name}-title"), Lines(f"{name}-lines", has_cursor=has_cursor, follows=follows)
+        self._titled, self._number = name, 0
+
+    def compose(self) -> ComposeResult:
+        yield self.bar
+        yield self.lines
+
+    def show(self, content: Content) -> None:
+        self._titled, self._number = content.title, content.number
+        self.lines.show(content.number, content.line, content.at)
+        self._show_title()
+
+    def on_lines_moved(self, event: Lines.Moved) -> None:
+        event.stop()
+        self._show_title()
+
+    def _show_title(self) -> None:
+        """With the place in the list, if that is longer than the pane."""
+        seen = self.lines.seen
+        is_cut = self._number > len(seen) > 0
+        place = f"{seen.start + 1:,}-{seen.stop:,} of {self._number:,}" if is_cut else ""
+        title = plain(self._titled, max(1, self.size.width - len(place) - 2))
+        self.bar.show(Text.assemble((title, "bold underline"), "  ", (place, "dim")))
+
+
+def _lines(title: str, found: Sequence[Text], at: int = -1) -> Content:
+    return Content(title, len(found), lambda index, width: found[index].copy(), at)
+
+
+def _folded(title: str, texts: Sequence[str], at: int = 0) -> Content:
+    return Content(title, len(texts), lambda index, width: Text(texts[index]), at)
+
+
+class Outline:
+    """The plan with the depth of each task, made once for each plan."""
+
+    def __init__(self) -> None:
+        self._of: tuple[str, Content] | None = None
+
+    def content(self, standing: Standing | None) -> Content:
+        if standing is None or standing.plan is None or not standing.plan.tasks:
+            return _folded("plan", ["" if standing is None else "no items yet"])
+        plan = standing.plan
+        if self._of is None or self._of[0] != plan.text:
+            self._of = plan.text, _outline(plan.tasks, *plan.progress)
+        return self._of[1]
+
+
+def _outline(tasks: Sequence[Task], settled: int, leaves: int) -> Content:
+    depths: list[int] = []
+    for task in tasks:
+        depths.append(0 if task.parent is None else depths[task.parent] + 1)
+    begun = next((task.index for task in tasks if task.mark == "begun" and task.is_work), None)
+    first = next((task.index for task in tasks if task.is_work and not task.is_finished), 0)
+
+    def line(index: int, width: int) -> Text:
+        return words.task(tasks[index].text, tasks[index].mark, depths[index], width)
+
+    return Content(f"plan  {settled:,} of {leaves:,} done", len(tasks), line, first if begun is None else begun)
+
+
+def timeline(feed: Feed) -> Content:
+    if not feed.seen:
+        return _folded(
+            "timeline", [plain(feed.problem) if feed.problem else "" if feed.standing is None else "nothing yet"]
+        )
+    seen: list[Seen] = [*feed.seen]
+    return Content("timeline", len(seen), lambda index, width: words.event(seen[index].event, seen[index].took, width))
+
+
+def streams(feed: Feed, width: int, *, is_brief: bool) -> Content:
+    """The answers that are being streamed, the newest last; with `is_brief` only the newest one."""
+    found = [*feed.streams.values()]
+    standing = feed.standing
+    if not found and not is_brief and standing is not None:
+        return _left(standing, width)
+    shown: list[Text] = []
+    for stream in found[-1:] if is_brief else found:
+        if not is_brief:
+            shown.append(Text(plain(f"{_where(stream)}  {stream.call}", width), "bold"))
+        shown += map(Text, fold(stream.text[-_TAIL:] if is_brief else stream.text, width))
+    newest = f"text  {found[-1].call}, {counted(found[-1].length, 'character')}" if found else "text"
+    return _lines(newest if is_brief else f"text  {counted(len(found), 'answer')} being streamed", shown)
+
+
+def _left(standing: Standing, width: int) -> Content:
+    """Text that a crash has cut off."""
+    shown: list[Text] = []
+    for each in standing.streams:
+        shown.append(Text(plain(each.path, width), "bold"))
+        shown += map(Text, fold(each.text[-_TAIL:], width))
+    title = "text  cut off by a crash; the next start keeps it" if shown else "text"
+    return _lines(title, shown or [Text("no answer is being streamed")])
+
+
+def _where(stream: Stream) -> str:
+    return f"{stream.agent}:{stream.scope}" if stream.agent else stream.scope
+
+
+def questions(standing: Standing | None) -> Content:
+    asked = standing.questions if standing else []
+
+    def line(index: int, width: int) -> Text:
+        each = asked[index]
+        said = " (answered in its file)" if each.reply else " (its file has a mistake)" if each.mistake else ""
+        return Text(plain(f"{each.id}  {each.text}", max(1, width - len(said)))).append(said, "yellow")
+
+    if not asked:
+        return _folded("questions", ["no open question"])
+    return Content("questions  Enter: read and answer", len(asked), line)
+
+
+def messages(found: Sequence[tuple[str, Any]], width: int) -> Content:
+    """The conversation: each message with its role."""
+    shown: list[Text] = []
+    for role, content in found:
+        shown.append(Text(plain(role, width), "bold"))
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1, default=str)
+        shown += (Text(f"  {line}") for line in fold(text, max(1, width - 2)))
+    return _lines(f"messages  the last {len(found)}" if found else "messages", shown or [Text("no messages")])
+
+
+def details(standing: Standing | None, width: int) -> Content:
+    if standing is None:
+        return _folded("details", ["looking ..."])
+    shown: list[Text] = []
+    for title, value in _details(standing):
+        for number, line in enumerate(fold(value[:20_000], max(10, width - _DETAIL))):
+            shown.append(Text.assemble((f"{'' if number else title:<{_DETAIL}}", "bold"), line))
+    return _lines("details", shown, 0)
+
+
+def _details(standing: Standing) -> Iterator[tuple[str, str]]:
+    """Titles and values; both may be from strangers."""
+    yield "place", standing.url
+    if standing.definition:
+        yield "agent", standing.definition.agent
+    if why := words.detail(standing):
+        yield "state", f"{standing.state}: {why}"
+    if standing.holder:
+        yield "process", f"{standing.holder.process}"
+    if standing.input is not None:
+        yield "input", _json(standing.input)
+    if standing.result is not None:
+        yield "result", _json(standing.result)
+    for share in standing.budget:
+        left = ", used up" if share.is_used_up else ", nearly used up" if share.is_nearly else ""
+        yield "budget", f"{share.words}{left}"
+    moment = standing.moment
+    if moment is not None:
+        usage = moment.usage
+        counts = ((moment.attempt, "start"), (usage.steps, "step"), (usage.items, "item"), (usage.tokens, "token"))
+        yield "usage", ", ".join((*(counted(*each) for each in counts), f"${usage.usd:,.4f}"))
+        for agent in [each for each in moment.agents.values() if each.path]:
+            settled, leaves = agent.plan.progress
+            how = "ended" if agent.result is not None else "failed" if agent.error else f"{settled} of {leaves} done"
+            yield "agent", f"{agent.path}  {how}"
+        for path, output in moment.outputs.items():
+            yield "output", f"{path}  {output.bytes:,} bytes"
+    for each in standing.schedule:
+        yield "schedule", f"{each.name}: next {since(each.next) if each.next else 'never'}"
+    if standing.waiting:
+        yield "inbox", f"{counted(standing.waiting, 'file')} not taken yet"
+    for path in standing.waiting_edits:
+        yield "edited", f"{path}; the run takes it at its next safe point"
+    for edit in standing.noticed.edits if standing.noticed else ():
+        for said in edit.record.says:
+            yield "edited", f"{edit.record.file}: {said}; the next start takes it"
+    for path in standing.refused:
+        yield "refused", f"{path} says why an edit was not accepted"
+    for complaint in standing.complaints:
+        yield "note", complaint
+    for remark in standing.report:
+        yield "opening", f"{remark.kind}: {remark.text}"
+    if standing.at:
+        yield "last", f"record {moment.seq if moment else 0:,}, {since(standing.at)}"
+    if standing.next:
+        yield "next", standing.next
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)[:_VALUE]
+
+
+def now(feed: Feed, width: int, most: int) -> list[Text]:
+    """What is running: streams, effects, calls that wait to be tried again, and begun items."""
+    standing = feed.standing
+    if standing is None or standing.moment is None or standing.state not in words.ACTIVE:
+        return []
+    found: list[Text] = []
+    for stream in reversed(feed.streams.values()):
+        found.append(Text(f"> {stream.call}, {counted(stream.length, 'character')}", "cyan"))
+    for each in standing.retries:
+        left = f"try {each.attempt + 1} of {each.step}{each.call}, after {each.error}"
+        found.append(Text(f"~ {left}", "yellow"))
+    shown = {(each.agent, each.scope, each.no) for each in standing.running}
+    for long in standing.running:
+        if (long.agent, long.scope, long.no) not in feed.streams:
+            found.append(Text(f"> {long.words}", "cyan"))
+    for agent in standing.moment.agents.values():
+        above = f"{agent.path}: " if agent.path else ""
+        for key, scope in agent.scopes.items():
+            for call in scope.started.values():
+                if (agent.path, key, call.no) not in shown:
+                    found.append(Text(f"> {above}{call.step}{call.call}, an effect", "cyan"))
+            if scope.title:
+                steps = f", {counted(len(scope.done), 'step')} done" if scope.done else ""
+                found.append(Text(f"/ {above}^{key} {scope.title}{steps}", "yellow"))
+    lines = [Text(plain(each.plain, width), each.style) for each in found[:most]]
+    if len(found) > most > 0:
+        lines[-1] = Text(f"and {len(found) - most + 1} more", "dim")
+    return lines

@@ -1,0 +1,204 @@
+"""The screen with all runs below a root."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Input
+
+from ... import control
+from ...control import Handle, Overview, SeenRun
+from . import words
+from .lines import Bar, Lines, fold, key_line, plain
+from .run import RunScreen
+
+_LOOK = 0.5
+"""Seconds between two calls of the overview, which knows itself when to look again."""
+
+_NARROW, _WIDE = 60, 100  # columns
+_STATE, _ITEMS, _WANTED, _COST, _LAST = 11, 13, 19, 12, 8  # columns of the list
+
+
+class RunsScreen(Screen[None]):
+    """A list of runs. Enter opens one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", show=False),
+        Binding("o", "order", show=False),
+        Binding("escape", "clear", show=False),
+    ]
+
+    def __init__(self, overview: Overview, make: Callable[[str], Handle]):
+        """`make` returns a handle on the run at a folder or URL."""
+        super().__init__()
+        self._overview, self._make = overview, make
+        self._shown: list[SeenRun] = []
+        self._number, self._problem, self._read = -1, "", ""
+        self._by_need, self._chosen = True, ""
+        self._has_looked = False
+
+    def compose(self) -> ComposeResult:
+        yield Bar("head")
+        yield Bar("detail")
+        yield Bar("titles")
+        yield Lines("runs", has_cursor=True)
+        yield Input(placeholder="words of the folder, run, state or what it wants", id="filter", compact=True)
+        yield Bar("keys")
+
+    def on_mount(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self.query_one(Lines).focus()
+        self.run_worker(self._look(), group="look")
+        self.set_interval(1.0, self._draw)  # times pass
+        self._draw()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw)
+
+    async def _look(self) -> None:
+        """Keep the list current while it is on the screen."""
+        loop = asyncio.get_running_loop()
+
+        def progress(done: int, total: int) -> None:
+            loop.call_soon_threadsafe(self._tell, done, total)
+
+        while True:
+            if self.is_current or not self._has_looked:
+                try:
+                    seen = await asyncio.to_thread(lambda: self._overview.look(progress=progress))
+                    self._problem = str(seen.problem) if seen.problem else ""
+                    if seen.number != self._number or not self._has_looked:
+                        if not self._has_looked and [run.name for run in seen.runs] == [""]:
+                            self._open(seen.runs[0], is_alone=True)
+                            return
+                        self._number, self._has_looked = seen.number, True
+                        self._choose()
+                except Exception as error:  # one that no reader has foreseen must not end the screen either
+                    self._problem = str(error) or type(error).__name__
+                self._read = ""
+                self._draw()
+            await asyncio.sleep(_LOOK)
+
+    def _tell(self, done: int, total: int) -> None:
+        if not self._has_looked:
+            self._read = f"looking: {done:,} of {total:,}"
+            if done == total or done % 50 == 0:
+                self._draw()
+
+    def _choose(self) -> None:
+        """The runs that the filter leaves, in their order. The cursor stays at its run."""
+        lines, seen = self.query_one(Lines), self._overview.seen
+        if self._shown and 0 <= lines.cursor < len(self._shown):
+            self._chosen = self._shown[lines.cursor].name
+        wanted = self.query_one("#filter", Input).value.lower().split()
+        runs = seen.runs if seen else []
+        found = [run for run in runs if not wanted or all(word in _text(run) for word in wanted)]
+        if self._by_need:
+            found.sort(key=lambda run: (control.by_need(run.standing), run.name))
+        self._shown = found
+        lines.cursor = next((at for at, run in enumerate(found) if run.name == self._chosen), lines.cursor)
+
+    def _draw(self) -> None:
+        width, lines = self.size.width, self.query_one(Lines)
+        if not width or not self.is_current:
+            return
+        self.query_one("#head", Bar).show(self._head(width))
+        low = self.size.height < 16
+        told = fold(self._problem, width)[: 1 if low else 3] if self._problem else []
+        self.query_one("#detail", Bar).show(*(Text(line, "red") for line in told))
+        titles = _row("  run", Text("state"), "items", "wanted", "cost", "last", width)
+        titles.stylize("bold underline")
+        self.query_one("#titles", Bar).show(titles)
+        if self._shown or not self._has_looked:
+            lines.show(len(self._shown), self._line)
+        else:
+            has_filter = bool(self.query_one("#filter", Input).value)
+            nothing = "no run matches the filter" if has_filter else "there are no runs here"
+            lines.show(1, lambda index, width: Text(nothing))
+            lines.cursor = -1
+        self.query_one("#keys", Bar).show(key_line(["Enter open", "/ filter", "o order"], "? keys  q quit", width))
+
+    def _head(self, width: int) -> Text:
+        seen = self._overview.seen
+        if seen is None or not self._has_looked:
+            said = self._read or "looking ..."
+            return Text.assemble((plain(self._overview.url, max(8, width - len(said) - 2)), "bold"), f"  {said}")
+        counts: dict[control.State, int] = {}
+        for run in seen.runs:
+            counts[run.standing.state] = counts.get(run.standing.state, 0) + 1
+        shown = f"{len(self._shown):,} of " if len(self._shown) != len(seen.runs) else ""
+        rest = f"  {shown}{control.counted(len(seen.runs), 'run')}"
+        for state in sorted(counts, key=control.STATES.index):
+            if len(rest) + len(more := f"  {counts[state]:,} {state}") > width - 16:
+                break
+            rest += more
+        return Text.assemble((plain(self._overview.url, max(8, width - len(rest))), "bold"), rest)
+
+    def _line(self, index: int, width: int) -> Text:
+        run = self._shown[index]
+        standing = run.standing
+        name = run.name or words.run_id(standing)
+        wanted = plain(control.wanted(standing) or str(standing.problem or ""))
+        items, last = words.items(standing), words.ago(standing.at)
+        return _row(name, words.state(standing), items, wanted, words.cost(standing), last, width)
+
+    def action_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.focus()
+
+    def action_order(self) -> None:
+        self._by_need = not self._by_need
+        self._choose()
+        self._draw()
+
+    def action_clear(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.value, field.display = "", False
+        self.query_one(Lines).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._choose()
+        self._draw()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.query_one("#filter", Input).display = bool(event.value)
+        self.query_one(Lines).focus()
+
+    def on_lines_chosen(self, event: Lines.Chosen) -> None:
+        if 0 <= event.index < len(self._shown):
+            self._open(self._shown[event.index], is_alone=False)
+
+    def _open(self, run: SeenRun, *, is_alone: bool) -> None:
+        self.app.push_screen(RunScreen(lambda: self._make(run.url), run.name or run.url, is_alone=is_alone))
+
+
+def _text(run: SeenRun) -> str:
+    """What the filter looks at."""
+    standing = run.standing
+    return f"{run.name} {words.run_id(standing)} {standing.state} {control.wanted(standing)}".lower()
+
+
+def _row(name: str, state: Text, items: str, wanted: str, cost: str, last: str, width: int) -> Text:
+    """The columns that fit: the name and the state always."""
+    columns: list[tuple[Text, int]] = [(state, _STATE)]
+    if width >= _NARROW:
+        columns += [(Text(items.rjust(_ITEMS - 2)), _ITEMS), (Text(wanted), _WANTED if width < _WIDE else 2 * _WANTED)]
+    if width >= _WIDE:
+        columns.append((Text(cost.rjust(_COST - 2)), _COST))
+    columns.append((Text(last.rjust(_LAST - 1)), _LAST))
+    room = max(8, width - sum(size for _, size in columns) - 1)
+    row = Text(plain(name, room))
+    row.pad_right(max(0, room + 1 - row.cell_len))
+    for text, size in columns:
+        cell = text.copy()
+        cell.truncate(size - 1, overflow="ellipsis")
+        cell.pad_right(max(0, size - cell.cell_len))
+        row.append_text(cell)
+    return row

@@ -1,0 +1,220 @@
+"""The forms that correct a run: edit its plan and data, settle conflicts, rewind, redo, fork."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ....workspace.base import Conflicting, SatchelError, UsageError, check_path, urls
+from ....workspace.formats import jsontext
+from ....workspace.people.edits import Question
+from ....workspace.views import STATE
+from . import forms
+from .forms import Act, Again, Asked, Done, said
+from .site import Note, Site
+
+LIMIT = 1 << 20
+"""Bytes of a file that can be edited on the page."""
+
+_LINES = 200
+_TOLD = 12
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """The routes of this module: the forms, and the pages that show them."""
+    site.templates.filters["two_sides"] = two_sides
+
+    def page(show: Callable[[Asked], Response]) -> Callable[[Request], Response]:
+        return lambda request: show(forms.asked(site, request, {}))
+
+    below = "/run/{name:path}/-"
+    return [
+        *forms.routes(site, ACTS),
+        Route(f"{below}/edit", page(editor)),
+        Route(f"{below}/merge", page(conflicts)),
+        Route(f"{below}/back/{{at}}", page(back)),
+        Route(f"{below}/redo/{{item:path}}", page(redo_page)),
+    ]
+
+
+# The plan and the data
+
+
+def editor(asked: Asked) -> Response:
+    """A file in a field, with the version that was read."""
+    file = asked.request.query_params.get("file", "todo.md")
+    draft = asked.handle.draft(file)
+    _check_text(file, draft.text)
+    return _page(
+        asked,
+        "act/editor.html",
+        file=file,
+        text=draft.text,
+        file_version=draft.version,
+        now="",
+        conflicts=False,
+        error=None,
+    )
+
+
+def edit(asked: Asked) -> Done:
+    file, text, version = asked.text("file"), asked.typed.get("text", ""), asked.typed.get("version", "")
+    is_conflict = asked.is_on("conflict")
+    try:
+        draft = asked.handle.draft(file)
+        if "\r\n" in draft.text:  # a browser sends any line end as the same
+            text = text.replace("\n", "\r\n")
+        done = asked.handle.edit(file, text, version=version, conflict=is_conflict)
+    except SatchelError as error:
+        facts: dict[str, Any] = {"file": file, "text": asked.typed.get("text", ""), "now": "", "file_version": version}
+        facts["conflicts"] = False
+        if isinstance(error, Conflicting):
+            now = asked.handle.draft(file)
+            is_saved = now.version != version and "another person" in error.what
+            facts["now"] = difference(now.text, text)
+            facts["file_version"] = now.version if is_saved else version  # it is shown now, so it may be replaced
+            facts["conflicts"] = not is_saved
+        raise Again(error, "act/editor.html", **facts) from None
+    if not done.says:
+        return said(f"{file}: that changes nothing.", *done.notes)
+    taken = f"{done.waits_for} takes it at its next safe point" if done.waits_for else "the next start takes it"
+    if is_conflict:
+        return Done(Note((f"{file} is saved, and conflicts with the run.",)), "/-/merge")
+    return said(f"{file} is saved; {taken}.", *done.says[:_TOLD], *done.notes[:_TOLD])
+
+
+def _check_text(file: str, text: str) -> None:
+    if len(text.encode()) > LIMIT:
+        raise UsageError("is too large for the page", path=file, remedy="edit it with an editor")
+    if "\0" in text or "\r" in text.replace("\r\n", ""):
+        raise UsageError("has characters that a browser changes", path=file, remedy="edit it with an editor")
+
+
+def difference(old: str, new: str) -> str:
+    """The lines that differ, each with its sign."""
+    lines = [*difflib.unified_diff(old.splitlines(), new.splitlines(), n=1, lineterm="")][2:]
+    more = [f"and {len(lines) - _LINES} more lines"] if len(lines) > _LINES else []
+    return "\n".join([*lines[:_LINES], *more])
+
+
+def two_sides(question: Question) -> str:
+    """The lines that differ between the run's version and the file's. Of state.json only the data: the rest is the
+    run's own, and differs as the moments do."""
+    sides = [side.decode(errors="replace") for side in (question.ours, question.theirs)]
+    if question.path.rpartition("/")[2] == STATE:
+        with suppress(SatchelError, TypeError, KeyError):  # then it is shown as it is
+            sides = [jsontext.dump({"data": jsontext.load(side, STATE)["data"]}) for side in sides]
+    return difference(*sides)
+
+
+def conflicts(asked: Asked) -> Response:
+    """The conflicts of files and the run, both versions of each."""
+    return _page(asked, "act/merge.html", merging=asked.handle.merge(), error=None)
+
+
+def merge(asked: Asked) -> Done:
+    use: Any = asked.text("use") or ""
+    try:
+        done = asked.handle.merge(use, files=[asked.text("file")])
+    except SatchelError as error:
+        raise Again(error, "act/merge.html", merging=asked.handle.merge()) from None
+    note = Note((f"{', '.join(done.settled)}: settled.", *(each.text for each in done.report[1:_TOLD])))
+    return Done(note, "/-/merge" if done.open else "")
+
+
+# Earlier moments
+
+
+def back(asked: Asked) -> Response:
+    """What a rewind to a moment would do, and the forms for it and for a fork."""
+    at = asked.request.path_params["at"]
+    return _page(asked, "act/going_back.html", **_going_back(asked, at), error=None)
+
+
+def _going_back(asked: Asked, at: str) -> dict[str, Any]:
+    planned, refused = None, ""
+    try:
+        planned = asked.handle.rewind(to=_moment(at), dry_run=True)
+    except SatchelError as error:
+        refused = str(error)
+    proposed = f"{asked.name}-{at.strip('^').partition('/')[0]}" if at else asked.name
+    return {"at": at, "item": "", "planned": planned, "refused": refused, "proposed": proposed}
+
+
+def rewind(asked: Asked) -> Done:
+    at = asked.text("at")
+    try:
+        done = asked.handle.rewind(to=_moment(at), forget=asked.is_on("forget"), reuse=asked.is_on("reuse"))
+    except SatchelError as error:
+        raise Again(error, "act/going_back.html", **_going_back(asked, at)) from None
+    return said(f"The run is at record {done.to} again. Resume continues it.", *done.says[:_TOLD])
+
+
+def fork(asked: Asked) -> Done:
+    at, to = asked.text("at"), asked.text("to").strip("/")
+    try:
+        place = _below(asked.site, to)
+        done = asked.handle.fork(place, at=_moment(at), effects=asked.is_on("effects"), reuse=asked.is_on("reuse"))
+        asked.site.overview.look(now=True)
+    except SatchelError as error:
+        raise Again(error, "act/going_back.html", **_going_back(asked, at)) from None
+    note = Note((f"This is {done.run_id}, a fork of {asked.name} at record {done.seq}. Resume continues it.",))
+    return Done(note, name=to)
+
+
+def redo_page(asked: Asked) -> Response:
+    """What doing an item again would do."""
+    return _page(asked, "act/going_back.html", **_redoing(asked, asked.request.path_params["item"]), error=None)
+
+
+def _redoing(asked: Asked, item: str) -> dict[str, Any]:
+    redoing, refused = None, ""
+    try:
+        redoing = asked.handle.redo(item, dry_run=True)
+    except SatchelError as error:
+        refused = str(error)
+    return {"at": "", "item": item, "redoing": redoing, "refused": refused}
+
+
+def redo(asked: Asked) -> Done:
+    item = asked.text("item")
+    try:
+        done = asked.handle.redo(item, effects=asked.is_on("effects"))
+    except SatchelError as error:
+        raise Again(error, "act/going_back.html", **_redoing(asked, item)) from None
+    return said(f"Item {done.item} ({done.title}) will be done again. Resume continues the run.")
+
+
+def _moment(at: str) -> int | str:
+    return int(at) if at.isascii() and at.isdecimal() and len(at) < 16 else at
+
+
+def _below(site: Site, name: str) -> str:
+    """The place of a new run below the root. UsageError if it would be elsewhere, also through a link."""
+    if not name:
+        raise UsageError("the new run needs a name")
+    try:
+        check_path(name)
+    except UsageError as error:
+        raise UsageError("is not a path below the runs", path=name, remedy=error.remedy) from None
+    if any(part.startswith(".") for part in name.split("/")):
+        raise UsageError("is hidden, so the run would not be in the list", path=name, remedy="choose another name")
+    root = site.overview.url
+    place = urls.join(root, name)
+    if not site.overview.is_remote and os.path.realpath(place) != place:
+        raise UsageError("leads out of the root", path=name, remedy="choose another name")
+    return place
+
+
+def _page(asked: Asked, template: str, **facts: Any) -> Response:
+    return asked.site.page(asked.request, template, name=asked.name, **facts)
+
+
+ACTS: dict[str, Act] = {"edit": edit, "merge": merge, "rewind": rewind, "fork": fork, "redo": redo}

@@ -1,0 +1,328 @@
+"""What the page of one run shows, from a look at it. Pure, and bounded: a huge run makes no huge page, and JSON values
+of any size are shown one level at a time, each value in a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ....workspace.base import UsageError, moment_of
+from ....workspace.journal import records
+from ....workspace.journal.records import Line
+from ....workspace.state import ROOT, AgentMoment, Moment, folder_of_agent, json_patch
+from ....workspace.todo import Plan, Task
+from ....workspace.views import status_of
+from ...control import Row, RunningCall, Shot, Standing, tell
+
+PLAN = 60
+"""Items of a plan on the page of a run; the plan has a page of its own."""
+
+BEFORE = 8
+"""Of these, how many come before the first that is not finished."""
+
+TIMELINE = 40
+"""Records on the page of a run; the log has pages of its own."""
+
+LISTED = 12
+"""Files, sub-agents and scopes that are listed."""
+
+STREAM = 4000
+"""Characters of streamed text, from its end."""
+
+PIECE = 500
+"""Characters of a piece of it, at most. Its beginning goes away piece by piece."""
+
+
+class PlanRow(Struct, frozen=True):
+    """An item of a plan. `is_next`: it has begun, or it is the next one."""
+
+    id: str
+    text: str
+    mark: str
+    depth: int
+    is_next: bool
+
+
+class PlanPart(Struct, frozen=True):
+    """Rows of a plan, with how many come before and after them."""
+
+    rows: list[PlanRow]
+    before: int
+    after: int
+
+
+class Event(Struct, frozen=True):
+    """A record in words: `kind` and `text`, `tone` for its colour, `took` in milliseconds (None: not known), and the
+    `files` of the workspace that it is about."""
+
+    seq: int
+    at: str
+    kind: str
+    text: str
+    tone: str
+    took: int | None
+    files: tuple[str, ...]
+
+
+class Doing(Struct, frozen=True):
+    """An open scope: an item, or a named part of the agent. `running`: its calls that run for long. `began`: other
+    effects that have begun and not ended."""
+
+    agent: str
+    scope: str
+    title: str
+    finished: int
+    newest: str
+    running: tuple[RunningCall, ...]
+    began: tuple[str, ...]
+    failures: int
+
+
+class Piece(NamedTuple):
+    """A line of a streamed text, or a part of a long one, and the number of characters before it. It stays the same
+    while the text grows, so that a browser can keep it in its place."""
+
+    at: int
+    text: str
+
+
+class Stream(Struct, frozen=True):
+    """Text that is streamed, or that a crash has cut off: its end, in pieces."""
+
+    path: str
+    call: str
+    agent: str
+    attempt: int
+    pieces: list[Piece]
+    characters: int
+    damaged: bool
+
+
+class Below(Struct, frozen=True):
+    """A sub-agent."""
+
+    path: str
+    depth: int
+    status: str
+    plan: Plan
+    at: str
+
+
+def of_shot(shot: Shot) -> dict[str, Any]:
+    """All that run.html needs besides the name."""
+    standing = shot.standing
+    return {
+        "standing": standing,
+        "shot": shot,
+        "moment": standing.moment,
+        "plan": plan_part(standing.plan, centred=True),
+        "timeline": list(reversed(timeline(shot.rows)))[:TIMELINE],
+        "doing": doing(standing),
+        "streams": [*streams(standing)],
+        "below": [*below(standing)],
+        "outputs": outputs(standing),
+    }
+
+
+def plan_part(plan: Plan | None, *, centred: bool = False, begin: int = 0, most: int = PLAN) -> PlanPart:
+    """A part of a plan: from item `begin` on, or around the next one."""
+    tasks = plan.tasks if plan else ()
+    at = plan.next_to_do() if plan else None
+    if centred:
+        first = at.index if at else len(tasks)
+        begin = max(0, min(first - BEFORE, len(tasks) - most))
+    shown = tasks[begin : begin + most]
+    rows = [PlanRow(each.id or "", each.text, each.mark, _depth(each, tasks), each == at) for each in shown]
+    return PlanPart(rows, begin, len(tasks) - begin - len(shown))
+
+
+def _depth(task: Task, tasks: Sequence[Task]) -> int:
+    depth = 0
+    while task.parent is not None and depth < 6:
+        task, depth = tasks[task.parent], depth + 1
+    return depth
+
+
+def timeline(rows: Iterable[Row]) -> list[Event]:
+    """Records in words, in their order. An item's duration is known if its beginning is among them."""
+    begun: dict[tuple[str, str], str] = {}
+    return [_event(row.line, begun) for row in rows]
+
+
+def _event(line: Line, begun: dict[tuple[str, str], str]) -> Event:
+    record = line.record
+    told = tell(record)
+    took: int | None = None
+    files: tuple[str, ...] = ()
+    match record:
+        case records.StepCompleted():
+            took = record.ms
+            told = tell(replace(record, ms=0))  # its time has a column of its own
+        case records.ScopeBegun():
+            begun.setdefault((record.agent, record.scope), line.at)
+        case records.ScopeCommitted():
+            took = _between(begun.pop((record.agent, record.scope), ""), line.at)
+            files = tuple(folder_of_agent(record.agent) + f"outputs/{name}" for name in record.outputs)
+            told = tell(replace(record, outputs={}))  # they are links
+        case records.PartialPromoted():
+            files = (record.file,)
+    kind, text = told.text[:12].strip(), told.text[12:].strip()
+    return Event(line.seq, line.at, kind, text, _TONES.get(told.colour or "", ""), took, files)
+
+
+_TONES = {"red": "bad", "green": "good", "yellow": "ask", "cyan": "dim", "magenta": "hold"}
+
+
+def _between(begun: str, ended: str) -> int | None:
+    first, last = moment_of(begun), moment_of(ended)
+    return round((last - first).total_seconds() * 1000) if first and last else None
+
+
+def doing(standing: Standing) -> list[Doing]:
+    """The open scopes of all agents, the run's own first."""
+    found = []
+    for path, agent in standing.moment.agents.items() if standing.moment else ():
+        for key, scope in agent.scopes.items():
+            newest = next(scope.newest(1), None)
+            running = tuple(each for each in standing.running if (each.agent, each.scope) == (path, key))[:LISTED]
+            if key == ROOT and not scope.started and not running:
+                continue
+            shown = {each.key for each in running}
+            begun = tuple(f"{each.step}{each.call}" for each in scope.started.values() if each.key not in shown)
+            done = f"{newest.step}{newest.call}" if newest else ""
+            calls = done, running, begun[:LISTED]
+            found.append(Doing(path, key, scope.title, scope.finished, *calls, scope.failures))
+    return found
+
+
+def streams(standing: Standing) -> Iterator[Stream]:
+    """The ends of streamed texts."""
+    for each in standing.streams[:LISTED]:
+        head = each.head
+        call, agent, attempt = (f"{head.step}{head.call}", head.agent, head.attempt) if head else (each.path, "", 1)
+        yield Stream(each.path, call, agent, attempt, [*pieces(each.text)], len(each.text), each.damaged)
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """The pieces that are whole in the last `STREAM` characters of a text, in their order."""
+    first = max(0, len(text) - STREAM)
+    at = line = text.rfind("\n", 0, first) + 1
+    at += (first - line) // PIECE * PIECE
+    while at < len(text):
+        end = text.find("\n", at, at + PIECE) + 1 or min(at + PIECE, len(text))
+        if at >= first:
+            yield Piece(at, text[at:end])
+        at = end
+
+
+def below(standing: Standing) -> Iterator[Below]:
+    """The sub-agents, each below its parent."""
+    if standing.moment is not None:
+        yield from _below(standing.moment, "", 0)
+
+
+def _below(moment: Moment, path: str, depth: int) -> Iterator[Below]:
+    for agent in moment.children(path):
+        yield Below(agent.path, depth, status_of(moment, agent), agent.plan, _at(agent))
+        yield from _below(moment, agent.path, depth + 1)
+
+
+def _at(agent: AgentMoment) -> str:
+    task = None if agent.has_ended else agent.plan.next_to_do()
+    return task.text if task else ""
+
+
+def outputs(standing: Standing) -> list[tuple[str, int]]:
+    """The outputs by path, with their bytes."""
+    return sorted((path, each.bytes) for path, each in standing.moment.outputs.items()) if standing.moment else []
+
+
+MOST = 200
+"""Values of one level on a page."""
+
+_WIDTH = 160
+_TEXT = 20_000
+
+
+class Value(Struct, frozen=True):
+    """A value inside another one. `path` is its JSON pointer; `size` the number of values in it, None for a text or a
+    number."""
+
+    key: str
+    path: str
+    shown: str
+    size: int | None
+
+
+class Level(Struct, frozen=True):
+    """The values of one level. `text` is the whole value if it has no parts. `above` are the pointers that lead to
+    it, with their keys."""
+
+    values: list[Value]
+    total: int
+    begin: int
+    text: str
+    above: list[tuple[str, str]]
+
+
+def level(data: Any, pointer: str, begin: int = 0) -> Level:
+    """What is at a JSON pointer. UsageError if there is nothing."""
+    at, above = data, [("", "")]
+    for part in json_patch.split(pointer):
+        at = _inside(at, part, pointer)
+        above.append((f"{above[-1][0]}/{json_patch.escape(part)}", part))
+    found = [_value(key, each, pointer) for key, each in islice(_parts(at), begin, begin + MOST)]
+    total = len(at) if isinstance(at, dict | list) else 0
+    text = "" if isinstance(at, dict | list) else at if isinstance(at, str) else json.dumps(at, ensure_ascii=False)
+    return Level(found, total, begin, text[:_TEXT], above[1:])
+
+
+def _inside(value: Any, part: str, pointer: str) -> Any:
+    if isinstance(value, dict) and part in value:
+        return value[part]
+    if isinstance(value, list) and part.isascii() and part.isdecimal() and int(part[:9]) < len(value):
+        return value[int(part[:9])]
+    raise UsageError(f"the state has no value {pointer}", remedy="look at the whole state")
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list):
+        yield from ((str(index), each) for index, each in enumerate(value))
+
+
+def _value(key: str, value: Any, above: str) -> Value:
+    size = len(value) if isinstance(value, dict | list) else None
+    return Value(key, f"{above}/{json_patch.escape(key)}", preview(value, _WIDTH), size)
+
+
+def preview(value: Any, width: int = _WIDTH) -> str:
+    """JSON in one line of at most `width` characters. The cost does not depend on the size of the value."""
+    text = "".join(_written(value, width))
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _written(value: Any, width: int) -> Iterator[str]:
+    """The beginning of the JSON of a value, with at least `width` characters if it has so many."""
+    left = width + 1
+    if isinstance(value, dict | list):
+        is_list = isinstance(value, list)
+        yield "[" if is_list else "{"
+        for number, (key, each) in enumerate(_parts(value)):
+            lead = ", " if number else ""
+            lead += "" if is_list else json.dumps(key[:left], ensure_ascii=False) + ": "
+            inner = "".join(_written(each, left)) if left > 0 else ""
+            yield lead + inner
+            left -= len(lead) + len(inner)
+            if left <= 0:
+                return
+        yield "]" if is_list else "}"
+    else:
+        short = value[: width + 1] if isinstance(value, str) else value
+        yield json.dumps(short, ensure_ascii=False)
