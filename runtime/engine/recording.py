@@ -11,7 +11,7 @@ from ...workspace.base import AgentError
 from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress, StepRetry
 from ...workspace.state import blobs
 from ..agent import brief, said
-from ..steps import ANYTHING, attributes, encode, round_trip
+from ..steps import ANYTHING, encode, round_trip
 from . import raised
 from .open_scope import Call
 
@@ -20,7 +20,7 @@ async def completed(call: Call, result: Any, began: float, **facts: Any) -> Any:
     """Record a result; it is durable when this returns. Returns the value in the form of a recorded one."""
     what = f"the result of {call.step.name}"
     data = encode(result, what)
-    attributes.check_private(result, call.step.shape.codec, what)
+    round_trip.check_private(result, call.step.shape.codec, what)
     return await keep(call, data, ms=int((time.monotonic() - began) * 1000), **facts)
 
 

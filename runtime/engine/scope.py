@@ -12,7 +12,7 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.state import Kept, Scope, blobs
 from ...workspace.views import step_path
 from ..live import PendingCalls
-from ..steps import Codec, OwnStep, Prompt, Step, attributes, canonical, encode
+from ..steps import Codec, OwnStep, Prompt, Step, canonical, encode, round_trip
 from . import open_scope, performing, raised
 from .context import AgentContext
 from .open_scope import Call, OpenScope, check_outside_steps, current_call
@@ -190,7 +190,7 @@ def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Retur
     """NotSerializable or UsageError for a value that can't be kept: here, and not at every start after it has been
     recorded."""
     data = workspace.redactor.json(encode(value, what))
-    attributes.check_private(value, codec, what)
+    round_trip.check_private(value, codec, what)
     answer, data = codec.returned(data)
     is_kept = data != b"null"
     return Returned(blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer)

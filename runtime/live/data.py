@@ -25,7 +25,6 @@ from ...workspace.todo import Plan, Splice, Task
 from ..steps import (
     Codec,
     Part,
-    attributes,
     check_depth,
     check_numbers,
     encode,
@@ -132,7 +131,7 @@ class LiveState:
         """The change that a commit makes to the recorded data. UsageError or NotSerializable, with the place, if what
         has changed could not be loaded or would come back as something else."""
         self._check_left()
-        attributes.check(self.value, self.codec.kind, _STATE)
+        round_trip.check_attributes(self.value, self.codec.kind, _STATE)
         state = _of_object(unchecked(self.value, _STATE), self.value, _STATE)
         if state == self._committed.text:
             state, patch = self._committed.text, []

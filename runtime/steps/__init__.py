@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import attributes, declared, prompt, round_trip
+    from . import declared, prompt, round_trip
     from .calls import (
         MODEL,
         Formerly,

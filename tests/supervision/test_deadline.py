@@ -13,8 +13,7 @@ import pytest
 
 from satchel.runtime.supervision.child import deadline
 from satchel.runtime.supervision.child.aftermath import stop_wanted
-from satchel.runtime.supervision.child.deadline import Deadline, Late
-from satchel.runtime.supervision.child.pause_watch import Glance
+from satchel.runtime.supervision.child.deadline import Deadline, Glance, Late
 from satchel.workspace.base import SIGNAL, time_text
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.formats import Definition

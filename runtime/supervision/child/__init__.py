@@ -1,9 +1,7 @@
 """A run's supervisor, and the process that it starts.
 
-signals.py      signals as bytes that a loop waits for
-pause_watch.py  watches pause.yaml while signals are handled, also over a network
 lifeline.py     the child's end of a pipe that tells it that its supervisor is gone
-child.py        starts one child and talks to it
+child.py        starts one child, talks to it and hears signals
 deadline.py     when a child must have stopped, whatever has requested it
 supervisor.py   drains, kills and restarts a child
 aftermath.py    repairs the workspace after a kill

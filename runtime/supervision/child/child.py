@@ -1,8 +1,11 @@
-"""Start one child process, learn how it ended, and tell it to stop."""
+"""Start one child process, learn how it ended, and tell it to stop. Signals come as bytes that a loop waits for:
+handlers do nothing else, and no signal is missed between two looks.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,10 +15,45 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from ...live import Word, supervisor_link
+from ...live import Word, release, supervisor_link
 from ..emergency import processes
 from . import lifeline
-from .signals import ASKED
+
+ASKED = (signal.SIGINT, signal.SIGTERM)
+_HEARD = (*ASKED, signal.SIGCHLD, signal.SIGTSTP)
+
+
+class Bell:
+    """Rings when a signal to stop comes, when a child has ended, and at Ctrl-Z."""
+
+    def __init__(self, reading: int):
+        self._reading = reading
+
+    def wait(self, seconds: float) -> list[signal.Signals]:
+        """Wait until it rings, at most so long. Returns the signals since the last call, each as often as it came."""
+        ready, _, _ = select.select([self._reading], [], [], max(0.0, seconds))
+        came = os.read(self._reading, 4096) if ready else b""
+        return [signal.Signals(number) for number in came]
+
+
+@contextmanager
+def listening() -> Iterator[Bell]:
+    """SIGINT, SIGTERM, SIGCHLD and Ctrl-Z ring the bell while the body runs. Only in the main thread."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    ignored = {signal.SIGTSTP} if signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN else set()
+    before = {number: signal.signal(number, lambda *_: None) for number in _HEARD if number not in ignored}
+    release()
+    try:
+        yield Bell(reading)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(reading)
+        os.close(writing)
+
 
 EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
 """The exit code for each status of a run. 2: it was refused. 6: another process has it."""

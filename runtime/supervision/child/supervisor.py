@@ -20,10 +20,8 @@ from ....workspace.inspect import lease
 from ....workspace.store import Store
 from ..emergency import processes
 from .background import bound_log
-from .child import EXIT_CODES, FORCE_AFTER, RESTARTS, Child, how_it_died
-from .deadline import Deadline
-from .pause_watch import Glance
-from .signals import ASKED, Bell, listening
+from .child import ASKED, EXIT_CODES, FORCE_AFTER, RESTARTS, Bell, Child, how_it_died, listening
+from .deadline import Deadline, Glance
 
 if TYPE_CHECKING:
     from ....workspace.journal.records import PauseRequested

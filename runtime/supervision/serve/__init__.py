@@ -13,6 +13,6 @@ from ....workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import cores
-    from .known import Going, Known
+    from .judging import Going, Known
     from .roots import FolderRoot, Root, RootSignature, UrlRoot
     from .server import ServeEvent, Server, serve

@@ -22,10 +22,9 @@ from ....workspace.inspect import discovery, lease
 from ....workspace.store import Store, open_store
 from ...limits import utc_now
 from ..child.background import open_log
-from ..child.signals import listening
+from ..child.child import listening
 from ..child.supervisor import STORAGE, Order, Policy, Supervisor, heard
-from .judging import NEVER, judge
-from .known import Going, Known, due_since, has_not_gone_on, has_taken, told, wants_merge
+from .judging import NEVER, Going, Known, due_since, has_not_gone_on, has_taken, judge, told, wants_merge
 from .roots import FolderRoot, Root, UrlRoot
 from .schedule import Schedule
 

@@ -22,7 +22,7 @@ import pytest
 import satchel
 from satchel import Item, Run, agent, run, step
 from satchel.runtime.live.data import LiveState
-from satchel.runtime.steps import Codec, attributes, round_trip, unchecked
+from satchel.runtime.steps import Codec, round_trip, unchecked
 from satchel.workspace.base.errors import NotSerializable, Refused, SatchelError, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore
@@ -213,10 +213,10 @@ def test_a_list_that_contains_itself_twice_is_looked_at_without_end() -> None:
     rows: list[Any] = [Row()]
     rows += [rows, rows]
     state = Plain(rows=rows)
-    attributes.check(state, Plain, "run.state")
+    round_trip.check_attributes(state, Plain, "run.state")
     rows[0].extra = 1
     with pytest.raises(NotSerializable, match=r"run\.state\.rows\[0\]\.extra can't be kept"):
-        attributes.check(state, Plain, "run.state")
+        round_trip.check_attributes(state, Plain, "run.state")
 
 
 @dataclass
