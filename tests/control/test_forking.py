@@ -331,7 +331,7 @@ KILLED = """
 import os, signal, sys
 import satchel
 from satchel.workspace.store import DiskStore, Syscalls
-from satchel.workspace.transfer import ends
+from satchel.workspace.transfer import transfer
 
 class Killed(Syscalls):
     written = 0
@@ -348,7 +348,7 @@ for name in ("write", "sync_folder", "link", "rename", "unlink"):
             self._count()
     setattr(Killed, name, call)
 
-ends.open_store = lambda url: DiskStore(url, Killed())
+transfer.open_store = lambda url: DiskStore(url, Killed())
 print(satchel.open(sys.argv[1]).fork(sys.argv[2], at="^2", run_id="second").run_id)
 """
 

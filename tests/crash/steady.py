@@ -126,7 +126,11 @@ def steady() -> Iterator[None]:
             (lease, "process_started", lambda pid: "12345"),
             (opening, "secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)),
             (acquire, "new_opening", lambda: f"{next(_openings):016x}"),
-            (recovery, "boot", lambda: f"boot {_boot:012}"),  # no crash is an item's fault, so none makes the run stuck
+            (
+                recovery,
+                "boot_id",
+                lambda: f"boot {_boot:012}",
+            ),  # no crash is an item's fault, so none makes the run stuck
         ):
             patches.enter_context(mock.patch.object(target, name, value))
         count_openings_from(1)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import asdict
 
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
-from ....workspace.lifecycle import Cut
 from ....workspace.store import Abilities, Exposure
-from ...control import Checked, Handle, Tried, counted, forgotten
-from ...limits import TriedNotice
+from ...control import counted, forgotten
 from .. import consent
 from ..arguments import find, json_option, workspace_argument
 from ..consent import adopt_option
 from ..render import asked
 from ..render.output import columns, fold, print_json, progressing, remarks
+
+if TYPE_CHECKING:
+    from ....workspace.lifecycle import Cut
+    from ...control import Checked, Handle, Tried
+    from ...limits import TriedNotice
 
 
 def abilities_as_json(can: Abilities, *, locks_fail: bool = False) -> dict[str, Any]:

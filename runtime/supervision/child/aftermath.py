@@ -36,6 +36,8 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
 
     def put_right() -> Left:
         moment = look(store).moment
+        if moment.clean and moment.status == "sleeping" and moment.until == moment.opened_at:
+            return _pause(store, request)  # closed for `restart_every`, and the signal came before it could say so
         if moment.clean:
             was_closed = bool(moment.opened_at) and datetime.fromisoformat(moment.opened_at) >= since
             return Left(moment.status, was_closed) if was_closed else Left()
@@ -51,21 +53,21 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
 
 def after_restart(store: Store, request: PauseRequested) -> Left:
     """Let a run that its process has closed for another one be paused, as `request` or pause.yaml says."""
-
-    def put_right() -> Left:
-        with opened(store, "pause", Report()) as workspace:
-            wanted: pausing.Wish | None = None
-            with suppress(InvalidFile, Unsettled):
-                wanted = pausing.wish(store, workspace.moment, BRIEF)
-            is_asked = wanted is not None and pausing.requested(wanted) is not None
-            pausing.stop(workspace, wanted or pausing.Wish(), None if is_asked else request)
-            workspace.close("paused", workspace.moment.reason)
-        return Left(workspace.moment.status)
-
     try:
-        return _once_it_is_free(store, put_right)
+        return _once_it_is_free(store, lambda: _pause(store, request))
     except (SatchelError, OSError) as error:
         return Left(error=error)
+
+
+def _pause(store: Store, request: PauseRequested) -> Left:
+    with opened(store, "pause", Report()) as workspace:
+        wanted: pausing.Wish | None = None
+        with suppress(InvalidFile, Unsettled):
+            wanted = pausing.wish(store, workspace.moment, BRIEF)
+        is_asked = wanted is not None and pausing.requested(wanted) is not None
+        pausing.stop(workspace, wanted or pausing.Wish(), None if is_asked else request)
+        workspace.close("paused", workspace.moment.reason)
+    return Left(workspace.moment.status)
 
 
 def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:
