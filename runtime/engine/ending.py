@@ -8,7 +8,7 @@ commit over its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Literal, NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ from ..agent import describe, of_storage
 from ..live import Suspended
 from . import raised
 from .context import AgentContext, Context
-from .open_scope import OpenScope
+from .open_scope import Claims, OpenScope
 
 T = TypeVar("T")
 
@@ -92,17 +92,21 @@ def ask_about(agent: AgentContext, scope: OpenScope) -> None:
     _ask(agent, [*_in_scope(agent, scope), *_in_agents(agent, scope.key)])
 
 
-def uncalled(agent: AgentContext, scope: OpenScope, *, ask: bool) -> tuple[Key, ...]:
-    """The effects that earlier attempts at the scope have done and this one has not called: they are told to who
+def uncalled(agent: AgentContext, scopes: Mapping[str, Claims], *, ask: bool) -> dict[str, tuple[Key, ...]]:
+    """The effects of these scopes that earlier attempts have done and the last one has not called: they are told to who
     watches the run. With `ask` a person is asked about them: Suspended if there are any."""
-    found = [scope.recorded.done[key] for key in scope.claims.unclaimed if key in scope.recorded.done]
+    found = {key: calls for key, claims in scopes.items() if (calls := claims.uncalled)}
+    if (rehearsal := agent.context.rehearsal) is not None:
+        for key, calls in found.items():
+            rehearsal.at_uncalled(agent.recorded.scopes[key].title, calls, asks=ask)
     if ask:
-        _ask(agent, [_Left(done, "uncalled") for done in found])
-    if found:
-        calls = ", ".join(f"{done.step}{done.call}" for done in found)
-        of = f" of {scope.title!r}" if scope.title else ""
-        agent.context.notice("uncalled", f"effects{of} were done before and not called again: {calls}")
-    return tuple(done.key for done in found)
+        _ask(agent, [_Left(done, "uncalled") for calls in found.values() for done in calls])
+    for key, calls in found.items():
+        title = agent.recorded.scopes[key].title
+        of = f" of {title!r}" if title else ""
+        said = ", ".join(f"{done.step}{done.call}" for done in calls)
+        agent.context.notice("uncalled", f"effects{of} were done before and not called again: {said}")
+    return {key: tuple(done.key for done in calls) for key, calls in found.items()}
 
 
 def ask_about_all(agent: AgentContext, root: OpenScope) -> None:

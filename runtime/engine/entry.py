@@ -70,7 +70,7 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
         session.check_going_on()
         session.root.work.made.check("the agent", session.store.url)
         ending.ask_about_all(session, session.root)
-        ending.uncalled(session, session.root, ask=session.agent.effects == "strict")
+        session.record_uncalled()
         session.live.check_unchanged("when the agent returned")
         return result
     except BaseException as error:

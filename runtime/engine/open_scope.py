@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from ...workspace.base import AgentError, NotSerializable
-from ...workspace.journal.records import Key, Message, Output
+from ...workspace.journal.records import Key, Message, Output, StepCompleted
 from ...workspace.state import Scope, is_done_again
 from ...workspace.todo import Splice
 from ..agent import of_a_future, place
@@ -35,6 +35,7 @@ class Claims:
     """The claims of one attempt. Effects that a person has resolved are not included."""
 
     def __init__(self, recorded: Scope):
+        self._done = recorded.done
         done = (key for key, record in recorded.done.items() if is_done_again(record))
         self._outstanding = {key: None for key in (*recorded.started, *done) if key not in recorded.settled}
 
@@ -46,6 +47,11 @@ class Claims:
     def unclaimed(self) -> tuple[Key, ...]:
         """Recorded effects that this attempt has not called again, in the order they were recorded."""
         return tuple(self._outstanding)
+
+    @property
+    def uncalled(self) -> list[StepCompleted]:
+        """Of these, the effects that were done."""
+        return [self._done[key] for key in self._outstanding if key in self._done]
 
     def is_claimed(self, key: Key) -> bool:
         return key not in self._outstanding

@@ -7,13 +7,15 @@ It is held there until all other code of the agent waits, too. Then the run is o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Literal, NoReturn
 
 from msgspec import Struct, field
 
 from ...workspace.base import counted
+from ...workspace.journal.records import StepCompleted
 from ..live import Stopping, Suspended, Suspension
-from .open_scope import Call, OpenScope, scope_of, waits
+from .open_scope import Call, scope_of, waits
 
 Kind = Literal["next", "again", "gone", "leaves", "asks", "fails"]
 """What a branch comes to: `next` is new work, as it would be without changed code."""
@@ -41,20 +43,20 @@ class Rehearsal(Struct, eq=False):
         try:
             await self.hold(call.scope.context.stopping)
         finally:
-            self._note(call.scope, *_judged(call))
+            kind, words = _judged(call)
+            self.found.append(Foreseen(kind, words, call.scope.title))
 
     def at_return(self, open_items: int) -> None:
         """The agent has returned, and so many items of its plan are not done."""
         if open_items:
             self.found.append(Foreseen("leaves", f"the agent returns, and leaves {counted(open_items, 'item')} open"))
 
-    def at_commit(self, scope: OpenScope, *, asks: bool) -> None:
-        """A scope would commit: with `asks` the run would ask about the effects that were not called again."""
-        for key in scope.claims.unclaimed:
-            done = scope.recorded.done.get(key)
-            if done is not None:
-                words = f"{done.step}{done.call} was done and is not called any more"
-                self._note(scope, "asks" if asks else "gone", words if asks else f"{words}; it stays done")
+    def at_uncalled(self, title: str, calls: Sequence[StepCompleted], *, asks: bool) -> None:
+        """A scope would commit, or be left open, without these effects; with `asks` the run would ask about them."""
+        for done in calls:
+            words = f"{done.step}{done.call} was done and is not called any more"
+            kind: Kind = "asks" if asks else "gone"
+            self.found.append(Foreseen(kind, words if asks else f"{words}; it stays done", title))
 
     async def at_scope(self, stopping: Stopping, title: str) -> NoReturn:
         """A scope would begin that has not begun yet."""
@@ -84,9 +86,6 @@ class Rehearsal(Struct, eq=False):
                 self._end(stopping)
         raise Suspended
 
-    def _note(self, scope: OpenScope, kind: Kind, words: str) -> None:
-        self.found.append(Foreseen(kind, words, scope.title))
-
     @staticmethod
     def _end(stopping: Stopping) -> None:
         if not stopping.suspension:
@@ -99,9 +98,8 @@ def _judged(call: Call) -> tuple[Kind, str]:
     words = f"{name}{call.identity()['call']}"
     if call.key in scope.recorded.started:
         return "next", f"the effect {words} is in doubt, as it is now"
-    unclaimed = [scope.recorded.done[key] for key in scope.claims.unclaimed if key in scope.recorded.done]
-    if call.step.is_effect and unclaimed:
-        others = ", ".join(f"{done.step}{done.call}" for done in unclaimed)
+    if call.step.is_effect and (uncalled := scope.claims.uncalled):
+        others = ", ".join(f"{done.step}{done.call}" for done in uncalled)
         return "asks", f"the effect {words} would begin, but {others} was done and is not called any more"
     names = (name, *call.step.former_names)
     known = [

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from ...workspace.base import AgentError, SatchelError, UsageError, arguments
-from ...workspace.journal.records import PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted
+from ...workspace.journal.records import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs, is_of_item
 from ...workspace.todo import Plan, Splice, Task
@@ -26,7 +26,7 @@ from ..live import Change, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, 
 from ..steps import ANY, Codec, current_scope, result_codec
 from . import context, ending
 from .context import AgentContext, Context
-from .open_scope import check_outside_steps
+from .open_scope import Claims, check_outside_steps
 from .parallel import Dismissed, ParallelScopes
 from .scope import ScopeRun, returned
 
@@ -63,6 +63,7 @@ class Session(AgentContext):
         codec = Codec(agent.state, f"the state of {path}" if path else "the state")
         self.live = LiveState(codec, keeps_unknown=keeps_unknown)
         self._plan = self.recorded.plan.copy()
+        self._claims: dict[str, Claims] = {}  # of the last attempt at each scope, until it commits
 
     def publish_schemas(self) -> None:
         """Write the schemas for editors."""
@@ -302,6 +303,7 @@ class Session(AgentContext):
     async def _try_scope(self, body: Body) -> Any:
         scope, parallel = ScopeRun(self, body.key, body.title, self.recorded.scope(body.key, body.title)), self.parallel
         scope.tasks += body.tasks
+        self._claims[body.key] = scope.claims
         if parallel is None:
             self.scope = scope
         else:
@@ -365,9 +367,7 @@ class Session(AgentContext):
         self.check_may_commit()
         scope.check_not_dismissed()
         ending.ask_about(self, scope)
-        if self.context.rehearsal is not None:
-            self.context.rehearsal.at_commit(scope, asks=self.agent.effects == "strict")
-        uncalled = ending.uncalled(self, scope, ask=self.agent.effects == "strict")
+        uncalled = self._uncalled({scope.key: scope.claims})
         what = f"the result of {scope.title!r}"
         kept, answer = returned(self.context.workspace, result, what, body.codec)
         change = self._change(scope)
@@ -389,9 +389,10 @@ class Session(AgentContext):
                 outputs=scope.outputs,
                 cancelled=cancelled,
                 planned=scope.planned,
-                uncalled=uncalled,
+                uncalled=uncalled.get(scope.key, ()),
             )
         )
+        del self._claims[scope.key]
         self._plan.take_own_work(self.recorded.plan.own_work)  # if it waits for sub-items, it has none any more
         for done in inbox.done_with(scope.key, [id for id in scope.tasks if id in self.context.moment.tasks]):
             self.journal.add(done)
@@ -456,9 +457,32 @@ class Session(AgentContext):
         running = set() if self.parallel is None else {each.key for each in self.parallel.open}
         left = [key for key, scope in self.recorded.scopes.items() if not scope.started and key not in running]
         for key in filter(self._is_dropped, left):
-            self.journal.add(ScopeCommitted(agent=self.path, scope=key, cancelled="no longer to do"))
+            uncalled = self._uncalled({key: self._claims_of(key)}, is_over=True).get(key, ())
+            self.journal.add(ScopeCommitted(agent=self.path, scope=key, cancelled="no longer to do", uncalled=uncalled))
             self.projector.mark(self.files.state, self.files.steps)
             self.context.pace.flush_later()
+
+    # Effects that are called no more
+
+    def record_uncalled(self) -> None:
+        """The agent has returned: tell which effects it has not called again, by itself and in the scopes that it
+        leaves open."""
+        scopes = {self.root.key: self.root.claims}
+        if self.root.key == ROOT and self.context.only is None:
+            scopes |= {key: self._claims_of(key) for key in self.recorded.scopes if key != ROOT}
+        found = self._uncalled(scopes)
+        for key in scopes:
+            calls = found.get(key, ())
+            if [*calls] != self.recorded.scopes[key].uncalled:
+                self.journal.add(Uncalled(agent=self.path, scope=key, calls=calls))
+
+    def _uncalled(self, scopes: dict[str, Claims], *, is_over: bool = False) -> dict[str, tuple[Key, ...]]:
+        """`is_over`: no question about them, because the item has been dropped."""
+        return ending.uncalled(self, scopes, ask=self.agent.effects == "strict" and not is_over)
+
+    def _claims_of(self, key: str) -> Claims:
+        """Those of the last attempt; none if this call of the agent has made none."""
+        return self._claims.get(key) or Claims(self.recorded.scopes[key])
 
 
 def _running(scope: ScopeRun | None) -> str:

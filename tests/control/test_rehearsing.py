@@ -69,6 +69,16 @@ CHANGES: dict[str, tuple[list[tuple[str, str]], str, str]] = {
         'before the recorded read("name":"ada"',
     ),
     "the items are not done any more": ([("    await run.todo.each(work)\n", "")], "leaves", "leaves 2 items open"),
+    "the items are not done any more, whose effects were": (
+        [("    await run.todo.each(work)\n", "")],
+        "leaves",
+        'send("text":"ADA","to":"ada") was done and is not called any more; it stays done',
+    ),
+    "the items are not done any more, strictly": (
+        [("    await run.todo.each(work)\n", ""), ("@agent", "@agent(effects='strict')")],
+        "asks",
+        "is not called any more",
+    ),
     "the name of an effect": (
         [("async def send", "async def mail"), ("await send", "await mail")],
         "asks",

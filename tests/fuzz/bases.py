@@ -53,6 +53,7 @@ from satchel.workspace.journal.records import (
     StepStarted,
     TaskDone,
     TaskTaken,
+    Uncalled,
 )
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.state import AgentMoment, going_back
@@ -250,6 +251,7 @@ ENDED: list[AnyRecord] = [
     ScopeCommitted(scope="2", plan=plan((5, 1, "- [x] mail ^2\n"))),
     ScopeBegun(scope="_late", title="late"),
     ScopeCommitted(scope="_late", cancelled="not needed"),
+    Uncalled(scope="", calls=(("gone", "1" * 16, 0),)),
     Closed(status="completed", reason=""),
 ]
 SLEEPING: list[AnyRecord] = [Closed(status="sleeping", reason="until noon", until="2036-11-01T12:00:00.000Z")]

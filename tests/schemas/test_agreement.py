@@ -96,6 +96,8 @@ RECORDS: list[records.AnyRecord] = [
     records.ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {}}]),
     records.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": records.Output("0" * 64, 3)}, cancelled="x"),
     records.ScopeCommitted(scope="3", outputs={"a.md": records.Output("0" * 64, 3, "1-2", "0" * 32)}),
+    records.Uncalled(scope="3", calls=(("send", "1" * 16, 0),)),
+    records.Uncalled(agent="a", scope=""),
     records.PlanChanged(plan=(), by="agent", planned="0" * 16),
     records.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
     records.PlanChanged(plan=(), by="person", person="alice@h"),

@@ -120,7 +120,7 @@ def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
 
 def test_an_unknown_record_type_gets_no_suggestion() -> None:
     (only,) = said("record", {**COMMON, "type": "step.complete"})
-    assert only == 'type: found "step.complete", expected one of 37 known values. Did you mean step.completed?'
+    assert only == 'type: found "step.complete", expected one of 38 known values. Did you mean step.completed?'
 
 
 def test_result_and_blob_exclude_each_other() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..base import counted, duration, one_line
@@ -21,6 +21,7 @@ from .records import (
     Fenced,
     Forced,
     Input,
+    Key,
     Message,
     Migrated,
     OfCall,
@@ -47,6 +48,7 @@ from .records import (
     StepStarted,
     TaskDone,
     TaskTaken,
+    Uncalled,
     code_version,
 )
 
@@ -218,6 +220,11 @@ def _scope_failed(record: ScopeFailed) -> Told:
     return Told(f"failed      {_scope(record)}: {_failure(record.error)}", "red")
 
 
+def _uncalled(record: Uncalled) -> Told:
+    said = _not_called(record.calls) if record.calls else "no effect is left that was not called again"
+    return Told(f"left open   {_scope(record)}  {said}", "yellow")
+
+
 def _committed(record: ScopeCommitted) -> Told:
     return Told(f"committed   {_scope(record)}{_commit(record)}", "green")
 
@@ -310,6 +317,7 @@ WORDS: dict[type[AnyRecord], Callable[[Any], Told]] = {
     ScopeBegun: _scope_begun,
     ScopeFailed: _scope_failed,
     ScopeCommitted: _committed,
+    Uncalled: _uncalled,
     PlanChanged: _plan_changed,
     Message: _message,
     Doubt: _doubt,
@@ -348,7 +356,7 @@ def _note(record: Resolved | ApprovalAnswered) -> str:
     return f" ({record.note})" if record.note else ""
 
 
-def _scope(record: ScopeBegun | ScopeFailed | ScopeCommitted | Message | OfCall | TaskTaken) -> str:
+def _scope(record: ScopeBegun | ScopeFailed | ScopeCommitted | Uncalled | Message | OfCall | TaskTaken) -> str:
     key = record.scope
     said = f"^{key}" if key and not key.startswith("_") else key or "the agent"
     return f"{record.agent}:{said}" if record.agent else said
@@ -376,8 +384,12 @@ def _commit(record: ScopeCommitted) -> str:
     if record.cancelled is not None:
         said.append(f"skipped: {record.cancelled}")
     if record.uncalled:
-        said.append(f"effects done before and not called again: {', '.join(key[0] for key in record.uncalled)}")
+        said.append(_not_called(record.uncalled))
     return f"  {', '.join(said)}" if said else ""
+
+
+def _not_called(calls: Iterable[Key]) -> str:
+    return f"effects done before and not called again: {', '.join(key[0] for key in calls)}"
 
 
 def _json(data: bytes) -> str:

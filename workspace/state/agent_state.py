@@ -47,6 +47,7 @@ from ..journal.records import (
     StepProgress,
     StepRetry,
     StepStarted,
+    Uncalled,
 )
 from ..todo import Plan, Row, Splice
 from . import json_patch
@@ -255,6 +256,16 @@ class AgentMoment(Struct, kw_only=True):
             if record.uncalled and (past := self.past.get(record.scope)) is not None:
                 past.uncalled = [key for key in record.uncalled if key in past.done]
         self.outputs.update(record.outputs)
+
+    def left_uncalled(self, record: Uncalled) -> None:
+        self.open_scope(record.scope).uncalled = list(record.calls)
+
+    @property
+    def uncalled(self) -> list[tuple[str, StepCompleted]]:
+        """The effects that were done and not called again: those of ended scopes, and, when the agent has returned, of
+        those that it has left open; each with the title of its scope."""
+        known = [*self.past.values(), *(self.scopes.values() if self.result is not None else ())]
+        return [(each.title, each.done[key]) for each in known for key in each.uncalled if key in each.done]
 
     def plan_changed(self, record: PlanChanged) -> None:
         is_adopted = record.by == "person" and not self.has_plan

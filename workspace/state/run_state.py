@@ -60,6 +60,7 @@ from ..journal.records import (
     StepStarted,
     TaskDone,
     TaskTaken,
+    Uncalled,
     code_version,
 )
 from . import agent_state, going_back, json_patch
@@ -206,14 +207,11 @@ class Moment(Questions, kw_only=True):
 
     @property
     def uncalled(self) -> list[str]:
-        """The effects of finished items that were done and that the last attempt at the item has not called, for
-        people."""
+        """The effects that were done and not called again before their item, or the agent, was finished, for people."""
         return [
-            f"{past.done[key].step}{past.done[key].call} of {past.title!r}"
+            f"{done.step}{done.call} of {repr(title) if title else agent.path or 'the agent'}"
             for agent in self.agents.values()
-            for past in agent.past.values()
-            for key in past.uncalled
-            if key in past.done
+            for title, done in agent.uncalled
         ]
 
     def children(self, path: str) -> list[AgentMoment]:
@@ -510,6 +508,7 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     ScopeBegun: Moment._scope_begun,
     ScopeFailed: _of_agent(lambda agent, line, record: agent.scope_failed(record)),
     ScopeCommitted: Moment._committed,
+    Uncalled: _of_agent(lambda agent, line, record: agent.left_uncalled(record)),
     PlanChanged: _of_agent(lambda agent, line, record: agent.plan_changed(record)),
     Message: _of_agent(AgentMoment.message),
     Doubt: Moment._doubt,

@@ -68,6 +68,7 @@ class Scope(Struct, omit_defaults=True):
     crashes: int = 0  # of its process, in a row, without a record that it had come further (agent_state.py)
     retries: Unkept[dict[Key, Line]] = {}  # calls that wait to be tried again, each with its `step.retry`
     messages: Unkept[list[Line]] = []  # not yet committed: they count for nothing unless their scope commits with them
+    uncalled: list[Key] = []  # of its effects, those that were not called again before the agent returned
     spent: dict[str, int] = {}  # how often each cost was recorded outside its steps, by `Spent.kind`
 
     def knows(self, key: Key) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,133 @@ def test_a_strict_root_ends_without_an_effect_that_is_called_no_more(
         run(workspace, main)
     assert run(workspace, main).status == "waiting"
     satchel.open(str(workspace)).answer("done", "d1", by="tester")
+    assert run(workspace, main).status == "completed"
+
+
+def told_of(workspace: Path) -> tuple[str, str]:
+    """What status and log say."""
+    status, log = (CliRunner().invoke(group, [name, str(workspace)]).output for name in ("status", "log"))
+    return status, log
+
+
+@pytest.fixture
+def mailed(workspace: Path, crash: type[BaseException]) -> Effect[..., str]:
+    """A run whose agent has mailed ada by itself, and bob in an item, and has died in that item."""
+
+    @effect
+    async def send(to: str) -> str:
+        return f"receipt of {to}"
+
+    async def work(run: Run[Any], item: Any) -> None:
+        await send("bob")
+        raise crash
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, ["mail bob", "mail eve"])
+        await send("ada")
+        await run.todo.each(work)
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    return send
+
+
+def test_effects_of_items_that_stay_open_are_forgotten_when_the_agent_returns(
+    workspace: Path, mailed: Effect[..., str]
+) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        pass
+
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.open_items) == ("completed", 2)
+    assert outcome.noticed == [
+        'effects were done before and not called again: send("to":"ada")',
+        'effects of \'mail bob\' were done before and not called again: send("to":"bob")',
+    ]
+    status, log = told_of(workspace)
+    assert (
+        'effects were done and not called again: send("to":"ada") of the agent, send("to":"bob") of \'mail bob\''
+        in (" ".join(status.split()))
+    )
+    assert "left open   the agent  effects done before and not called again: send" in log
+    assert "left open   ^1  effects done before and not called again: send" in log
+
+
+def test_an_effect_is_called_uncalled_that_an_open_scope_has_called_again(
+    workspace: Path, crash: type[BaseException]
+) -> None:
+    """The scope fails behind it, and the agent returns all the same."""
+
+    @effect
+    async def send(to: str) -> str:
+        return f"receipt of {to}"
+
+    async def work() -> None:
+        await send("bob")
+        raise ValueError
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        with contextlib.suppress(ValueError):
+            await run.scope("mail bob", work)
+        if run.attempt == 1:
+            raise crash
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    outcome = run(workspace, main)
+    assert outcome.status == "completed" and not outcome.noticed
+    assert "not called again" not in "".join(told_of(workspace))
+
+
+def test_effects_of_an_item_that_the_code_drops_are_forgotten(workspace: Path, mailed: Effect[..., str]) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await mailed("ada")
+        for text in ("mail bob", "mail eve"):
+            await run.todo.cancel(text)
+
+    outcome = run(workspace, main)
+    assert outcome.status == "completed"
+    assert outcome.noticed == ['effects of \'mail bob\' were done before and not called again: send("to":"bob")']
+    status, log = told_of(workspace)
+    assert 'effects were done and not called again: send("to":"bob") of \'mail bob\'' in status
+    assert "no longer to do, effects done before and not called again: send" in log
+
+
+def test_what_is_called_again_at_a_later_start_stays_uncalled(workspace: Path, mailed: Effect[..., str]) -> None:
+    @agent
+    async def nothing(run: Run[Any]) -> None:
+        pass
+
+    async def work(run: Run[Any], item: Any) -> None:
+        if item.text == "mail bob":
+            await mailed("bob")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await mailed("ada")
+        await run.todo.each(work)
+
+    run(workspace, nothing)
+    outcome = run(workspace, main)
+    assert outcome.status == "completed" and not outcome.noticed
+    assert "not called again" not in told_of(workspace)[0]
+
+
+def test_a_strict_agent_returns_over_open_items_without_their_effects(
+    workspace: Path, mailed: Effect[..., str]
+) -> None:
+    @agent(effects="strict")
+    async def main(run: Run[Any]) -> None:
+        await mailed("ada")
+
+    assert run(workspace, main).status == "waiting"
+    (question,) = satchel.open(str(workspace)).questions()
+    assert "Does it stay done?" in question.text and "mail bob" in question.text
+    satchel.open(str(workspace)).answer("done", question.id, by="tester")
     assert run(workspace, main).status == "completed"
 
 

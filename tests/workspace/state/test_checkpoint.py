@@ -65,6 +65,7 @@ from satchel.workspace.journal.records import (
     StepStarted,
     TaskDone,
     TaskTaken,
+    Uncalled,
 )
 from satchel.workspace.lifecycle import rewind
 from satchel.workspace.state import checkpoint, encoding
@@ -206,8 +207,13 @@ class History:
             untaken = {"inbox/a.md": "0" * 64} if status == "completed" else {}
             reason = "because" if status else ""
             result = Raw(b'{"a":1}') if status == "completed" else NOTHING
+            left = self.moment.root.scopes.items() if status == "completed" else ()
             self.group(
-                Closed(status=status, reason=reason, error=error, until=until, untaken=untaken, result=result)  # type: ignore[arg-type]
+                *(
+                    Uncalled(scope=key, calls=tuple(call for call, done in scope.done.items() if done.effect))
+                    for key, scope in left
+                ),
+                Closed(status=status, reason=reason, error=error, until=until, untaken=untaken, result=result),  # type: ignore[arg-type]
             )
         self.open()
 

@@ -71,4 +71,5 @@ from .work import (
     ScopeFailed,
     TaskDone,
     TaskTaken,
+    Uncalled,
 )

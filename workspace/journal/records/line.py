@@ -32,6 +32,7 @@ from .work import (
     ScopeFailed,
     TaskDone,
     TaskTaken,
+    Uncalled,
 )
 
 Epoch = Annotated[int, Meta(ge=0, lt=10**8)]
@@ -48,6 +49,7 @@ AnyRecord = (
     | ScopeBegun
     | ScopeFailed
     | ScopeCommitted
+    | Uncalled
     | PlanChanged
     | Message
     | Doubt

@@ -54,6 +54,14 @@ class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
     uncalled: tuple[Key, ...] = ()
 
 
+class Uncalled(Record, frozen=True, kw_only=True, tag="effects.uncalled"):
+    """The agent has returned, and leaves the scope open: the effects that earlier attempts at it have done and no later
+    one has called. Where there are none any more, `calls` is empty."""
+
+    scope: str
+    calls: tuple[Key, ...] = ()
+
+
 class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
     """The plan has changed. `outline` has the places of the tasks afterwards, if that was worth keeping. `planned` is
     the hash of the arguments of the `run.plan` that has written it."""
