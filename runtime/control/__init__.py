@@ -71,7 +71,7 @@ with on_first_use(__name__):
     from .sending import UNNAMED, Sent
     from .serving import serve
     from .showing import Message, Shown, conversation
-    from .standing import STATES, Scheduled, Standing, State, by_need, wanted
+    from .standing import STATES, Scheduled, Standing, State, before_a_start, by_need, wanted
     from .starting import Supervised
     from .streaming import stream
     from .template import Template, samples, typed_settings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...workspace.base import SatchelError, in_force, one_line, read_markdown, urls
+from ...workspace.base import DEFINITION, DRIFTED, Refused, SatchelError, in_force, one_line, read_markdown, urls
 from ...workspace.formats import Definition
 from ...workspace.inspect import (
     Lease,
@@ -99,6 +99,7 @@ class Standing(Struct):
     complaints: list[str] = field(default_factory=list)
     noticed: Noticed | None = None  # what an opening would do with the readable files of a stopped run
     pause_problem: SatchelError | None = None  # pause.yaml can't be understood
+    lacks_instructions: bool = False  # the pause waits for instructions, and pause.yaml has none
     wish: records.PauseRequested | None = None  # its request, if that is not on record yet
     waiting_edits: tuple[str, ...] = ()  # files saved during the run that are not taken yet
     refused: list[str] = field(default_factory=list)  # files with the reasons of edits that were not taken
@@ -110,6 +111,7 @@ class Standing(Struct):
     problem: SatchelError | None = None
     mistake: SatchelError | None = None  # a mistake in workspace.yaml, while a process runs with the earlier values
     moved: Tombstone | None = None  # it lives elsewhere
+    may_be_copy: bool = False  # of a run that lives elsewhere: nothing opens it without `--adopt`
     next: str = ""  # the next command to type
     questions: list[OpenQuestion] = field(default_factory=list)  # those that are open
     folder: str = ""  # of `ls`: where the search has found it
@@ -150,6 +152,16 @@ class Standing(Struct):
     def retries(self) -> list[Retrying]:
         """The calls of an active run that wait to be tried again."""
         return retrying.all_of(self.moment) if self.moment and self.state in ("running", "draining") else []
+
+    @property
+    def has_new_work(self) -> bool:
+        """It has completed, and a start would do more."""
+        return self.state == "completed" and bool(self.at_work or self.has_tasks or self.is_edited)
+
+    @property
+    def wants_adoption(self) -> bool:
+        """A person must first say that the run continues here. Before that no answer is taken, and nothing merged."""
+        return self.may_be_copy and (self.state in _UNFINISHED or self.has_new_work)
 
     @property
     def wants_merge(self) -> bool:
@@ -275,26 +287,52 @@ def _limits(store: Store, standing: Standing, moment: Moment, definition: Defini
 
 
 def _next(place: Place, standing: Standing) -> str:
-    if standing.wants_merge:
+    if standing.wants_merge and not standing.wants_adoption:
         return place.command("merge")
+    options = ["--adopt"] if standing.wants_adoption else []
+    resume, run = place.command("resume", *options), place.command("run", *options)
     match standing.state:
         case "new":
-            return place.command("run")
+            return run
         case "paused" if standing.moment is not None and standing.moment.is_new:
-            return place.command("run")  # there is nothing to resume yet
-        case "interrupted" | "paused" | "failed":
-            return place.command("resume")
+            return run  # there is nothing to resume yet
+        case "paused" if standing.moment is not None and standing.moment.reason == DRIFTED:
+            return f"undo the changes of code and settings, or {place.command('resume', *options, '--accept-drift')}"
+        case "waiting" if not standing.wants_adoption and _asked(standing):
+            return _after([*before_a_start(standing), "answer"], resume)
+        case "interrupted" | "paused" | "failed" | "waiting":
+            return _after(before_a_start(standing), resume)
         case "sleeping":
-            return f"{place.command('run')} when it is time, {place.command('resume')} to continue at once"
-        case "waiting":
-            asks = standing.moment is not None and (standing.moment.doubts or standing.moment.approvals)
-            return f"answer, then {place.command('resume')}" if asks else place.command("resume")
+            return _after(before_a_start(standing), f"{run} when it is time, {resume} to continue at once")
         case "damaged":
             return place.command("check")
-        case "completed" if standing.at_work or standing.has_tasks or standing.is_edited:
-            return place.command("resume")
+        case "completed" if standing.has_new_work:
+            return _after(before_a_start(standing), resume)
         case _:
             return ""
+
+
+def _after(steps: list[str], command: str) -> str:
+    return f"{', '.join(steps)}, then {command}" if steps else command
+
+
+def before_a_start(standing: Standing) -> list[str]:
+    """What a person has to do before a start is taken, as far as the files tell, besides answers, conflicts and the
+    adoption of a copy."""
+    moment = standing.moment
+    pause = moment.pause if moment is not None else None
+    steps = ["correct pause.yaml"] if standing.pause_problem else []
+    steps += [f"correct {each.path}" for each in (standing.noticed.refusals if standing.noticed else ())]
+    if pause is not None and standing.budget:
+        from ..limits import budget
+
+        used_up = [share.kind for share in standing.budget if share.is_used_up and pause.by == budget.BY]
+        steps += [f"raise `budget: {kind}:` in {DEFINITION}" for kind in used_up]
+    if standing.lacks_instructions:
+        steps.append("write `instructions:` into pause.yaml")
+    if standing.begun:
+        steps.append("mark the begun items in todo.md")
+    return steps
 
 
 def stand(store: Store, *, with_edits: bool = False) -> Standing:
@@ -345,11 +383,13 @@ def _complain(store: Store, standing: Standing, seen: Look) -> None:
     for name in store.unusable(archive.FOLDER):
         standing.complaints.append(f"inbox/{name} is ignored: the name is not valid on every system. Rename the file")
     standing.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
-    if standing.holder is None and not urls.is_remote(seen.moment.url):  # a look does not connect where a journal says
+    if standing.holder is None:
         try:
             adopt.judge(store, seen.moment, seen.moment.url, seen.moment.host, reaches_out=False)
         except SatchelError as error:
-            standing.complaints.append(str(error))
+            standing.may_be_copy = True
+            if not urls.is_remote(seen.moment.url):  # a look does not connect where a journal says
+                standing.complaints.append(str(error))
 
 
 def _read_what_people_left(store: Store, standing: Standing, moment: Moment) -> None:
@@ -412,6 +452,10 @@ def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
         return moment.status != "completed"
     if wanted is None or wanted.is_lifted or moment.status == "completed":
         return False
+    try:
+        pausing.check_may_go_on(wanted)
+    except Refused:
+        standing.lacks_instructions = True
     changed = pausing.amended(wanted)
     request = changed or pausing.requested(wanted)
     if request and standing.definition:
@@ -466,6 +510,8 @@ STATES = (
 )
 """The states of runs, those that need a person first."""
 
+_UNFINISHED = ("waiting", "failed", "interrupted", "paused", "sleeping")
+
 _COMMANDS = {"new": "run", "interrupted": "resume", "failed": "resume", "damaged": "check", "waiting": "resume"}
 
 
@@ -474,6 +520,8 @@ def wanted(standing: Standing) -> str:
     Safe to print."""
     if standing.moved:
         return f"see {one_line(standing.moved.to)}"
+    if standing.wants_adoption:
+        return "resume --adopt"
     if standing.wants_merge:
         return "merge"  # first: until then neither a start nor an answer is taken
     if asked := _asked(standing):

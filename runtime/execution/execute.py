@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...workspace.base import DEFINITION, SIGNAL, AgentError, SatchelError, StorageFailed, myself
+from ...workspace.base import DEFINITION, DRIFTED, SIGNAL, AgentError, SatchelError, StorageFailed, myself
 from ...workspace.formats import pause_file as pausefile
 from ...workspace.inspect import Look, Report, lease
 from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
@@ -424,7 +424,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         if opened.was_finished:
             return _nothing_to_do(start, opened, go)
         if go.found.is_refused:
-            opened.close("paused", "`on_drift: refuse` is set, and the code or settings have changed")
+            opened.close("paused", DRIFTED)
             preflight.refuse(go.found.drift)
         announcer = Announcer(opened, start.watch, is_silent=start.only is not None or start.rehearsal is not None)
         await aside(start, lambda: _prepare(opened, go))

@@ -193,7 +193,7 @@ def test_an_edit_is_not_told(make: Make, cli: Cli) -> None:
     (folder / "state.json").write_text("[")
     told = " ".join(cli("status", folder).stdout.split())
     assert "edited todo.md: item 2 ('say b') will be done again: 1 step again" in told
-    assert "edited refused: state.json" in told and f"next satchel resume {folder}" in told
+    assert "edited refused: state.json" in told and f"next correct state.json, then satchel resume {folder}" in told
     assert len(data_of(cli("status", "--json", folder))["edits"]) >= 2
 
 

@@ -25,6 +25,7 @@ with on_first_use(__name__):
     )
     from .names import (
         DEFINITION,
+        DRIFTED,
         ID,
         KEY_BYTES,
         NAME_BYTES,

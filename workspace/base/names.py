@@ -63,6 +63,9 @@ Resume = Literal["continue", "restart_step", "await_instructions"]
 SIGNAL = "signal"
 """The reason of a pause by a signal. It ends with the next start, so that a deployment resumes by itself."""
 
+DRIFTED = "`on_drift: refuse` is set, and the code or settings have changed"
+"""The reason of a run that was paused because of that."""
+
 _VERSION = "0.1.0"
 """As in pyproject.toml; a test compares them. Asking the installed distribution takes 10 ms at each start."""
 

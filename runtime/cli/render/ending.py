@@ -68,7 +68,7 @@ def as_words(ended: Ended, place: Handle, *, for_programs: bool, quiet: bool, wi
     for question in asked.as_words(ended.questions, place) if not for_programs else ():
         click.echo("\n".join(fold(question, columns(sys.stdout))))
     if ended.status in ("paused", "failed") and not quiet:
-        _aside(f"next: {place.command('merge' if ended.wants_merge else 'resume')}")
+        _aside(f"next: {place.status().next or place.command('resume')}")
     if ended.status == "sleeping" and not quiet:
         _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to continue at once")
 

@@ -13,7 +13,7 @@ import msgspec
 from ....workspace.base import visible
 from ....workspace.inspect import lease
 from ....workspace.state import Moment
-from ...control import OpenQuestion, Row, Standing, answered, is_readable
+from ...control import OpenQuestion, Row, Standing, answered, before_a_start, is_readable
 from . import shapes
 
 SCHEME = "satchel://"
@@ -224,12 +224,16 @@ def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
         return how if action in allowed else f"A person has to do it: `satchel {command}`."
 
     is_running = standing.state in ("running", "draining")
+    if standing.wants_adoption:
+        return f"It may be a copy. A person has to say that it continues here: `satchel resume {run} --adopt`."
     if standing.wants_merge:
         return f"A person has to resolve a conflict: `satchel merge {run}`."
     if standing.questions:
         ids = ", ".join(each.id for each in standing.questions)
         then = "" if is_running else " Then it has to be resumed."
         return f"It waits for answers to {ids}. {call('answer', 'Call answer.', f'answer {run} ID')}{then}"
+    if (steps := before_a_start(standing)) and not is_running:
+        return f"A person has to do this before it is resumed: {', '.join(steps)}."
     resume = call("resume", "Call resume.", f"resume {run}")
     start = call("start", "Call start.", f"run {run}")
     either = start if "start" in allowed and "resume" not in allowed else resume
