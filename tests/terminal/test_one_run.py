@@ -45,7 +45,7 @@ def test_a_running_run_does_not_say_when_it_will_be_done(make: Make, tmp_path: P
     async def test() -> None:
         run = asyncio.create_task(satchel.open(folder).run_async())
         async with watching(folder) as screen:
-            await screen.until("stormy")
+            await screen.until("stormy", " left")
             assert re.match(r"demo-1a2b  running  1/2  [0-9.,]+ items? an? \w+, about \d+ s left  ", screen.lines[0])
             go.touch()
             await screen.until("completed", "2/2")
