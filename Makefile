@@ -58,18 +58,18 @@ bench: $(BENCH)/installed
 
 # What a merge leaves where two sides disagree. Python does not mind it in a docstring.
 conflict-markers:
-	@! grep -rnIE --exclude-dir='.?*' --exclude-dir=build '^(<{7} |[|]{7} |={7}$$|>{7} )' . .ci/run
+	@! grep -rnIE --exclude-dir='.?*' '^(<{7} |[|]{7} |={7}$$|>{7} )' . .ci/run
 
 # Words that the text of Satchel does not use, with what to write instead.
 retired-words: $(VENV)/tests
 	@$(BIN)/python tools/retired_words.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) .azurite .demo build
+	rm -rf $(VENV) $(BENCH) .azurite .demo .build
 
 # Two stamps: what is installed there was installed from this pyproject.toml. An editable copy serves the demo too.
 $(VENV)/installed: pyproject.toml $(SOURCES) | $(VENV)/made
-	@if [ ! -e $(VENV)/tests ]; then echo "Installing Satchel into $(VENV) ..."; $(PIP) install .; rm -rf build; fi
+	@if [ ! -e $(VENV)/tests ]; then echo "Installing Satchel into $(VENV) ..."; $(PIP) install .; rm -rf .build; fi
 	@touch $@
 
 $(VENV)/tests: pyproject.toml | $(VENV)/made
@@ -80,7 +80,7 @@ $(VENV)/tests: pyproject.toml | $(VENV)/made
 $(BENCH)/installed: pyproject.toml benchmarks/peers/requirements.txt $(SOURCES) | $(BENCH)/made
 	@echo "Installing Satchel and its peers into $(BENCH) ..."
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check --quiet install . -r benchmarks/peers/requirements.txt
-	@rm -rf build
+	@rm -rf .build
 	@touch $@
 
 $(VENV)/made $(BENCH)/made:
