@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -16,6 +16,9 @@ from ..arguments import complete_folders, drain_timeout_option, given, json_opti
 from ..plugins import listener
 from ..render import ending
 from ..render.output import columns, print_json, print_table, progressing
+
+if TYPE_CHECKING:
+    from ...supervision.serve import ServeEvent
 
 _WORTH_A_BAR = 30
 _NARROW = 90  # columns below which run and time are left out
@@ -168,14 +171,7 @@ def serve_command(
 
     def tell(event: ServeEvent) -> None:
         with suppress(OSError):  # the runs continue, although the disk of its own log is full
-            say(event)
-
-    def say(event: ServeEvent) -> None:
-        if as_json:
-            click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
-            return
-        kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
-        click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
+            _say(event, as_json)
 
     door: AbstractContextManager[str] = nullcontext("")
     if listen is not None:
@@ -184,3 +180,11 @@ def serve_command(
         if url:
             tell(ServeEvent("listening", root, url))
         serve(root, at_most=at_most, once=once, drain_timeout=drain_timeout, tell=tell, storage_options=given())
+
+
+def _say(event: ServeEvent, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
+        return
+    kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
+    click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
