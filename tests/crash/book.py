@@ -264,7 +264,10 @@ def parse(line: bytes, before: bytes) -> dict[str, Any] | None:
     match = re.fullmatch(rb'(.*),"crc":"([0-9a-f]{8})"\}\n', line)
     if not match:
         return None
-    start = 0 if re.match(rb'\{"seq":\d+,"prev":', line) else int(before, 16)
+    begins = re.match(rb'\{"seq":\d+,"prev":', line)
+    if not begins and not re.fullmatch(rb"[0-9a-f]{8}", before):
+        return None  # the line before it is torn, or missing
+    start = 0 if begins else int(before, 16)
     if zlib.crc32(match[1] + b"}", start) != int(match[2], 16):
         return None
     found: dict[str, Any] = json.loads(line)
