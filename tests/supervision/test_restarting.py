@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import satchel
+from satchel.runtime.supervision.child.aftermath import after_kill
 from satchel.runtime.supervision.child.supervisor import Order, Supervisor
 from satchel.workspace.inspect.load import look
+from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.store import DiskStore
 
 from . import supervised
@@ -215,3 +218,20 @@ def test_a_signal_while_the_process_ends_for_a_restart_leaves_the_run_asleep(
     assert moment.pause and moment.pause.by == number.name
     assert "signal" in (folder / "pause.yaml").read_text()
     assert satchel.open(folder).resume().result == [0, 1, 2, 3, 4]
+
+
+def test_a_signal_before_the_process_can_say_that_it_has_ended_for_a_restart_leaves_the_run_asleep(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised.make(folder, COUNTING, "restart_every: 2\n")
+    monkeypatch.setenv("SEEN", str(folder / "seen"))
+    store, began = DiskStore(folder), datetime.now(UTC)
+    supervisor = Supervisor(store, Order(["run", str(folder)], ["run", str(folder)]), lambda text: None)
+    supervisor.start()
+    os.waitid(os.P_PID, supervisor._the_child().pid, os.WEXITED | os.WNOWAIT)
+    left = after_kill(store, PauseRequested(reason="signal", by="SIGINT"), 0.0, began)
+    assert left == ("paused", False, True, None)
+    moment = look(store).moment
+    assert (moment.status, moment.reason, moment.clean) == ("paused", "signal", True)
+    supervisor.ask(signal.SIGINT)
+    wait_until(lambda: supervisor.poll() or supervisor.code is not None)

@@ -23,21 +23,27 @@ _PATIENCE = 2.0  # seconds until the lock of a process that was killed must be f
 
 
 class Left(NamedTuple):
-    """The state of the workspace afterwards. `was_closed`: the process itself has closed it, and has said so."""
+    """The state of the workspace afterwards. `was_closed`: the process itself has closed it, and has said so.
+    `is_between`: it had closed it for another process to continue the run, because of `restart_every`."""
 
     status: Status = "paused"
     was_closed: bool = False
+    is_between: bool = False
     error: SatchelError | OSError | None = None  # what prevented the repair
 
 
 def after_kill(store: Store, request: PauseRequested, waited: float, since: datetime) -> Left:
-    """Bring the files to one moment after a forced stop, and record what it was. `request` is the pause that the
-    process may not have recorded, `waited` how many seconds it had for it, `since` when it was started."""
+    """Bring the files to one moment after a forced stop, and record what it was. A run that was closed for another
+    process is paused, as `request` or pause.yaml says. `request` is the pause that the process may not have recorded,
+    `waited` how many seconds it had for it, `since` when it was started."""
+    is_between = False
 
     def put_right() -> Left:
+        nonlocal is_between
         moment = look(store).moment
-        if moment.clean and moment.status == "sleeping" and moment.until == moment.opened_at:
-            return _pause(store, request)  # closed for `restart_every`, and the signal came before it could say so
+        is_between = moment.clean and moment.status == "sleeping" and moment.until == moment.opened_at
+        if is_between:
+            return Left(_pause(store, request), is_between=True)
         if moment.clean:
             was_closed = bool(moment.opened_at) and datetime.fromisoformat(moment.opened_at) >= since
             return Left(moment.status, was_closed) if was_closed else Left()
@@ -48,18 +54,10 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
     try:
         return _once_it_is_free(store, put_right)
     except (SatchelError, OSError) as error:
-        return Left(error=error)
+        return Left(is_between=is_between, error=error)
 
 
-def after_restart(store: Store, request: PauseRequested) -> Left:
-    """Let a run that its process has closed for another one be paused, as `request` or pause.yaml says."""
-    try:
-        return _once_it_is_free(store, lambda: _pause(store, request))
-    except (SatchelError, OSError) as error:
-        return Left(error=error)
-
-
-def _pause(store: Store, request: PauseRequested) -> Left:
+def _pause(store: Store, request: PauseRequested) -> Status:
     with opened(store, "pause", Report()) as workspace:
         wanted: pausing.Wish | None = None
         with suppress(InvalidFile, Unsettled):
@@ -67,7 +65,7 @@ def _pause(store: Store, request: PauseRequested) -> Left:
         is_asked = wanted is not None and pausing.requested(wanted) is not None
         pausing.stop(workspace, wanted or pausing.Wish(), None if is_asked else request)
         workspace.close("paused", workspace.moment.reason)
-    return Left(workspace.moment.status)
+    return workspace.moment.status
 
 
 def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:

@@ -254,9 +254,7 @@ class Supervisor:
             self._early_deaths = 0
             self._say(f"process {child.pid} has ended for `restart_every`; another one continues")
             self._start(self._order.restart)
-        elif word is not None and word.code == RESTARTS:
-            self._stop_between()
-        elif word is not None and not (word.code == INTERRUPTED and self._phase == "draining"):
+        elif word is not None and not (word.code in (RESTARTS, INTERRUPTED) and self._phase == "draining"):
             self.error = word.text
             self._over(word.code)
         elif self._phase == "draining":
@@ -266,19 +264,13 @@ class Supervisor:
         else:
             self._crashed(child, code)
 
-    def _stop_between(self) -> None:
-        """A stop was requested while the child closed the run for another process to continue it."""
-        from .aftermath import after_restart
-
-        left = after_restart(self.store, self._request)
-        why = "stopped between two processes, because of `restart_every`"
-        self._over(EXIT_CODES.get(left.status, PAUSED), f"{why}; {left.error}" if left.error else why)
-
     def _put_right(self, waited: float, why: str) -> None:
         """The child was killed, or has died, while it stopped for `self._request`."""
         from .aftermath import after_kill
 
         left = after_kill(self.store, self._request, round(waited, 3), self._deadline.began)
+        if left.is_between:
+            why = "stopped between two processes, because of `restart_every`"
         if left.error:
             why += f"; {left.error}"
         self._over(EXIT_CODES.get(left.status, PAUSED), "" if left.was_closed else why)
