@@ -1,4 +1,4 @@
-"""_Load the schemas in this folder, and say in words for people what is wrong with a value.
+"""Load the schemas in this folder, and say in words for people what is wrong with a value.
 
 Most values are valid, so that is found out quickly: a schema becomes functions, one for each keyword. jsonschema
 accepts everything that they accept. What they refuse may still be valid (`1.0` is an integer in the standard): then

@@ -60,9 +60,12 @@ def room_of(path: Path) -> str:
 
 def statements_of(tree: ast.AST) -> int:
     """Statements without docstrings."""
-    every = [each for each in ast.walk(tree) if isinstance(each, ast.stmt)]
-    texts = [each for each in every if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)]
-    return len(every) - sum(isinstance(each.value.value, str) for each in texts if isinstance(each.value, ast.Constant))
+    return sum(isinstance(each, ast.stmt) and not _is_text(each) for each in ast.walk(tree))
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def size() -> dict[str, int]:

@@ -6,7 +6,7 @@ from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import log, reverify, supervisor_link
-    from .data import Change, Contradiction, LiveState, Make, OwnPlan, PlanEdit, ScopeCopy, first_state
+    from .data import Change, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question
     from .pace import Pace
     from .pending_calls import PendingCalls, PendingLooks, Running
