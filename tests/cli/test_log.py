@@ -13,7 +13,7 @@ from servers import Server
 
 import satchel
 from satchel.runtime.control import RECORD_TYPES
-from satchel.workspace.journal.merging import MANY
+from satchel.workspace.journal.append_log import MANY
 from satchel.workspace.journal.records import (
     AnyRecord,
     Closed,

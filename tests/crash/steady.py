@@ -28,7 +28,7 @@ from satchel.runtime.live import pace
 from satchel.runtime.steps import partial as streaming
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
-from satchel.workspace.journal import Journal, append_log, merging
+from satchel.workspace.journal import Journal, append_log
 from satchel.workspace.journal.records import line
 from satchel.workspace.lifecycle import acquire, opening, recovery, workspace
 from satchel.workspace.lifecycle import workspace as opened_workspace
@@ -102,7 +102,7 @@ def steady() -> Iterator[None]:
             (opened_workspace, "Projector", partial(Projector, clock=_Impatient.time)),
             (workspace, "REREAD_BYTES", SEGMENT_BYTES),
             (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
-            (merging, "MANY", 2),
+            (append_log, "MANY", 2),
             (planning, "ENOUGH", 500),
             (checkpoint, "_APART", 1),
             (Journal, "flush", flush_and_tell),

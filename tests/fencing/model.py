@@ -19,8 +19,8 @@ from satchel.workspace.formats import Keep, Rule, definition
 from satchel.workspace.inspect import lease, load
 from satchel.workspace.inspect.load import Look, look
 from satchel.workspace.journal import Own, first_kept, kept_lines, object_log, reader, writer
-from satchel.workspace.journal.naming import segments
 from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, Pruned, StepStarted
+from satchel.workspace.journal.segment import segments
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.acquire import Owned
 from satchel.workspace.people import outputs

@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal import Tail, fencing, pruning, writer
-from satchel.workspace.journal.chain import Chain
-from satchel.workspace.journal.fencing import Fence
-from satchel.workspace.journal.naming import segment_path, segments
-from satchel.workspace.journal.object_log import SegmentObjects
+from satchel.workspace.journal import Tail, object_log, pruning, writer
+from satchel.workspace.journal.object_log import Fence, SegmentObjects
+from satchel.workspace.journal.reader import Chain
 from satchel.workspace.journal.records import Line, Output, written
+from satchel.workspace.journal.segment import segment_path, segments
 from satchel.workspace.journal.writer import Journal
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.people import outputs
@@ -94,9 +93,9 @@ def _two_commits_under_way_at_once() -> Fault:
 
 
 def _nothing_is_read_again_behind_a_fence() -> Fault:
-    def trusting(store: Store, epoch: int, tail: Tail, look: fencing.Look) -> Fence:
+    def trusting(store: Store, epoch: int, tail: Tail, look: object_log.Look) -> Fence:
         while True:
-            line = Line(tail.next_seq, tail.next_seq, fencing.now(), epoch + 1, fencing.Fenced(), tail.crc, "x")
+            line = Line(tail.next_seq, tail.next_seq, object_log.now(), epoch + 1, object_log.Fenced(), tail.crc, "x")
             data, line = written(line)
             path = segment_path(line.seq)
             try:
@@ -112,9 +111,9 @@ def _nothing_is_read_again_behind_a_fence() -> Fault:
 
 def _the_old_listing_is_read_again_behind_a_fence() -> Fault:
     """So what others have written meanwhile is not seen."""
-    read = fencing.fence
+    read = object_log.fence
 
-    def stale(store: BucketStore, epoch: int, tail: Tail, look: fencing.Look) -> Fence:
+    def stale(store: BucketStore, epoch: int, tail: Tail, look: object_log.Look) -> Fence:
         with mock.patch.object(store, "refresh", lambda *_: None):
             return read(store, epoch, tail, look)
 
@@ -245,8 +244,8 @@ def _an_unknown_outcome_is_taken_for_not_written() -> Fault:
 def _two_fences_look_alike() -> Fault:
     """Neither the line nor the object has a nonce."""
     stack = ExitStack()
-    stack.enter_context(mock.patch.object(fencing, "new_opening", lambda: "0" * 16))
-    stack.enter_context(mock.patch.object(fencing, "now", lambda: "2026-11-01T00:00:00.000Z"))
+    stack.enter_context(mock.patch.object(object_log, "new_opening", lambda: "0" * 16))
+    stack.enter_context(mock.patch.object(object_log, "now", lambda: "2026-11-01T00:00:00.000Z"))
     stack.enter_context(mock.patch.object(bucket, "_is_from", lambda found, nonce: True))
     return stack
 

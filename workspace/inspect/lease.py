@@ -2,7 +2,7 @@
 
 On a disk the lease is for people: the lock decides. In a bucket its holder writes it again and again, which decides
 when another process tries to take the workspace (lifecycle/acquire.py); the fences decide who has it
-(journal/fencing.py).
+(journal/object_log.py).
 """
 
 from __future__ import annotations

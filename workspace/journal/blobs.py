@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from ..base import Damaged
 from ..store import Store
-from .naming import FOLDER
-from .records.edits import Rewound
 from .records.line import Line
+from .records.people import Rewound
+from .segment import FOLDER
 
 BLOBS = ".satchel/blobs"
 BLOB_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,12}")

@@ -1,13 +1,15 @@
 """Separate the histories in one folder: copies of a run were continued separately and put together again.
 
-Satchel makes no such folder; a sync tool or a person does. This reads everything, to name the files that belong
-together.
+Satchel makes no such folder; a sync tool or a person does. `check_joints` is quick: it looks where the segments of a
+disk's journal meet, also those that an opening need not read, because a newer checkpoint would cover the records of
+another copy without a message. `woven` reads everything, to name the files that belong together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct, field
@@ -15,15 +17,17 @@ from msgspec import Struct, field
 from ..base import Damaged, SatchelError
 from ..formats import decoder
 from ..store import Store
-from .naming import CHECKPOINTS, FOLDER, checkpoint_position, segment_path, segments
-from .records.line import NO_CRC, Line, parse_each
-from .records.process import Fenced, Opened
-from .segment import Misfit
+from .records.line import NO_CRC, Line, crc_of, parse_each, place_of
+from .records.work import Fenced, Opened
+from .segment import CHECKPOINTS, FOLDER, Misfit, checkpoint_position, segment_path, segments
 
 _READ_LIMIT = 1 << 30
 
 Place = tuple[int, str]
 """Identifies a record: its seq and its crc."""
+
+_END_BYTES = 64 << 10
+"""How many bytes are read at the end of each segment. For most segments that is all."""
 
 
 class History(Struct):
@@ -176,3 +180,38 @@ def _name_files(one: History, others: Sequence[History], pieces: _Pieces) -> Non
         if line is not None and isinstance(line.record, Opened):
             one.opened = f"opened {line.at} on {line.record.host}"
             return
+
+
+class _Edges(NamedTuple):
+    follows: str  # the crc that its first record names as the one before it; empty if that was not read
+    due: int  # the record that would come next
+    crc: str  # of its last record
+
+
+def check_joints(store: Store) -> None:
+    """Damaged, with the names of the files that belong together, if a segment does not follow from the one before. If
+    the segments are long and both copies wrote the same number of records, only `woven` notices."""
+    firsts = segments(store)
+    ends = [_edges(store, segment_path(first)) for first in firsts]
+    for due, older, newer in zip(firsts[1:], ends, ends[1:], strict=False):
+        if older is None:
+            continue
+        if older.due != due or (newer and newer.follows and newer.follows != older.crc):
+            error = woven(store)  # a merge that was cut off leaves segments that overlap, and are of one history
+            if error is not None:
+                raise error
+            return
+
+
+def _edges(store: Store, path: str) -> _Edges | None:
+    """None for a segment that can't be read, or whose last line is long or broken."""
+    try:
+        data = store.tail(path, _END_BYTES)
+    except (FileNotFoundError, SatchelError):
+        return None
+    *rows, rest = data.split(b"\n")
+    last = place_of(rows[-1], crc_of(rows[-2]) if len(rows) > 1 else "") if rows and not rest else None
+    if last is None:
+        return None
+    first = place_of(rows[0], "") if len(data) < _END_BYTES else None
+    return _Edges(first.prev if first else "", last.seq + 1, crc_of(rows[-1]))

@@ -15,10 +15,10 @@ from ..base import AgentError, DoesNotFit, SatchelError, StorageFailed
 from ..store import Store
 from .append_log import AppendedSegments
 from .blobs import filled
-from .naming import FOLDER
 from .records import Paused, PauseRequested, Resumed
 from .records.line import NO_CRC, AnyRecord, Line, now, written
 from .redaction import redacted
+from .segment import FOLDER
 
 if TYPE_CHECKING:
     import asyncio

@@ -5,7 +5,7 @@
     size.py       how large it is
     pruning.py    removes it, in an order that a crash may cut off anywhere
 
-Effects, questions, answers and edits stay for ever (journal/kept.py), and whatever the run may still need.
+Effects, questions, answers and edits stay for ever (journal/pruning.py), and whatever the run may still need.
 """
 
 # mypy: implicit-reexport

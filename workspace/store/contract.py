@@ -45,7 +45,7 @@ class Exchanged(NamedTuple):
 class Abilities(NamedTuple):
     """What a kind of storage can do, where kinds differ. `satchel check URL` prints it."""
 
-    lock: bool  # `lock` keeps other processes out; otherwise the journal fences them (journal/fencing.py)
+    lock: bool  # `lock` keeps other processes out; otherwise the journal fences them (journal/object_log.py)
     exclusive_create: bool  # if several `create` one name at once, exactly one succeeds
     conditional_replace: bool  # `replace(if_version=)` and `exchange` can't lose what is written at the same moment
     append: bool  # files can grow, as the journal's segments do; else each group of records is a file of its own

@@ -29,7 +29,7 @@ from satchel.workspace.base.errors import (
     SatchelError,
     StorageFailed,
 )
-from satchel.workspace.journal import Journal, Tail, append_log, merging, records
+from satchel.workspace.journal import Journal, Tail, append_log, records
 from satchel.workspace.journal import writer as writing_end
 from satchel.workspace.journal.records import Closed, Fenced, Line
 from satchel.workspace.store import Content, DiskStore, Entry, Syscalls
@@ -747,7 +747,7 @@ WRITTEN = [f"{epoch}.{number}" for epoch in range(1, 101) for number in (1, 2)]
 
 def test_many_short_openings_leave_few_segments(tmp_path: Path) -> None:
     store = short_openings(tmp_path, 100)
-    assert len(journal.segments(store)) <= merging.MANY + 1
+    assert len(journal.segments(store)) <= append_log.MANY + 1
     assert reasons(store) == WRITTEN
     assert journal.segments(store)[-1] == 199  # the newest is as it was written
 
@@ -773,33 +773,33 @@ def test_a_merge_that_is_cut_off_loses_and_doubles_no_record(tmp_path: Path) -> 
             self._call()
             super().unlink(path)
 
-    for calls in range(merging.MANY):
+    for calls in range(append_log.MANY):
         folder = tmp_path / str(calls)
         folder.mkdir()
-        short_openings(folder, merging.MANY)
+        short_openings(folder, append_log.MANY)
         system = Dying()
         store = DiskStore(folder, system)
-        due, crc = 2 * merging.MANY + 1, journal.read(store, after=0).crc
+        due, crc = 2 * append_log.MANY + 1, journal.read(store, after=0).crc
         writer = Journal(store, epoch=90, next_seq=due, prev=crc, apply=lambda line: None)
         writer.add(Closed(reason="last"))
         writer.flush()
         system.left = calls
         with pytest.raises(Killed):
             writer.roll_up()
-        assert reasons(DiskStore(folder)) == [*WRITTEN[: 2 * merging.MANY], "last"]
+        assert reasons(DiskStore(folder)) == [*WRITTEN[: 2 * append_log.MANY], "last"]
         crc = journal.read(DiskStore(folder), after=0).crc
-        later = short_openings(folder, merging.MANY, 2 * merging.MANY + 2, crc)
-        assert reasons(later) == [*WRITTEN[: 2 * merging.MANY], "last", *WRITTEN[: 2 * merging.MANY]]
-        assert len(journal.segments(later)) <= merging.MANY + 1
+        later = short_openings(folder, append_log.MANY, 2 * append_log.MANY + 2, crc)
+        assert reasons(later) == [*WRITTEN[: 2 * append_log.MANY], "last", *WRITTEN[: 2 * append_log.MANY]]
+        assert len(journal.segments(later)) <= append_log.MANY + 1
 
 
 def test_a_merge_leaves_a_damaged_segment_as_it_is(tmp_path: Path) -> None:
-    store = short_openings(tmp_path, merging.MANY)
+    store = short_openings(tmp_path, append_log.MANY)
     crc = journal.read(store, after=0).crc
     path = tmp_path / journal.segment_path(journal.segments(store)[4])
     path.write_bytes(path.read_bytes().replace(b'"reason":"', b'"reason":"!'))
     damaged = path.read_bytes()
-    short_openings(tmp_path, merging.MANY, 2 * merging.MANY + 1, crc)
+    short_openings(tmp_path, append_log.MANY, 2 * append_log.MANY + 1, crc)
     assert path.read_bytes() == damaged
     with pytest.raises(Damaged):
         journal.read(store, after=0)
@@ -809,7 +809,7 @@ def test_a_merge_leaves_a_damaged_segment_as_it_is(tmp_path: Path) -> None:
 def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_run_from_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(merging, "MANY", 4)
+    monkeypatch.setattr(append_log, "MANY", 4)
     crc = journal.read(short_openings(tmp_path, 3), after=0).crc
     path = tmp_path / journal.segment_path(3)
     if kind == "damaged":
@@ -830,15 +830,15 @@ def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_ru
                 raise OSError(errno.EIO, os.strerror(errno.EIO), full)
             return super().read(full, limit)
 
-    store = short_openings(tmp_path, 3 * merging.MANY, 7, crc, Refusing())
-    assert journal.segments(store)[:3] == [1, 3, 5] and len(journal.segments(store)) <= merging.MANY + 3
-    assert len(journal.read(store, after=4, before=KNOWN).lines) == 2 * (3 * merging.MANY + 1)
+    store = short_openings(tmp_path, 3 * append_log.MANY, 7, crc, Refusing())
+    assert journal.segments(store)[:3] == [1, 3, 5] and len(journal.segments(store)) <= append_log.MANY + 3
+    assert len(journal.read(store, after=4, before=KNOWN).lines) == 2 * (3 * append_log.MANY + 1)
 
 
 def test_a_full_disk_fails_a_run_that_has_ended_since_nothing_can_be_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "MANY", 4)
+    monkeypatch.setattr(append_log, "MANY", 4)
 
     class Full(Syscalls):
         def open_new(self, path: str) -> int:
@@ -846,22 +846,25 @@ def test_a_full_disk_fails_a_run_that_has_ended_since_nothing_can_be_merged(
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             return super().open_new(path)
 
-    store = short_openings(tmp_path, merging.MANY + 5, syscalls=Full())
-    assert len(journal.segments(store)) == merging.MANY + 5
-    assert reasons(store) == WRITTEN[: 2 * merging.MANY + 10]
+    store = short_openings(tmp_path, append_log.MANY + 5, syscalls=Full())
+    assert len(journal.segments(store)) == append_log.MANY + 5
+    assert reasons(store) == WRITTEN[: 2 * append_log.MANY + 10]
 
 
 def test_what_lies_where_records_are_repeated_and_says_something_else_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever has put it there, such as a program that synchronises folders."""
-    monkeypatch.setattr(merging, "MANY", 4)
-    store = short_openings(tmp_path, merging.MANY + 1)
-    assert journal.segments(store) == [1, 2 * merging.MANY + 1]
+    monkeypatch.setattr(append_log, "MANY", 4)
+    store = short_openings(tmp_path, append_log.MANY + 1)
+    assert journal.segments(store) == [1, 2 * append_log.MANY + 1]
     path = tmp_path / journal.segment_path(3)
     path.write_bytes(segment((2,), 3, b"\n".join((tmp_path / journal.segment_path(1)).read_bytes().splitlines()[:2])))
     short_openings(
-        tmp_path, merging.MANY, 2 * merging.MANY + 3, journal.read(store, after=2 * merging.MANY, before=KNOWN).crc
+        tmp_path,
+        append_log.MANY,
+        2 * append_log.MANY + 3,
+        journal.read(store, after=2 * append_log.MANY, before=KNOWN).crc,
     )
     assert path.exists()
     with pytest.raises(Damaged, match="two histories"):
@@ -870,19 +873,19 @@ def test_what_lies_where_records_are_repeated_and_says_something_else_is_removed
 
 def test_a_row_of_segments_without_end_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Crashes leave it: only a stop merges."""
-    monkeypatch.setattr(merging, "MANY", 10**6)
+    monkeypatch.setattr(append_log, "MANY", 10**6)
     store = short_openings(tmp_path, 25)
-    monkeypatch.setattr(merging, "MANY", 4)
-    monkeypatch.setattr(merging, "SMALL_BYTES", 500)
-    merging.merge(store)
+    monkeypatch.setattr(append_log, "MANY", 4)
+    monkeypatch.setattr(append_log, "SMALL_BYTES", 500)
+    append_log.merge(store)
     merged = max(entry.size for entry in store.list("journal"))
-    assert merging.SMALL_BYTES < merged <= merging.MANY * merging.SMALL_BYTES
+    assert append_log.SMALL_BYTES < merged <= append_log.MANY * append_log.SMALL_BYTES
     assert reasons(store) == WRITTEN[:50]
 
 
 def test_large_segments_are_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "SMALL_BYTES", 3000)
+    monkeypatch.setattr(append_log, "SMALL_BYTES", 3000)
     store = short_openings(tmp_path, 100)
     large = [entry for entry in store.list("journal") if entry.size >= 3000]
-    assert large and all(entry.size < 3000 + merging.MANY * 400 for entry in large)
+    assert large and all(entry.size < 3000 + append_log.MANY * 400 for entry in large)
     assert reasons(store) == WRITTEN

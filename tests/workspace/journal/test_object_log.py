@@ -17,9 +17,9 @@ from linked import linked
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.journal import object_log
-from satchel.workspace.journal.naming import segment_path
 from satchel.workspace.journal.object_log import SegmentObjects
 from satchel.workspace.journal.records import Before, Fenced, Line, StepStarted, encode, written
+from satchel.workspace.journal.segment import segment_path
 from satchel.workspace.store import Store
 from satchel.workspace.store.remote.bucket import BucketStore
 

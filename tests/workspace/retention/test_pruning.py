@@ -21,7 +21,7 @@ from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.history import moment_at
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import append_log, merging
+from satchel.workspace.journal import append_log
 from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pruned, StepCompleted
 from satchel.workspace.lifecycle import workspace
 from satchel.workspace.lifecycle.opening import opened
@@ -70,7 +70,7 @@ async def main(run: Run[dict[str, Any]]) -> None:
 @pytest.fixture(autouse=True)
 def _little_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_log, "SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(merging, "MANY", 10**6)  # else the small segments become one at the stop
+    monkeypatch.setattr(append_log, "MANY", 10**6)  # else the small segments become one at the stop
     monkeypatch.setattr(workspace, "REREAD_BYTES", 2000)
     monkeypatch.setattr(planning, "ENOUGH", 2000)
     monkeypatch.setattr(checkpoint, "_APART", 10)

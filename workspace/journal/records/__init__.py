@@ -1,12 +1,8 @@
 """One line of the journal: what kinds of record there are, what each says, and how a line is written and read.
 
     base.py        what every record is
-    process.py     the processes that have the workspace
-    calls.py       steps and effects
-    work.py        scopes, the plan, sub-agents, the inbox
-    questions.py   what only a person can settle
-    edits.py       what people change
-    pauses.py      pauses
+    work.py        what a run does: its processes, its scopes and plan, its steps and effects
+    people.py      what people settle: questions, edits, returns, pauses
     line.py        the line around a record
 
 A line is one JSON object: `seq`, `prev` (the crc of the record before it) or, if it is not the first of its group,
@@ -19,8 +15,6 @@ the first line of a segment. `crc` is the CRC-32 of the line without it; of a li
 # mypy: implicit-reexport
 
 from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
-from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepRetry, StepStarted
-from .edits import Edited, MessageEdit, Rewound, StepEdit
 from .line import (
     NO_CRC,
     AnyRecord,
@@ -41,35 +35,54 @@ from .line import (
     whole,
     written,
 )
-from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
-from .process import (
+from .people import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalRevoked,
+    Back,
+    Doubt,
+    Edited,
+    Forced,
+    MessageEdit,
+    Paused,
+    PauseLate,
+    PauseRequested,
+    Resolved,
+    Resumed,
+    Rewound,
+    StepEdit,
+)
+from .work import (
     FORMAT,
+    AgentBegun,
+    AgentEnded,
     Closed,
     Configured,
     EndStatus,
     Fenced,
     Input,
     Lineage,
+    Message,
+    Migrated,
     Occasion,
     Opened,
+    Output,
+    PartialPromoted,
+    PlanChanged,
     Pruned,
     Resource,
     Saved,
-    Spent,
-    code_version,
-)
-from .questions import ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
-from .work import (
-    AgentBegun,
-    AgentEnded,
-    Message,
-    Migrated,
-    Output,
-    PlanChanged,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
+    Spent,
+    StepCompleted,
+    StepFailed,
+    StepProgress,
+    StepRetry,
+    StepStarted,
     TaskDone,
     TaskTaken,
     Uncalled,
+    code_version,
 )

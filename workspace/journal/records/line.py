@@ -16,20 +16,45 @@ from msgspec.structs import replace
 from ...base import NewerFormat
 from ...formats import decoder
 from .base import NOTHING, check_json, check_time
-from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepRetry, StepStarted
-from .edits import Edited, Rewound
-from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
-from .process import FORMAT, Closed, Configured, Fenced, Input, Opened, Pruned, Resource, Saved, Spent
-from .questions import ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Doubt, Resolved
+from .people import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalRevoked,
+    Doubt,
+    Edited,
+    Forced,
+    Paused,
+    PauseLate,
+    PauseRequested,
+    Resolved,
+    Resumed,
+    Rewound,
+)
 from .work import (
+    FORMAT,
     AgentBegun,
     AgentEnded,
+    Closed,
+    Configured,
+    Fenced,
+    Input,
     Message,
     Migrated,
+    Opened,
+    PartialPromoted,
     PlanChanged,
+    Pruned,
+    Resource,
+    Saved,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
+    Spent,
+    StepCompleted,
+    StepFailed,
+    StepProgress,
+    StepRetry,
+    StepStarted,
     TaskDone,
     TaskTaken,
     Uncalled,
@@ -86,6 +111,19 @@ NO_CRC = "00000000"
 NO_TIME = "1970-01-01T00:00:00.000Z"
 """The time of a line without one, if the line that has it is broken."""
 
+_CRC = b',"crc":"'
+
+_STARTS_GROUP = re.compile(rb'\{"seq":[0-9]+,"prev":"')
+
+_HEAD = re.compile(
+    rb'\{"seq":([0-9]{1,18}),(?:"prev":"([0-9a-f]{8})",)?(?:"commit":([0-9]{1,18}),)?(?:"at":"([^"\\]*)",)?'
+    rb'(?:"epoch":([0-9]{1,8}),)?(?:"opening":"([^"\\]*)",)?(?="type":")'
+)
+
+_TAIL = len(_CRC) + 8 + len(b'"}')
+
+_DIGITS_FROM = 8 + len(b'"}')
+
 
 class Before(NamedTuple):
     """What a line may leave out, because the line before it has it. Empty: not known."""
@@ -136,15 +174,6 @@ class _Envelope(Struct, frozen=True):
 _envelope = decoder(_Envelope)
 _record = decoder(AnyRecord)
 _KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyRecord.__args__)
-
-_CRC = b',"crc":"'
-_STARTS_GROUP = re.compile(rb'\{"seq":[0-9]+,"prev":"')
-_HEAD = re.compile(
-    rb'\{"seq":([0-9]{1,18}),(?:"prev":"([0-9a-f]{8})",)?(?:"commit":([0-9]{1,18}),)?(?:"at":"([^"\\]*)",)?'
-    rb'(?:"epoch":([0-9]{1,8}),)?(?:"opening":"([^"\\]*)",)?(?="type":")'
-)
-_TAIL = len(_CRC) + 8 + len(b'"}')
-_DIGITS_FROM = 8 + len(b'"}')
 
 
 def now() -> str:

@@ -1,13 +1,146 @@
-"""Records of the agent's work apart from its calls: scopes and commits, the plan, sub-agents, the inbox."""
+"""Records of what a run does: its processes, with their configuration and costs; scopes and commits, the plan,
+sub-agents, the inbox; the calls of steps and effects.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Raw, Struct, field
 
 from ...todo import Row, Splice
-from .base import NOTHING, Failure, Key, Patch, Record
+from .base import NOTHING, Failure, Key, OfCall, Patch, Record
+
+FORMAT = 1
+"""Of the journal. Every `opened` record has it, and every segment of another version begins with such a record."""
+
+
+class Lineage(Struct, frozen=True):
+    """The moment of another run that a run began with: its place then, its run_id, and the record."""
+
+    url: str
+    run_id: str
+    seq: int
+
+
+class Opened(Record, frozen=True, kw_only=True, tag="opened"):
+    """A process took the lease. `found` is how the earlier one had ended."""
+
+    format: int
+
+    run_id: str
+    run_nonce: str = ""  # random, drawn when none is known: the keys of the run's effects are derived from it
+    satchel: str
+    python: str
+    host: str
+    pid: int
+    by: str = ""  # who has started the process: `user@host`
+    url: str = ""  # the place of the workspace; see lifecycle/adopt.py
+    why: Literal[
+        "run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "edit", "prune", "fork", "replay"
+    ]
+    found: Literal["new", "clean", "crash", "files"]  # files: the journal was lost, and the readable files were used
+    definition: dict[str, object] | None = None  # of workspace.yaml, at the first opening; later see `edited`
+    checkpoint: str = ""  # the file that was loaded; empty: the journal was read from its beginning
+    arrived: str = ""  # how the run came here from another place, in words, if this is its first opening here
+    took_over: str = ""  # in a bucket: the process that had the run and did not close it
+    forked: Lineage | None = None  # of a fork, at its first opening
+    boot: str = ""  # the boot of the machine, if the process is to run the agent
+    crashed: bool = False  # the earlier process did, and has died of it: not with its machine, nor by a stop
+    cut_off: str = ""  # the folder with the end of the journal, if `satchel recover` has just cut it off
+
+
+class Fenced(Record, frozen=True, kw_only=True, tag="fenced"):
+    """In a bucket: from here on the journal belongs to another process. `opening` of its line distinguishes
+    attempts."""
+
+
+EndStatus = Literal["completed", "failed", "waiting", "paused", "sleeping", "cancelled"]
+
+
+class Closed(Record, frozen=True, kw_only=True, tag="closed"):
+    """The process stopped normally. `status` is absent if it did not change the status of the run."""
+
+    status: EndStatus | None = None
+    reason: str = ""
+    error: Failure | None = None
+    until: str = ""  # when a sleeping run wakes: UTC, ISO 8601
+    pause_file: str = ""  # the version of pause.yaml, if it agrees with the journal about the pause in force
+    untaken: dict[str, str] = field(default_factory=dict)  # see `inbox.untaken`
+    checkpoint: str = ""  # the checkpoint of this stop: written right after this record; at a pause, right before it
+    result: Raw = NOTHING  # what the agent of a completed run has returned
+    blob: str = ""
+
+
+Occasion = Literal["start", "growth", "time", "item", "milestone", "edit", "stop"]
+"""Why a checkpoint was written."""
+
+
+class Saved(Record, frozen=True, kw_only=True, tag="checkpoint.saved"):
+    """A checkpoint was written, and is durable. The last one of a process is named in its `closed`."""
+
+    file: str
+    why: Occasion
+    bytes: int
+    sha256: str
+
+
+class Pruned(Record, frozen=True, kw_only=True, tag="pruned"):
+    """Old files are removed, from here on: the journal up to record `up_to` (0: nothing of it), which the checkpoint
+    `base` covers, and so many files of each kind."""
+
+    by: str
+    up_to: int = 0
+    base: str = ""
+    files: dict[str, int] = field(default_factory=dict)  # by folder
+    bytes: int = 0
+
+
+class Resource(Record, frozen=True, kw_only=True, tag="resource"):
+    """A resource was opened or released, with the outcome."""
+
+    name: str
+    tier: Literal["application", "infrastructure", "process"]
+    event: Literal["opened", "released"]
+    outcome: Literal["ok", "failed", "timed_out"] = "ok"
+    why: str = ""
+    ms: int = 0
+
+
+class Configured(Record, frozen=True, kw_only=True, tag="configured"):
+    """What the run works with from here on: code, settings, prompts, packages, models, by hash or version."""
+
+    config: dict[str, object]
+
+
+def code_version(config: Mapping[str, object]) -> str:
+    """The version of the agent's code in a configuration: the commit of git, if its folder is at one, and the start of
+    the hash of its files. Empty in an empty one."""
+    commit, files = str(config.get("commit", "")), str(config.get("agent_sha256", ""))[:8]
+    return f"{commit} ({files})" if commit else files
+
+
+class Input(Record, frozen=True, kw_only=True, tag="input"):
+    """The arguments of the run's own agent, by parameter, defaults included. At most one in a run."""
+
+    arguments: Raw = NOTHING  # a JSON object
+    blob: str = ""
+
+
+class Spent(Record, frozen=True, kw_only=True, tag="spent"):
+    """A cost that the agent reports (`run.spend`). `n`, outside a step: the number of equal ones before it in
+    `scope`."""
+
+    tokens: int = 0
+    usd: float = 0.0
+    scope: str = ""
+    n: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """Two with the same kind are equal."""
+        return f"{self.tokens}/{self.usd}"
 
 
 class ScopeBegun(Record, frozen=True, kw_only=True, tag="scope.begun"):
@@ -131,3 +264,71 @@ class Migrated(Record, frozen=True, kw_only=True, tag="migrated"):
 
     to: int
     patch: Patch = field(default_factory=list)
+
+
+class StepStarted(OfCall, frozen=True, kw_only=True, tag="step.started"):
+    """An effect is about to begin. Without a later outcome it is in doubt."""
+
+    idempotency_key: str
+    arguments: Raw = NOTHING  # left out when they are long
+    schema: str = ""  # of the result that it will have, in .satchel/schemas/results/
+
+
+class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.completed"):
+    """A call has returned. Its result is `result`, or the blob named `blob`. There may be tens of thousands, and they
+    can't form cycles, so the garbage collector skips them."""
+
+    effect: bool = False
+    result: Raw = NOTHING
+    blob: str = ""
+    ms: int = 0
+    how: Literal["returned", "interrupted", "restarted", "verified", "resolved", "accepted", "edited", "answered"] = (
+        "returned"
+    )
+    model: str = ""  # the fallback that answered, if the first model did not
+    schema: str = ""  # of the result
+
+
+class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
+    """A call has raised. `not_done` says that an effect has certainly not happened.
+
+    A `final` one is the outcome of the call: it is raised again at a re-entry, unless a later record names the call
+    among its `calls`. `cancelled`: by the agent itself, after `ms`; at a re-entry the call first waits that long to be
+    cancelled.
+    """
+
+    error: Failure
+    attempt: int = 1
+    effect: bool = False
+    not_done: bool = False
+    final: bool = False
+    cancelled: bool = False
+    ms: int = 0
+    calls: tuple[Key, ...] = ()  # inner calls whose exception ended it: they run again
+    schema: str = ""  # of the result that it would have had
+
+
+class StepRetry(OfCall, frozen=True, kw_only=True, tag="step.retry"):
+    """A call has failed for the `attempt`-th time, and is tried again in `wait` seconds."""
+
+    error: Failure
+    attempt: int
+    wait: float
+
+
+class StepProgress(OfCall, frozen=True, kw_only=True, tag="step.progress"):
+    """The progress of an unfinished call (`run.progress`)."""
+
+    value: Raw
+
+
+class PartialPromoted(OfCall, frozen=True, kw_only=True, tag="partial.promoted"):
+    """The text that a crash or an error left of a streamed answer was put into `file`, for attempt `attempt` + 1."""
+
+    attempt: int
+    file: str
+    characters: int
+    damaged: bool
+    cut_off_at: str
+    cut_off_by: str
+    edited: bool = False  # a person has changed the text before
