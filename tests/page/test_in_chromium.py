@@ -12,6 +12,7 @@ pytest.importorskip("playwright", reason="the tests in a browser need playwright
 from .chrome import Chrome, Served, Tab, chrome
 from .conftest import make
 from .test_changed_arguments import ASKING as MAIL
+from .test_revoking import PAYING
 
 __all__ = ["chrome"]
 
@@ -49,6 +50,34 @@ def test_a_browser_sends_an_argument_otherwise(tmp_path: Path, chrome: Chrome, j
         tab.press("approve")
         assert "a1 is answered: approve with copies: 3" in tab.note and not tab.wrong
     assert made.resume().result[1] == {"copies": 3}
+
+
+@pytest.mark.parametrize("width", [390, 820, 1400])
+def test_an_approval_stays_in_force_or_its_button_is_out_of_view(tmp_path: Path, chrome: Chrome, width: int) -> None:
+    """It comes into view while a person looks, and its button is in the width of the page."""
+    made = make(tmp_path / "runs/a", PAYING.replace("TOOL", repr("a-tool-with-a-long-name" * 9)))
+    made.run()
+    with (
+        Served(str(tmp_path / "runs")) as served,
+        chrome.tab(served.url, viewport={"width": width, "height": 900}) as tab,
+    ):
+        tab.go("/run/a")
+        for id in ("a1", "a4", "a5"):
+            made.answer("approve", id, standing=True, by="Ada")
+            made.run()
+        tab.until(".approved li", "a5, by Ada")
+        tab.until(".approved li", "used 2 times")
+        pages, buttons = tab.do(
+            lambda page: page.evaluate(
+                """[document.documentElement.scrollWidth,
+                [...document.querySelectorAll(".approved button")].map((each) => each.getBoundingClientRect().right)]"""
+            )
+        )
+        assert pages <= width and len(buttons) == 3 and max(buttons) < width
+        tab.press("Revoke a1")
+        assert "a1 is revoked: it counts for no later call." in tab.note and not tab.wrong
+        assert "Revoke a4" in tab.text and "Revoke a1" not in tab.text
+    assert [*made.status().approved] == ["a4", "a5"]
 
 
 def test_the_keyboard_alone_can_not_answer_or_stop(tmp_path: Path, chrome: Chrome) -> None:

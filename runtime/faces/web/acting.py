@@ -1,4 +1,4 @@
-"""The forms that act: pause, resume, cancel, stop, answer, send; and the emergency stop of all runs below the root.
+"""The forms that act: pause, resume, cancel, stop, answer, revoke, send; and the emergency stop of all runs below ROOT.
 
 Each is a plain form, so it works without JavaScript. It calls a method of the handle, as a command does, and leads back
 to the run with a note about the outcome. After a mistake the same form is shown again, with what was typed. The
@@ -137,6 +137,18 @@ def answer(asked: Asked) -> Done:
     return said(*lines)
 
 
+def revoke(asked: Asked) -> Done:
+    id = asked.text("question")
+    try:
+        if not id:
+            raise UsageError("name the question")
+        done = asked.handle.revoke(id, by=asked.text("by") or None)
+    except SatchelError as error:
+        raise Again(error, form="run/approved.html") from None
+    late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
+    return said(f"{id} is {'already ' if done.was_before else ''}revoked: it counts for no later call{late}.")
+
+
 def send(asked: Asked) -> Done:
     kind = "message" if asked.text("kind") == "message" else "task"
     try:
@@ -242,6 +254,7 @@ ACTS: dict[str, Act] = {
     "cancel": cancel,
     "stop": stop,
     "answer": answer,
+    "revoke": revoke,
     "send": send,
 }
 

@@ -37,7 +37,7 @@ _SOON = 0.5
 _AGAIN = 3.0
 """Seconds until the next attempt to read a run that can't be read."""
 
-PARTS = ("head", "wanted", "now", "plan", "timeline", "facts")
+PARTS = ("head", "wanted", "now", "approved", "plan", "timeline", "facts")
 """The parts of run.html: run/NAME.html is inside the element with the id `part-NAME`."""
 
 
