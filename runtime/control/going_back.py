@@ -141,10 +141,11 @@ class GoBack(Look):
     def rehearse(self, *, code: str | os.PathLike[str] | None = None) -> Rehearsed:
         """Try the code against this run, without doing anything.
 
-        A copy of the run is entered in a process of its own, which gets no secrets of the environment. Recorded calls
-        return their results. A branch ends where it would call anything else: a step, an effect, a question, a
-        resource. So only the agent's own lines run, and its imports. `code`: the folder with the new code; None for
-        the code as the run would import it now. The result says what would differ from the code before.
+        A copy of the run is entered in a process of its own, which gets no secrets of the environment but the keys of
+        sealed values. Recorded calls return their results. A branch ends where it would call anything else: a step, an
+        effect, a question, a resource. So only the agent's own lines run, and its imports. `code`: the folder with the
+        new code; None for the code as the run would import it now. The result says what would differ from the code
+        before.
         """
         from .rehearsing import rehearse
 

@@ -15,10 +15,12 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments
 from ...workspace.formats import decoder
 from ...workspace.inspect import define, look
+from ...workspace.secrets import hiding, keys_to_hand_on, redactor_of
 from ...workspace.store import DiskStore, Store
 from ...workspace.transfer import scratch_copy
 from ..agent import Agent, load
@@ -52,7 +54,8 @@ _KEPT = (
     "USER",
     "VIRTUAL_ENV",
 )
-"""What the process gets of the environment, with `LC_*`. Secrets are not among them."""
+"""What the process gets of the environment, with `LC_*`. Secrets are not among them. The keys of sealed values come
+on its stdin: they open only what is on record, and a rehearsal answers with that."""
 
 _FOLDERS = ("journal", "checkpoints", "approvals", "inbox", "steps", "partials", "recovered", "outputs", "agents")
 _OF_A_RUN = (*_FOLDERS, DEFINITION, "todo.md", "state.json", "messages.jsonl", "pause.yaml")
@@ -86,7 +89,7 @@ def rehearse(place: Store, code: str | os.PathLike[str] | None = None) -> Rehear
             found = _in_own_process(copy, folder)
     except (SatchelError, OSError) as error:
         return Rehearsed(place.url, run_id, "refused", problem=str(error))
-    return msgspec.structs.replace(found, url=place.url, run_id=run_id, problem=found.problem.replace(copy, place.url))
+    return replace(found, url=place.url, run_id=run_id, problem=found.problem.replace(copy, place.url))
 
 
 def rehearse_all(places: Sequence[Store], code: str | os.PathLike[str] | None = None) -> Iterator[Rehearsed]:
@@ -97,8 +100,17 @@ def rehearse_all(places: Sequence[Store], code: str | os.PathLike[str] | None = 
 
 
 def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
-    """Rehearse over this folder, in this process. The folder is changed: it is a copy."""
+    """Rehearse over this folder, in this process. The folder is changed: it is a copy. Neither it nor the result has
+    the text of a sealed value, if the agent does not write it out."""
     arguments.no_loop("rehearse")
+    with hiding():
+        found = _entered(store, agent)
+        shown = redactor_of(define(store)).text
+        findings = [replace(each, words=shown(each.words), item=shown(each.item)) for each in found.findings]
+        return replace(found, findings=findings, problem=shown(found.problem))
+
+
+def _entered(store: Store, agent: Agent | None) -> Rehearsed:
     rehearsal, run_id = Rehearsal(), define(store).run_id
     start = Start(store, agent, None, Interruption(), True, True, None, False, True, True, rehearsal=rehearsal)
     try:
@@ -108,7 +120,7 @@ def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
         outcome, _ = running.with_signals(start)
     except SatchelError as error:
         return Rehearsed(store.url, run_id, "refused", rehearsal.found, str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Rehearsed(store.url, run_id, "fails", rehearsal.found, f"{type(error).__name__}: {error}")
     if outcome.status == "completed":
         rehearsal.at_return(outcome.open_items)
@@ -173,12 +185,13 @@ def _in_own_process(copy: str, code: Path | None) -> Rehearsed:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), environment.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
-            words, env=environment, cwd=copy, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS
+            words, env=environment, cwd=copy, input=keys_to_hand_on(), capture_output=True, timeout=_SECONDS
         )
     except subprocess.TimeoutExpired:
         return Rehearsed(copy, "", "fails", problem=f"the code has not come to its end within {_SECONDS:.0f} s")
     with suppress(msgspec.DecodeError):
-        found: Rehearsed = _rehearsed.decode(done.stdout)
+        said = done.stdout.splitlines()[-1:]  # a process that the agent has started may have written before
+        found: Rehearsed = _rehearsed.decode(b"".join(said))
         return found
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
     how = f"exit code {done.returncode}" if done.returncode >= 0 else f"signal {-done.returncode}"

@@ -6,6 +6,6 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from .exceptions import parsed, scrub, scrubbed
-    from .redactor import Redactor, as_recorded, redactor_of
-    from .sealing import SEALED_PATTERN, seal, unseal
+    from .redactor import Redactor, as_recorded, hiding, redactor_of
+    from .sealing import SEALED_PATTERN, keys_to_hand_on, seal, take_keys, unseal
     from .stream import RedactedStream

@@ -10,7 +10,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -27,6 +28,9 @@ _MARKER = re.compile(r"\[redacted(?::[A-Za-z0-9_]+)?\]")
 """What any process may have put in the place of a secret."""
 
 _BEGINS = "[redacted"
+
+_hidden: dict[str, None] | None = None
+"""The texts that `hide` got, in their order, while `hiding`."""
 
 
 class Span(NamedTuple):
@@ -225,6 +229,38 @@ class Redactor:
         return sorted(found)
 
 
+class _Hiding(Redactor):
+    """Finds what `hide` gets, too, but is no rule about it: a state or a name that has it is no error."""
+
+    def __bool__(self) -> bool:
+        return bool(_hidden) or super().__bool__()
+
+    def text(self, text: str) -> str:
+        return _of_hidden(tuple(_hidden or ())).text(super().text(text))
+
+
+@lru_cache(maxsize=1)
+def _of_hidden(texts: tuple[str, ...]) -> Redactor:
+    return Redactor(values={f"sealed_{number}": text for number, text in enumerate(texts, 1)})
+
+
+@contextmanager
+def hiding() -> Iterator[None]:
+    """In the block each redactor that `redactor_of` makes finds what `hide` gets, too."""
+    global _hidden
+    before, _hidden = _hidden, {}
+    try:
+        yield
+    finally:
+        _hidden = before
+
+
+def hide(text: str) -> None:
+    """A text is known that no file may show. Without effect outside of `hiding`, or if it is very short."""
+    if _hidden is not None and len(text) >= SHORTEST:
+        _hidden[text] = None
+
+
 def redactor_of(definition: Definition, environ: Mapping[str, str] | None = None) -> Redactor:
     """The redactor of a workspace, with the values that the variables have in this process now. A variable that is not
     set, or empty, has no value to find. Refused for a value of fewer than 4 characters."""
@@ -240,7 +276,7 @@ def redactor_of(definition: Definition, environ: Mapping[str, str] | None = None
                 remedy=f"give {name} a longer value, or leave it out there",
             )
         values[name] = value
-    return Redactor(rules.patterns, values)
+    return (Redactor if _hidden is None else _Hiding)(rules.patterns, values)
 
 
 def as_recorded(known: Any, value: Any) -> Any:

@@ -8,13 +8,16 @@ bound to their place: who can write the files can put one in the place of anothe
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..base import Refused
+from .redactor import hide
 
 KEY = "SATCHEL_SEAL_KEY"
 KEY_FILE = "SATCHEL_SEAL_KEY_FILE"
@@ -22,6 +25,7 @@ SEALED_PATTERN = "^sealed:1:[0-9a-f]{8}:[A-Za-z0-9_-]+=*$"
 
 _SEALED = re.compile(f"{SEALED_PATTERN[:-1]}\\Z")
 _BYTES = 32
+_given: Mapping[str, str] = os.environ
 _MAKE_ONE = "`openssl rand -base64 32` prints a new one"
 
 
@@ -33,6 +37,7 @@ class _Key(NamedTuple):
 def seal(text: str) -> str:
     """`text` under the first key. Refused without a key, or without the library."""
     name, cipher = _keys()[0]
+    hide(text)
     return f"sealed:1:{name}:{urlsafe_b64encode(cipher.encrypt(text.encode(), None)).decode()}"
 
 
@@ -41,7 +46,7 @@ def unseal(sealed: str) -> str:
     if not _SEALED.match(sealed):
         raise ValueError("it is not sealed: print(satchel.Sealed(text).sealed) prints what to write here")
     _, _, wanted, data = sealed.split(":")
-    ciphers = dict(_keys())
+    ciphers = dict(_keys(wanted))
     if wanted not in ciphers:
         raise Refused(
             "a value is sealed with another key",
@@ -54,13 +59,29 @@ def unseal(sealed: str) -> str:
         text: bytes = ciphers[wanted].decrypt(urlsafe_b64decode(data), None)
     except InvalidTag:
         raise ValueError("it was changed after it was sealed") from None
-    return text.decode()
+    found = text.decode()
+    hide(found)
+    return found
 
 
-def _keys() -> tuple[_Key, ...]:
-    """All keys of this process; the first one seals."""
-    written = os.environ.get(KEY, "")
-    if not written and (path := os.environ.get(KEY_FILE)):
+def keys_to_hand_on() -> bytes:
+    """For `take_keys` of a process that does not get this environment. A file is read there, when a key is needed."""
+    found = {name: value for name in (KEY, KEY_FILE) if (value := _given.get(name))}
+    if KEY_FILE in found:
+        found[KEY_FILE] = os.path.abspath(found[KEY_FILE])
+    return json.dumps(found).encode()
+
+
+def take_keys(handed_on: bytes) -> None:
+    """From now on this process has these keys, and none of its environment."""
+    global _given
+    _given = json.loads(handed_on)
+
+
+def _keys(wanted: str = "") -> tuple[_Key, ...]:
+    """All keys of this process; the first one seals. `wanted` names the one that is needed."""
+    written = _given.get(KEY, "")
+    if not written and (path := _given.get(KEY_FILE)):
         try:
             with open(path, encoding="ascii") as file:
                 written = file.read()
@@ -68,10 +89,13 @@ def _keys() -> tuple[_Key, ...]:
             why = getattr(error, "strerror", None) or "it is not text"
             raise Refused("the key for sealed values can't be read", path=path, why=why) from None
     if not written.strip():
+        none = f"neither {KEY} nor {KEY_FILE} is set"
         raise Refused(
             "there is no key for sealed values",
-            why=f"neither {KEY} nor {KEY_FILE} is set",
-            remedy=f"set one of them to the key, or to the path of a file with it; {_MAKE_ONE}",
+            why=f"a value needs the key {wanted}, and {none}" if wanted else none,
+            remedy="set one of them to that key, or to the path of a file with it"
+            if wanted
+            else f"set one of them to the key, or to the path of a file with it; {_MAKE_ONE}",
         )
     return _made(written)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import click
 import msgspec
 
 from ....workspace.base import urls, visible
+from ....workspace.secrets import take_keys
 from ...control import (
     SEVERITY,
     CallPair,
@@ -67,16 +69,18 @@ _TITLE = 9  # columns
 def rehearse_command(where: str, code: str | None, here: bool, as_json: bool) -> None:
     """Try new code against open runs before you deploy it. Nothing in their folders changes.
 
-    A copy of each run is entered in a process of its own, without the secrets of the environment. Recorded calls return
-    their results; at any other step, effect, question or resource that branch ends. THIS RUNS CODE: the imports and the
-    agent's own lines, from FOLDER or from the run. So it is not for strangers' folders.
+    A copy of each run is entered in a process of its own, without the secrets of the environment, but with the keys of
+    sealed values. Recorded calls return their results; at any other step, effect, question or resource that branch
+    ends. THIS RUNS CODE: the imports and the agent's own lines, from FOLDER or from the run. So it is not for
+    strangers' folders.
 
     The exit code tells the worst: 0 same, 3 finished steps run again or items stay open, 4 a person is asked, 2
     refused, 1 the code fails.
     """
     if here:
-        with contextlib.redirect_stdout(sys.stderr):
-            only = rehearse_here(find(where).store)
+        take_keys(sys.stdin.buffer.read())
+        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+            only = rehearse_here(find(where).store)  # what its code prints may be sealed
         print_json(msgspec.to_builtins(only), indent=None)
         sys.exit(_VERDICT_CODES[only.verdict])
     handles = [find(where)] if is_workspace(where) else open_all(where)
