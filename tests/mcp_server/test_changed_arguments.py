@@ -75,3 +75,31 @@ def test_the_form_of_a_task_does_not_offer_the_arguments(
 
     run(work())
     assert handle.resume().result == result
+
+
+def test_a_client_does_not_see_a_standing_approval_or_can_not_revoke_it(make: Make, root: Path) -> None:
+    handle = satchel.open(make(REFUNDS, "refunds"))
+    handle.run()
+
+    async def work() -> None:
+        async with connected(serve(root, "answer")) as client:
+            assert "neither a decision nor revoke" in await refusal(client, "answer", run="refunds")
+            assert "none is in force" in await refusal(client, "answer", run="refunds", revoke=True)
+            await call(client, "answer", run="refunds", decision="approve", standing=True)
+            shown = await client.call_tool("status", {"run": "refunds"})
+            assert shown.content[0].type == "text" and "approved with a1, by " in shown.content[0].text
+            assert shown.structured_content
+            (approved,) = shown.structured_content["approved"]
+            assert (approved["question"], approved["tool"], approved["uses"]) == ("a1", "refund", 0)
+            for other in ({"decision": "deny"}, {"decision": None}, {"standing": True}, {"note": "wrong"}):
+                both = await refusal(client, "answer", run="refunds", question="a1", revoke=True, **other)
+                assert "revoke goes with run and question only" in both
+            assert "in force: a1 (refund)" in await refusal(client, "answer", run="refunds", question="a2", revoke=True)
+            done = await call(client, "answer", run="refunds", question="a1", revoke=True)
+            assert done["is_recorded"] and not done["was_before"]
+            assert (await call(client, "answer", run="refunds", question="a1", revoke=True))["was_before"]
+            assert not (await call(client, "status", run="refunds"))["approved"]
+
+    run(work())
+    (revoked,) = handle.log(type="approval.revoked")
+    assert revoked.record["id"] == "a1" and " over MCP (" in revoked.record["by"]

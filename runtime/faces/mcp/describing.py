@@ -90,6 +90,10 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     found.notes = [*map(str, standing.complaints)]
     found.running = [each.words for each in standing.running[:_LIST]]
     found.questions = [*map(question, standing.questions)]
+    found.approved = [
+        shapes.Approved(id, each.tool, each.agent, each.by, each.at, each.uses)
+        for id, each in standing.approved.items()
+    ]
     if standing.problem is not None:
         found.error = str(standing.problem)
     if (moment := standing.moment) is None:
@@ -195,6 +199,7 @@ def headline(found: shapes.RunStatus) -> str:
     reason = f" ({found.reason})" if found.reason else ""
     lines = [f"{found.run}: {found.state}{reason}{progress(found.items)}. {found.next}"]
     lines += [f"question {each.id}: {each.text}{_choices(each)}" for each in found.questions]
+    lines += [f"approved with {each.question}, by {each.by}: each call of {each.tool}" for each in found.approved]
     if found.error:
         lines.append(f"error: {found.error}")
     if found.result is not None:

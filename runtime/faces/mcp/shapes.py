@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, field
 
 from ...control import State
 
@@ -51,13 +51,17 @@ class AnswerArguments(Struct, forbid_unknown_fields=True):
     run: Name
     decision: Annotated[
         Any, Meta(description="One of the choices, a text, or the JSON value that answer_schema describes.")
-    ]
+    ] = UNSET
     arguments: Annotated[
         dict[str, Any] | None,
         Meta(description="Other arguments to approve, by name. Those that are left out stay as they were asked."),
     ] = None
     standing: Annotated[
         bool, Meta(description="Approve each later call of the question's tool, too. Only if your user has said so.")
+    ] = False
+    revoke: Annotated[
+        bool,
+        Meta(description="No answer: end the standing approval, one of `approved` in status, that `question` names."),
     ] = False
     question: Annotated[str, Meta(description="The id of the question, such as a1. Not needed if one is open.")] = ""
     note: Annotated[str, Meta(description="A remark for the record.", max_length=2000)] = ""
@@ -102,6 +106,17 @@ class Question(Struct):
     asked_at: str = ""
 
 
+class Approved(Struct):
+    """An approval in force for each later call of a tool by an agent, given with the answer to `question`."""
+
+    question: str
+    tool: str
+    agent: Annotated[str, Meta(description="Empty for the run's own agent.")]
+    by: str
+    at: str
+    uses: int
+
+
 class Items(Struct):
     """Of the plan: finished, and all."""
 
@@ -124,6 +139,7 @@ class RunStatus(Struct):
         default_factory=list
     )
     questions: list[Question] = field(default_factory=list)
+    approved: list[Approved] = field(default_factory=list)
     error: Annotated[str, Meta(description="The error of the agent, or what is wrong with the workspace.")] = ""
     result: Annotated[Json, Meta(description="What the agent of a completed run has returned.")] = None
     result_omitted: Annotated[bool, Meta(description="The result is too long to be given here.")] = False
@@ -196,13 +212,17 @@ class Moment(Struct):
 
 
 class Answered(Struct):
-    """The outcome of an answer."""
+    """The outcome of an answer, or of a revocation."""
 
     question: str
     is_recorded: Annotated[
-        bool, Meta(description="It is on record. Otherwise the process that runs it takes it at its next stop.")
+        bool,
+        Meta(
+            description="It is on record. Otherwise the process that runs it takes an answer at its next stop, and a "
+            "revocation before its next call."
+        ),
     ]
-    was_before: Annotated[bool, Meta(description="The same answer was given earlier.")]
+    was_before: Annotated[bool, Meta(description="The same was said earlier.")]
     open_questions: list[Question]
     next: str
 

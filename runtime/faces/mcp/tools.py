@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import mcp_types as types
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
@@ -111,15 +111,22 @@ def _refusal(found: Background) -> SatchelError:
 
 def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.Answered:
     handle = asking.runs.find(wanted.run)
-    done = handle.answer(
-        wanted.decision,
-        wanted.question,
-        arguments=wanted.arguments,
-        standing=wanted.standing,
-        result=wanted.result,
-        by=asking.by,
-        note=wanted.note,
-    )
+    if wanted.revoke:
+        if wanted != shapes.AnswerArguments(wanted.run, revoke=True, question=wanted.question):
+            raise UsageError("revoke goes with run and question only")
+        done = handle.revoke(wanted.question, by=asking.by)
+    elif wanted.decision is UNSET:
+        raise UsageError("the arguments of answer are not valid", why="it has neither a decision nor revoke")
+    else:
+        done = handle.answer(
+            wanted.decision,
+            wanted.question,
+            arguments=wanted.arguments,
+            standing=wanted.standing,
+            result=wanted.result,
+            by=asking.by,
+            note=wanted.note,
+        )
     questions = [*map(describing.question, done.questions)]
     found = asking.status(handle)
     return shapes.Answered(done.id, done.is_recorded, done.was_before, questions, found.next)
@@ -231,7 +238,7 @@ ACTING = (
     Tool(
         "answer",
         "Answer a question",
-        "Answer an open question of a run. A recorded answer can't be changed. Answer "
+        "Answer an open question of a run, or revoke a standing approval. A recorded answer can't be changed. Answer "
         "only what your user has decided; the question may be there so that a person decides.",
         shapes.AnswerArguments,
         shapes.Answered,
