@@ -265,10 +265,21 @@ def test_a_face_hands_on_what_it_imports(name: str) -> None:
 
 def test_importing_a_face_imports_none_of_its_modules() -> None:
     code = (
-        "import builtins, sys; real = builtins.__import__\n"
-        "import satchel.runtime.control as face\n"
-        "assert builtins.__import__ is real and 'Handle' in dir(face) and 'Handle' not in vars(face)\n"
+        "import builtins, sys; real = builtins.__import__; seen = []\n"
+        "sys.setprofile(lambda *_: seen.append(builtins.__import__ is real))\n"
+        "import satchel.runtime.control as face; sys.setprofile(None)\n"
+        "assert all(seen) and 'Handle' in dir(face) and 'Handle' not in vars(face)\n"
         "assert not [name for name in sys.modules if name.startswith(f'{face.__name__}.')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)
+
+
+def test_many_threads_that_use_a_face_for_the_first_time_find_all_names() -> None:
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor as Threads; from threading import Barrier\n"
+        "import sys, satchel; sys.setswitchinterval(1e-6); gate = Barrier(8)\n"
+        "def use(_): gate.wait(); return satchel.SatchelError\n"
+        "with Threads(8) as threads: assert len({*threads.map(use, range(8))}) == 1"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)
 

@@ -9,8 +9,8 @@ going       a run from its first line to its last, for `run` and `resume`
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import on_first_use
+from ...workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .arguments import complete_folders, given, storage_option, tell
     from .group import main

@@ -27,9 +27,9 @@ place       the workspace as it was named; all modules use `waiting`, `takeover`
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import on_first_use
+from ...workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from ...workspace.base import counted, cut, duration, one_line, since, size
     from ...workspace.journal import Told, tell
     from ..engine import Foreseen

@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import on_first_use
+from ...workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import budget, limits, notices, windows
     from .budget import Share
     from .limits import Limits, pause_for, utc_now

@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import on_first_use
+from ...workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import log, reverify, supervisor_link
     from .data import Change, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question

@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import on_first_use
+from ...workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import declared, prompt, round_trip
     from .calls import (
         MODEL,

@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import on_first_use
+from ...workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .calling import MemoryPartial, call
     from .scratch import assert_errors_reach, fake_run, rehearse
     from .surviving import Survived, assert_survives, crash_after

@@ -3,9 +3,9 @@
 from satchel import agent, step, effect, Run, Partial, Retry
 """
 
-from .workspace.base.lazy import on_first_use
+from .workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .runtime.agent import Agent, Migration, Resource, agent, migration
     from .runtime.control import (
         Answering,

@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from .lazy import on_first_use
+from .lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import arguments, stamp, times, urls
     from .errors import (
         AgentError,

@@ -2,57 +2,52 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import RLock
-from types import ModuleType
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
-_LOCK = RLock()
-"""Protects `builtins.__import__`, which all threads share, while a face replaces it."""
 
+def deferred(face: str) -> bool:
+    """True, after the package `face` got a `__getattr__` and a `__dir__` (PEP 562). So `if not deferred(__name__):`
+    imports nothing, and each name of its `from .module import name` is imported when it is first used.
 
-@contextmanager
-def on_first_use(face: str) -> Iterator[None]:
-    """`from .module import name` in this block imports nothing yet: the name is loaded when it is first used.
-
-    For the package `face` only, and for relative imports without `as`. Type checkers see plain imports. The package
-    keeps nothing: if a test replaces a name in its module, the package returns the replacement.
+    For relative imports without `as`. Type checkers see plain imports. The package keeps nothing: if a test replaces a
+    name in its module, the package returns the replacement.
     """
-    homes: dict[str, str] = {}
+    code = sys._getframe(1).f_code  # not from the loader: that of pytest, for plugins, does not hand it out
 
-    def note(
-        name: str,
-        globals: Mapping[str, object] | None = None,
-        locals: Mapping[str, object] | None = None,
-        fromlist: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> ModuleType:
-        if not level or not fromlist or globals is None or globals["__name__"] != face:
-            return builtin(name, globals, locals, fromlist, level)
-        package = face.rsplit(".", level - 1)[0]
-        homes.update({each: f"{package}.{name or each}" for each in fromlist})
-        stand_in = ModuleType(name)
-        vars(stand_in).update(dict.fromkeys(fromlist))
-        return stand_in
+    @cache
+    def homes() -> dict[str, str]:
+        """The module of each name. The compiled face runs once more, with an `__import__` of its own that only notes,
+        so that no list of names has to agree with the imports."""
+        found: dict[str, str] = {}
+
+        def note(
+            name: str,
+            globals: Mapping[str, object] | None = None,
+            locals: Mapping[str, object] | None = None,
+            fromlist: Sequence[str] | None = (),
+            level: int = 0,
+        ) -> object:
+            if not level or not fromlist:
+                return __import__(name, globals, locals, fromlist, level)
+            package = face.rsplit(".", level - 1)[0]
+            found.update({each: f"{package}.{name or each}" for each in fromlist})
+            return SimpleNamespace(**dict.fromkeys(fromlist, lambda _: False))
+
+        exec(code, {"__name__": face, "__builtins__": {"__import__": note}})  # noqa: S102
+        del found[deferred.__name__]
+        return found
 
     def get(name: str) -> Any:
-        if name not in homes:
+        if name not in homes():
             raise AttributeError(f"module {face!r} has no attribute {name!r}")
-        home = homes[name]
+        home = homes()[name]
         __import__(home)  # `python -X importtime` shows this import, but not one by importlib.import_module
         module = sys.modules[home]
         return module if home == f"{face}.{name}" else getattr(module, name)
 
-    with _LOCK:
-        builtin, builtins.__import__ = builtins.__import__, note
-        try:
-            yield
-        finally:
-            builtins.__import__ = builtin
-    package = vars(sys.modules[face])
-    for name in homes:
-        del package[name]
-    package.update(__getattr__=get, __dir__=lambda: sorted(homes))
+    vars(sys.modules[face]).update(__getattr__=get, __dir__=lambda: sorted(homes()))
+    return True

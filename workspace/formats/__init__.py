@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ..base.lazy import on_first_use
+from ..base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import definition, jsontext, pause_file, tool_calls, yamltext
     from .definition import Budget, Checkpoints, Definition, Keep, Redact, Rule, Start, Webhook, Window, parse
     from .jsontext import decoder

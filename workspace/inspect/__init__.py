@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ..base.lazy import on_first_use
+from ..base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import discovery, export_file, lease, rebuild, report, transfer_file
     from .discovery import below, below_store, is_sync_copy, sync_copies
     from .export_file import Exported

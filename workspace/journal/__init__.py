@@ -18,9 +18,9 @@ in its last group.
 
 # mypy: implicit-reexport
 
-from ..base.lazy import on_first_use
+from ..base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .blobs import BLOB_NAME, BLOBS, blob, filled, may_name
     from .histories import check_joints, woven
     from .object_log import SegmentObjects, check_newest, fence

@@ -2,8 +2,8 @@
 
 # mypy: implicit-reexport
 
-from ..base.lazy import on_first_use
+from ..base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import outputs, saving
     from .saving import being_saved

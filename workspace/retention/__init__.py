@@ -10,9 +10,9 @@ Effects, questions, answers and edits stay for ever (journal/pruning.py), and wh
 
 # mypy: implicit-reexport
 
-from ..base.lazy import on_first_use
+from ..base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .planning import Facts, Plan, plan, replaced
     from .pruning import Pruner, by_rule, carry_out
     from .size import Size, size_of

@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ..base.lazy import on_first_use
+from ..base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .exceptions import parsed, scrub, scrubbed
     from .redactor import Redactor, as_recorded, hiding, redactor_of
     from .sealing import SEALED_PATTERN, keys_to_hand_on, seal, take_keys, unseal

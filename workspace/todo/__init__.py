@@ -5,9 +5,9 @@ Pure: text in, text out. A person's version is merged as one more text. Other ro
 
 # mypy: implicit-reexport
 
-from ..base.lazy import on_first_use
+from ..base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import splice
     from .markdown import plainly
     from .plan import Plan, Progress

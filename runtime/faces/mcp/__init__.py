@@ -12,7 +12,7 @@ Only `serving` may be imported without the package `mcp`.
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import on_first_use
+from ....workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .serving import ACTIONS, allowed_of, serve_mcp

@@ -12,7 +12,7 @@ words     events and statuses in words
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import on_first_use
+from ....workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .app import watch

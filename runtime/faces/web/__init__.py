@@ -29,9 +29,9 @@ of the pages allows neither inline scripts nor inline styles, so templates have 
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import on_first_use
+from ....workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .access import Guesses, given_token, is_bearer, tokens_of
     from .address import Address, Names, address_of, bound, is_address
     from .listen import listening

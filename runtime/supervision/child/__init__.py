@@ -10,9 +10,9 @@ background.py   a supervisor that outlives the terminal
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import on_first_use
+from ....workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import background, lifeline
     from .background import Background
     from .child import EXIT_CODES, FORCE_AFTER, RESTARTS

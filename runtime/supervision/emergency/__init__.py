@@ -6,7 +6,7 @@ stopping.py   writes the stop down, kills every process of a run, and checks tha
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import on_first_use
+from ....workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .stopping import Stopped, spared, stop

@@ -9,9 +9,9 @@ server.py    starts the workspaces that may be started
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import on_first_use
+from ....workspace.base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import cores
     from .judging import Going, Known
     from .roots import FolderRoot, Root, RootSignature, UrlRoot

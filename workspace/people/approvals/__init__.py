@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ...base.lazy import on_first_use
+from ...base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from .files import Desk, Found, answer_text, filled_in, nothing_has_come, outcome_text, read_form
     from .parse import Reply, form_problems, read, typed_arguments
     from .question import APPROVE, DENY, FOLDER, Question, find, open_questions, path_of, with_changes

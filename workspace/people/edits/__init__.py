@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ...base.lazy import on_first_use
+from ...base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import apply, displaced, rejected
     from .detect import cut_off, editable, judge, notice, untaken
     from .findings import CheckData, Edit, Noticed, Question, Refusal, Side

@@ -2,9 +2,9 @@
 
 # mypy: implicit-reexport
 
-from ...base.lazy import on_first_use
+from ...base.lazy import deferred
 
-with on_first_use(__name__):
+if not deferred(__name__):
     from . import archive, firing, forward, inbox, keyed
     from .archive import FOLDER
     from .inbox import Arrivals, Found, Offered
