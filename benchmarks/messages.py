@@ -9,7 +9,7 @@ from typing import Any
 
 from satchel import Run, agent, run
 from satchel.workspace.store import Content, DiskStore
-from satchel.workspace.views.message_file import NAME
+from satchel.workspace.views.conversation import NAME
 
 from .measuring import Ground, Result, spread
 

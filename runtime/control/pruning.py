@@ -13,8 +13,7 @@ from ...workspace.base import LeaseHeld
 from ...workspace.history import steadily
 from ...workspace.inspect import Report, lease, look_beside
 from ...workspace.journal import Own
-from ...workspace.lifecycle import opened
-from ...workspace.retention import Facts, Plan, by_rule, carry_out, plan, replaced
+from ...workspace.lifecycle import opened, retention
 from ...workspace.views import running_file
 from . import takeover
 from .place import Place
@@ -54,20 +53,20 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
     if not planned.paths and store.version(running_file.PATH) is None:  # an opening removes what a crash has left
         return replace(planned, dry_run=False)
     seq = look_beside(store).moment.seq
-    done: list[Plan] = []
+    done: list[retention.Plan] = []
     with opened(store, "prune", Report(), take_over=True, adopt=adopt) as workspace:
         writer, fence = workspace.journal, workspace.owned.fence
         own = Own(fence.seq, writer.growing) if fence is not None else None
-        keep, facts = workspace.definition.keep, replace(Facts.of(workspace.moment), seq=seq)
-        while found := plan(store, facts, keep, own, writer.collectable, all=True):
-            writer.add(by_rule(found, by))
+        keep, facts = workspace.definition.keep, replace(retention.Facts.of(workspace.moment), seq=seq)
+        while found := retention.plan(store, facts, keep, own, writer.collectable, all=True):
+            writer.add(retention.by_rule(found, by))
             writer.flush()
-            carry_out(store, found)
+            retention.carry_out(store, found)
             done.append(found)
             if not found.old:
                 break
         workspace.pruner.rest()
-        done.append(Plan(files=replaced(store, keep, Plan(), workspace.moment)))
+        done.append(retention.Plan(files=retention.replaced(store, keep, retention.Plan(), workspace.moment)))
         workspace.close()
     return _told(place, workspace.moment.run_id, done, dry_run=False)
 
@@ -80,12 +79,12 @@ def _planned(place: Place) -> Pruned:
 def _plan_of(place: Place) -> Pruned:
     store, seen = place.store, look_beside(place.store)
     keep, moment = seen.definition.keep, seen.moment
-    found = None if moment.is_new else plan(store, Facts.of(moment), keep, None, _ALL, all=True)
-    done = [found, Plan(files=replaced(store, keep, found, moment))] if found else []
+    found = None if moment.is_new else retention.plan(store, retention.Facts.of(moment), keep, None, _ALL, all=True)
+    done = [found, retention.Plan(files=retention.replaced(store, keep, found, moment))] if found else []
     return _told(place, moment.run_id, done, dry_run=True)
 
 
-def _told(place: Place, run_id: str, done: Sequence[Plan], *, dry_run: bool) -> Pruned:
+def _told(place: Place, run_id: str, done: Sequence[retention.Plan], *, dry_run: bool) -> Pruned:
     files = sum((Counter(each.counts) for each in done), Counter[str]())
     kept_from = max([journal.first_kept(place.store), *(each.up_to + 1 for each in done)])
     paths = [path for each in done for path in each.paths]

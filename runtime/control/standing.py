@@ -29,12 +29,11 @@ from ...workspace.inspect import (
     transfer_file,
 )
 from ...workspace.journal import records
-from ...workspace.lifecycle import Leftover, adopt, pausing, recovery
+from ...workspace.lifecycle import Leftover, adopt, pausing, recovery, retention
 from ...workspace.people import being_saved
 from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
-from ...workspace.retention import Size, size_of
 from ...workspace.secrets import redactor_of
 from ...workspace.state import ROOT, Approval, Fired, Moment, Scope, prompts
 from ...workspace.store import Store, Version
@@ -125,7 +124,7 @@ class Standing(Struct):
     schedule: list[Scheduled] = field(default_factory=list)
     ahead: str = ""  # in words, that a record lies in the future, so that a clock is wrong
     budget: list[Share] = field(default_factory=list)  # what is used of each limit
-    history: Size | None = None  # of the run's past, and the first record of it
+    history: retention.Size | None = None  # of the run's past, and the first record of it
 
     def __repr__(self) -> str:
         """Short: all of it is the whole run."""
@@ -240,7 +239,7 @@ def _status(place: Place, *, brief: bool) -> Standing:
             standing.streams = [each for each in recovery.leftovers(place.store, moment) if not each.stale]
             standing.complaints += _changed(place.store, standing, moment)
             standing.running = under_way.running(place.store, moment, standing.holder)
-            standing.history = size_of(place.store, moment)
+            standing.history = retention.size_of(place.store, moment)
         except SatchelError as error:
             standing.problem = standing.problem or error
         if standing.definition is not None:

@@ -24,7 +24,7 @@ from ...workspace.people.edits import rejected
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store, read_if_there
-from ...workspace.views import checkpoint_folder, message_file, partial_files, projection, result_schemas, running_file
+from ...workspace.views import checkpoint_folder, conversation, partial_files, projection, running_file, schema_files
 from ..live import reverify
 from .finding import Finding, of_error, of_problem
 
@@ -171,9 +171,9 @@ def _steps(store: Store, folder: str) -> Iterator[Finding]:
 
 
 def _result_schemas(store: Store) -> Iterator[Finding]:
-    for entry in store.list(result_schemas.FOLDER):
+    for entry in store.list(schema_files.FOLDER):
         name = entry.path.rpartition("/")[2].removesuffix(".json")
-        if entry.path == result_schemas.path_of(name) and result_schemas.load(store, name) is None:
+        if entry.path == schema_files.result_path(name) and schema_files.load_result(store, name) is None:
             remedy = "Remove it: the next run of a step with this result writes it again"
             yield Finding(entry.path, "", "what can't be used", "the schema of a step's result", remedy)
 
@@ -200,7 +200,7 @@ def _recovered(store: Store, folder: str) -> Iterator[Finding]:
 
 
 def _messages(store: Store, folder: str) -> Iterator[Finding]:
-    path = folder + message_file.NAME
+    path = folder + conversation.NAME
     try:
         data = store.read(path, limit=_READ_LIMIT).data
     except FileNotFoundError:

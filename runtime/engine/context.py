@@ -25,7 +25,7 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.people.inbox import Arrivals
 from ...workspace.secrets import Redactor
 from ...workspace.state import AgentMoment
-from ...workspace.views import Files, publish, result_schemas
+from ...workspace.views import Files, publish, schema_files
 from ..agent import Agent
 from ..limits import Announcer, Limits
 from ..live import (
@@ -84,7 +84,7 @@ def publish_schemas(workspace: Workspace, agent: Agent, recorded: AgentMoment) -
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **agent.schema_of_data()}
     schema = workspace.redactor.value(schema)
     publish(store, f"{recorded.folder}data", jsontext.dump(schema))
-    if recorded.path and not store.abilities.remote:  # see views/schema_copies.py
+    if recorded.path and not store.abilities.remote:  # see views/schema_files.py
         below = _of_sub_agent(schemas.schema("state"), recorded.folder)
         publish(store, f"{recorded.folder}state", jsontext.dump(below))
 
@@ -112,7 +112,7 @@ class ResultSchemas:
         if name:
             self._written.discard(name)
             with suppress(FileNotFoundError):
-                self._workspace.store.remove(result_schemas.path_of(name))
+                self._workspace.store.remove(schema_files.result_path(name))
 
     def _publish(self, step: Step, closed: Closed) -> str:
         if isinstance(step, OwnStep) and not step.is_effect:
@@ -123,10 +123,10 @@ class ResultSchemas:
             return ""
         if not schema:
             return ""
-        made = result_schemas.encode(self._workspace.redactor.value(schema))
+        made = schema_files.result_schema(self._workspace.redactor.value(schema))
         if made.name not in self._written:
             self._written.add(made.name)
-            store, path = self._workspace.store, result_schemas.path_of(made.name)
+            store, path = self._workspace.store, schema_files.result_path(made.name)
 
             def write() -> None:
                 if store.version(path) is None:

@@ -19,7 +19,7 @@ from satchel.runtime.control.overview import Overview
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import AT_ONCE, open_store
 from satchel.workspace.store.remote.s3 import Requests
-from satchel.workspace.views import result_schemas
+from satchel.workspace.views import schema_files
 
 from .conftest import Cli, data_of
 
@@ -59,7 +59,7 @@ def ending(how: str) -> satchel.Agent:
     return main
 
 
-OWN = [".satchel/schemas/data.json", result_schemas.path_of(result_schemas.encode({"type": "integer"}).name)]
+OWN = [".satchel/schemas/data.json", schema_files.result_path(schema_files.result_schema({"type": "integer"}).name)]
 """Of the agent's state, and of the result of `add`."""
 
 

@@ -21,7 +21,7 @@ from satchel.runtime.control import Handle
 from satchel.workspace.base.errors import InvalidFile, Refused
 from satchel.workspace.inspect import look
 from satchel.workspace.store import open_store
-from satchel.workspace.views import result_schemas
+from satchel.workspace.views import schema_files
 
 DEFINITION = "format: 1\nrun_id: {}\nagent: agent.py:main\n"
 
@@ -256,14 +256,14 @@ def test_an_editor_does_not_know_what_a_step_returns(waiting: Waiting, path: str
 def test_each_step_has_a_schema_of_its_own(waiting: Waiting) -> None:
     schemas = {json.loads(waiting.get(path))["$schema"] for path in (PRICE, PLAN, UNTYPED, BOOK)}
     assert len(schemas) == 4
-    files = [entry.path for entry in waiting.store.list(result_schemas.FOLDER)]
+    files = [entry.path for entry in waiting.store.list(schema_files.FOLDER)]
     assert len(files) == 3, "what has no type, and methods of the run, have the schema step.json"
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b'{"$defs": {"-result": 3}}'])
 def test_a_missing_or_damaged_schema_of_a_result_refuses_what_is_right(waiting: Waiting, damage: bytes | None) -> None:
     (path,) = {
-        entry.path for entry in waiting.store.list(result_schemas.FOLDER) if entry.path in waiting.get(PRICE).decode()
+        entry.path for entry in waiting.store.list(schema_files.FOLDER) if entry.path in waiting.get(PRICE).decode()
     }
     if damage is None:
         waiting.store.remove(path)

@@ -30,9 +30,8 @@ from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal import Journal, append_log
 from satchel.workspace.journal.records import line
-from satchel.workspace.lifecycle import acquire, opening, recovery, workspace
+from satchel.workspace.lifecycle import acquire, opening, recovery, retention, workspace
 from satchel.workspace.lifecycle import workspace as opened_workspace
-from satchel.workspace.retention import planning
 from satchel.workspace.state import checkpoint
 from satchel.workspace.store.disk import store
 from satchel.workspace.views import stable_read
@@ -103,7 +102,7 @@ def steady() -> Iterator[None]:
             (workspace, "REREAD_BYTES", SEGMENT_BYTES),
             (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
             (append_log, "MANY", 2),
-            (planning, "ENOUGH", 500),
+            (retention, "ENOUGH", 500),
             (checkpoint, "_APART", 1),
             (Journal, "flush", flush_and_tell),
             (pace, "ALONE_AFTER", 1e9),  # a commit travels until there is company

@@ -19,13 +19,13 @@ from satchel.workspace.journal import Tail, segment
 from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
 from satchel.workspace.lifecycle import opening, recovery
 from satchel.workspace.lifecycle.recovery import Leftover
+from satchel.workspace.lifecycle.retention import Pruner, carry_out
 from satchel.workspace.people.edits import todo
-from satchel.workspace.retention import Pruner, carry_out
 from satchel.workspace.state import blobs, going_back
 from satchel.workspace.state.scope_state import Kept, Past, Scope
 from satchel.workspace.store import DiskStore, Store, Sync
 from satchel.workspace.store.disk import store
-from satchel.workspace.store.disk.log import DiskLog
+from satchel.workspace.store.disk.store import DiskLog
 
 from .explorer import Explorer, Found
 from .memory import Memory

@@ -18,8 +18,7 @@ from satchel.workspace.base.errors import InvalidFile, SatchelError, UsageError
 from satchel.workspace.inspect import Report
 from satchel.workspace.journal import append_log
 from satchel.workspace.journal.records import Edited
-from satchel.workspace.lifecycle import opened, workspace
-from satchel.workspace.retention import planning
+from satchel.workspace.lifecycle import opened, retention, workspace
 from satchel.workspace.store import DiskStore
 
 from .folder import Place
@@ -717,7 +716,7 @@ def test_a_pruned_run_has_its_edits(place: Place, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(append_log, "SEGMENT_BYTES", 2000)
     monkeypatch.setattr(append_log, "MANY", 10**6)
     monkeypatch.setattr(workspace, "REREAD_BYTES", 2000)
-    monkeypatch.setattr(planning, "ENOUGH", 2000)
+    monkeypatch.setattr(retention, "ENOUGH", 2000)
     names = [f"i{number}" for number in range(60)]
 
     @agent

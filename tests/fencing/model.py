@@ -21,10 +21,9 @@ from satchel.workspace.inspect.load import Look, look
 from satchel.workspace.journal import Own, first_kept, kept_lines, object_log, reader, writer
 from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, Pruned, StepStarted
 from satchel.workspace.journal.segment import segments
-from satchel.workspace.lifecycle import acquire
+from satchel.workspace.lifecycle import acquire, retention
 from satchel.workspace.lifecycle.acquire import Owned
 from satchel.workspace.people import outputs
-from satchel.workspace.retention import planning, pruning
 from satchel.workspace.state import checkpoint
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
@@ -176,16 +175,16 @@ class Model:
     def _prune(self, store: Store, journal: writer.Journal, moment: Moment, owned: Owned) -> None:
         """As an owner does. It may be a zombie by the time it removes anything."""
         assert owned.fence is not None
-        facts, own = planning.Facts(moment.seq, (), ()), Own(owned.fence.seq, journal.growing)
+        facts, own = retention.Facts(moment.seq, (), ()), Own(owned.fence.seq, journal.growing)
         with suppress(FileNotFoundError):  # what it would read is gone: another has pruned
-            found = planning.plan(store, facts, self.keep, own, 0, all=True)
+            found = retention.plan(store, facts, self.keep, own, 0, all=True)
             if found is None:
                 return
-            journal.add(pruning.by_rule(found))
+            journal.add(retention.by_rule(found))
             journal.flush()
             self.pruned_to = max(self.pruned_to, found.up_to)
             with suppress(StorageFailed, FileExistsError):
-                pruning.carry_out(store, found)
+                retention.carry_out(store, found)
 
     def _read(self) -> None:
         """Whoever looks at any time sees all that was acknowledged before."""

@@ -59,7 +59,7 @@ from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.state import AgentMoment, going_back
 from satchel.workspace.store import DiskStore
 from satchel.workspace.todo import Plan, Splice
-from satchel.workspace.views import partial_files, result_schemas, stable_read
+from satchel.workspace.views import partial_files, schema_files, stable_read
 from satchel.workspace.views.partial_files import PartialHead
 
 Files = dict[str, bytes]
@@ -93,7 +93,7 @@ schedule:
 redirect_to: ../outside
 """
 TODO = "# Plan\n\nSome prose.\n\n- [ ] read\n- [ ] mail\n- [ ] ask\n  - [ ] part\n  - [ ] other\n"
-RESULT_SCHEMA = result_schemas.encode({"type": "object", "properties": {"found": {"type": "integer"}}})
+RESULT_SCHEMA = schema_files.result_schema({"type": "object", "properties": {"found": {"type": "integer"}}})
 DATA_SCHEMA = b'{"type": "object", "properties": {"n": {"type": "integer"}, "word": {"pattern": "^[a-z]*$"}}}\n'
 LEASE = b"""\
 {"format": 1, "run_id": "fuzz-1", "host": "elsewhere", "pid": 4242, "process_started": "99", "epoch": 2,
@@ -263,7 +263,7 @@ COMMON: Files = {
     "agent.py": AGENT.encode(),
     "a.txt": b"a",
     ".satchel/schemas/data.json": DATA_SCHEMA,
-    result_schemas.path_of(RESULT_SCHEMA.name): RESULT_SCHEMA.data,
+    schema_files.result_path(RESULT_SCHEMA.name): RESULT_SCHEMA.data,
     "outputs/a.txt": b"abc",
     "inbox/first.md": b"do",
     "inbox/20261101T000000.000000Z-abc123.md": b"Look at this.\n",

@@ -21,7 +21,7 @@ from satchel.workspace.state import checkpoint, going_back
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.todo import Splice
-from satchel.workspace.views import message_file, partial_files, projection, running_file
+from satchel.workspace.views import conversation, partial_files, projection, running_file
 
 AT = "2025-11-21T09:30:00.123Z"
 CALL: dict[str, Any] = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16, "n": 0}
@@ -323,7 +323,9 @@ def test_a_front_matter_is_written_that_its_schema_refuses() -> None:
 @pytest.mark.parametrize("content", [b'"hi"', b'[{"type":"text"}]', b"null"])
 def test_a_line_of_messages_jsonl_is_written_that_its_schema_refuses(content: bytes) -> None:
     said = records.Message(scope="3", role="user", content=Raw(content))
-    assert problems("message", json.loads(message_file.encode([Line(7, 6, AT, 2, said)]))) == []
+    assert (
+        problems("message", json.loads(conversation.encode(conversation.follow((), [Line(7, 6, AT, 2, said)])))) == []
+    )
 
 
 # What accepts a file quickly, and jsonschema, which is asked about the rest
@@ -426,7 +428,7 @@ def samples() -> Iterator[tuple[str, Any]]:
     recovered = partial_files.RecoveredHead(run_id="a", agent="a/b", **CALL, **CUT, crc="0" * 8)
     yield "recovered", head_of(partial_files.encode_recovered(recovered, "abc"))
     said = records.Message(scope="3", role="user", content=Raw(b"1"))
-    yield "message", json.loads(message_file.encode([Line(7, 6, AT, 2, said)]))
+    yield "message", json.loads(conversation.encode(conversation.follow((), [Line(7, 6, AT, 2, said)])))
     yield from (("pause", PAUSE), ("pause", None), ("workspace", WORKSPACE), ("approval", APPROVAL), ("data", {"a": 1}))
 
 

@@ -1,11 +1,11 @@
-"""Take a workspace, open it, pause it, return to a checkpoint, and close it."""
+"""Take a workspace, open it, pause it, return to a checkpoint, prune it, and close it."""
 
 # mypy: implicit-reexport
 
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import acquire, adopt, opening, pausing, recovery, rewind, truncate
+    from . import acquire, adopt, opening, pausing, recovery, retention, rewind, truncate
     from .acquire import clock
     from .adopt import end_other
     from .opening import opened

@@ -27,7 +27,7 @@ from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
 from ..state import Moment, checkpoint
 from ..store import TEMPORARY, Store
-from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_copies, stable_read
+from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_files, stable_read
 from . import recovery
 from .acquire import Owned, owned
 from .adopt import judge
@@ -294,7 +294,7 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     for agent in moment.agents.values():
         for folder in (STEPS, PARTIALS):
             store.tidy(agent.folder + folder)
-    schema_copies.all_in(store)
+    schema_files.copy_all(store)
     for question in noticed.questions:
         noticed.versions.pop(question.path, None)  # it stays as it is
     workspace.guard.versions |= noticed.versions

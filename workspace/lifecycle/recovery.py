@@ -29,7 +29,7 @@ from ..people.edits import Noticed, notice
 from ..people.inbox import inbox
 from ..state import Moment
 from ..store import Store, read_if_there
-from ..views import BRIEF, PartialHead, message_file, partial_files
+from ..views import BRIEF, PartialHead, conversation, partial_files
 from .acquire import Owned
 
 _READ_LIMIT = 64 << 20
@@ -161,7 +161,7 @@ def is_whole(store: Store, seen: Look, noticed: Noticed | None = None) -> bool:
 
 
 def _has_messages(store: Store, seen: Look) -> bool:
-    return all(message_file.is_whole(store, agent) for agent in seen.moment.agents.values())
+    return all(conversation.is_whole(store, agent) for agent in seen.moment.agents.values())
 
 
 def _is_behind(noticed: Noticed) -> bool:

@@ -20,7 +20,6 @@ from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
 from ..people.approvals import Desk
 from ..people.edits import Noticed, apply
 from ..people.inbox import archive, inbox
-from ..retention import Pruner
 from ..secrets import redactor_of
 from ..state import Kept, Moment, Written, checkpoint, folder_of_agent
 from ..store import Store, Version
@@ -30,13 +29,14 @@ from ..views import (
     Files,
     Guard,
     MessageFile,
-    Point,
+    NewCheckpoint,
     Projector,
     behind,
     conversation,
 )
 from . import rewind
 from .acquire import Owned
+from .retention import Pruner
 
 if TYPE_CHECKING:
     import asyncio
@@ -167,7 +167,7 @@ class Workspace:
         if why == "stop":
             self.index.write()
         if why in ("milestone", "stop"):
-            self._folders.add(self.moment, Point(written.path, why, name, tuple(self.journal.recent)))
+            self._folders.add(self.moment, NewCheckpoint(written.path, why, name, tuple(self.journal.recent)))
         return written
 
     def join(self, path: str, noticed: Noticed | None = None) -> None:

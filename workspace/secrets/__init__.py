@@ -5,7 +5,5 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from .exceptions import parsed, scrub, scrubbed
-    from .redactor import Redactor, as_recorded, hiding, redactor_of
+    from .redactor import RedactedStream, Redactor, as_recorded, hiding, parsed, redactor_of, scrub, scrubbed
     from .sealing import SEALED_PATTERN, keys_to_hand_on, seal, take_keys, unseal
-    from .stream import RedactedStream

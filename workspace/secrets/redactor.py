@@ -10,15 +10,17 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from inspect import isgetsetdescriptor, ismemberdescriptor
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from ..base import AgentError, Refused
+from ...schemas import Problem
+from ..base import AgentError, InvalidFile, Refused, SatchelError
 from ..formats import Definition
 
 SHORTEST = 4
@@ -31,6 +33,14 @@ _BEGINS = "[redacted"
 
 _hidden: dict[str, None] | None = None
 """The texts that `hide` got, in their order, while `hiding`."""
+
+LAG = 256
+"""Characters at the end that wait for more text, if there are patterns. A longer match may show its beginning."""
+
+_CONTEXT = 256
+"""Characters before that a pattern may look back at."""
+
+_KEPT = 4096
 
 
 class Span(NamedTuple):
@@ -321,3 +331,120 @@ def _bytes(text: str) -> bytes:
 
 def _marked(match: re.Match[str]) -> str:
     return "[redacted]" if match[0] else ""
+
+
+class RedactedStream:
+    """`text` is what can be shown so far; it only grows. Nothing of a secret is in it, except of a match of a pattern
+    that begins more than LAG characters before its end has arrived."""
+
+    def __init__(self, redactor: Redactor):
+        self._redactor = redactor
+        self._before = ""  # the end of what is shown and not in `_raw`
+        self._raw = ""  # what is not shown yet, and some text before
+        self._shown = 0  # characters of it
+
+    def follow(self, text: str) -> None:
+        """Before the first piece: the stream continues a text that is shown already."""
+        self._before = text[-_CONTEXT:]
+
+    def add(self, text: str) -> str:
+        """The next piece. Returns what can be shown now, in addition."""
+        self._raw += text
+        lag = LAG if self._redactor.has_patterns else 0
+        return self._show(min(self._redactor.rest(self._raw), len(self._raw) - lag))
+
+    def end(self) -> str:
+        """No more text comes. Returns the rest of what can be shown."""
+        return self._show(len(self._raw))
+
+    def _show(self, up_to: int) -> str:
+        parts, at = [], self._shown
+        spans = self._spans()
+        for begin, end, marker in spans:
+            if end <= at:
+                continue
+            if begin >= up_to:
+                break
+            if end > up_to:  # more text may make it longer
+                up_to = begin
+                break
+            parts += [self._raw[at:begin], marker] if begin >= at else []
+            at = end
+        if up_to > at:
+            parts.append(self._raw[at:up_to])
+            at = up_to
+        self._shown = at
+        if self._shown > _KEPT:
+            self._cut(spans)
+        return "".join(parts)
+
+    def _spans(self) -> list[Span]:
+        begins = len(self._before)
+        found = self._redactor.spans(self._before + self._raw, begins)
+        return [Span(begin - begins, end - begins, marker) for begin, end, marker in found]
+
+    def _cut(self, spans: list[Span]) -> None:
+        """Forget what was shown long ago, up to a place that is in no secret: a pattern finds the same after it."""
+        cut, before, at = self._shown - _CONTEXT, self._before, 0
+        for begin, end, marker in spans:
+            if begin >= cut:
+                break
+            before += self._raw[at:begin] + marker
+            at, cut = end, max(cut, end)
+        before += self._raw[at:cut]
+        self._before, self._raw, self._shown = before[-_CONTEXT:], self._raw[cut:], self._shown - cut
+
+
+_T = TypeVar("_T")
+
+
+def scrub(error: BaseException, redactor: Redactor) -> None:
+    """Redact the arguments, attributes and notes of `error`, of its causes and of the members of a group, in place: so
+    the caller gets what a re-entry gets from the record. Not guaranteed: an exception that keeps its text elsewhere, as
+    a group and those of compiled libraries do. Its record is redacted all the same."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        for name in [*_attributes(each)]:
+            with suppress(Exception):  # its class may refuse
+                if (new := redactor.value(old := getattr(each, name))) is not old:
+                    setattr(each, name, new)
+        waiting += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+
+
+@contextmanager
+def scrubbed(redactor: Redactor) -> Iterator[None]:
+    """An error of Satchel that leaves the block quotes no secret: it is shown to people."""
+    try:
+        yield
+    except SatchelError as error:
+        scrub(error, redactor)
+        raise
+
+
+def parsed(parse: Callable[[bytes], _T], data: bytes, redactor: Redactor) -> _T:
+    """What `parse` returns of a file that a person has typed. Its InvalidFile quotes no secret, nor a part of one: an
+    error shortens what it quotes, and nothing would find the rest of a secret in it."""
+    try:
+        return parse(data)
+    except InvalidFile as error:
+        hidden = redactor.data(data)
+        if hidden is data:
+            raise
+        parse(hidden)  # is not valid for the same reason
+        raise InvalidFile(error.path or "", [Problem("", "a secret", "a valid file", "Take the secret out")]) from None
+
+
+def _attributes(error: BaseException) -> Iterator[str]:
+    """Also those that its class keeps outside its `__dict__`, as `msg` of an ImportError and what is in `__slots__`."""
+    yield from vars(error)
+    for each in type(error).__mro__:
+        for name, found in vars(each).items():
+            if (ismemberdescriptor(found) or isgetsetdescriptor(found)) and not name.startswith("__"):
+                yield name

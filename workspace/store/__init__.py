@@ -19,8 +19,7 @@ if not deferred(__name__):
         Version,
         read_if_there,
     )
-    from .disk.sharing import link
-    from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name, settle_place
+    from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name, link, settle_place
     from .disk.syscalls import Syscalls
     from .exposure import Exposure
     from .prefix import Part

@@ -23,7 +23,7 @@ from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, InvalidFile, LeaseHeld, St
 from ..inspect import lease, transfer_file
 from ..lifecycle import clock
 from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store, Version
-from ..views import running_file, schema_copies
+from ..views import running_file, schema_files
 
 READ_LIMIT = 1 << 36
 """A file is held in memory as a whole, as everywhere; but no file that a run can have made is refused for its size."""
@@ -291,7 +291,7 @@ def carried(store: Store, to: Store | None = None) -> list[Entry]:
     staying = transfer_file.MOVED if transfer_file.read_tombstone(store) else None
     going = (entry for entry in walk(store) if goes_along(entry.path) and entry.path != staying)
     if to is not None and to.abilities.remote:
-        going = (entry for entry in going if not schema_copies.is_copy(entry.path))
+        going = (entry for entry in going if not schema_files.is_copy(entry.path))
     return sorted(going, key=lambda entry: _rank(entry.path))
 
 

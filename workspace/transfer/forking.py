@@ -28,7 +28,7 @@ from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
 from ..state import AgentMoment, Answered, LaterEffect, Moment, blobs, checkpoint, going_back, prompts
 from ..store import DiskStore, RemoteStore, Store, link
-from ..views import TODO, Row, conversation, result_schemas
+from ..views import TODO, Row, conversation, schema_files
 from . import copy_files, transfer
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
 from .transfer import claim, definition_of, held
@@ -238,7 +238,7 @@ def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment
     needed = {promoted.file for scope in scopes for each in scope.promoted.values() for promoted in each}
     needed |= {entry.path for entry in source.list(blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data}
     needed |= {entry.path for entry in source.list(prompts.KEPT)}  # the fork may be held to them
-    needed |= {entry.path for entry in source.list(result_schemas.FOLDER)}
+    needed |= {entry.path for entry in source.list(schema_files.FOLDER)}
     needed |= {
         f"{SCHEMAS}/{agent.folder}data.json"
         for path, agent in then.agents.items()

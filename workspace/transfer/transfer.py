@@ -26,7 +26,7 @@ from ..journal.records import now
 from ..lifecycle import acquire
 from ..people.edits import displaced
 from ..store import DISPLACED, LOCK, Content, Entry, FileChanged, Store, Syscalls, open_store, settle_place
-from ..views import schema_copies, stable_read
+from ..views import schema_files, stable_read
 from . import copy_files
 from .copy_files import READ_LIMIT, Sent, Still, Tell, differs, each_of, finished, hashes, proves, transfer
 
@@ -342,7 +342,7 @@ def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
         store.settle("")
     entries = [entry.path for entry in copy_files.walk(store)]
     going = [path for path in entries if path in leaving and path != DEFINITION]
-    rubbish = [path for path in entries if copy_files.is_passing(path) or schema_copies.is_copy(path)]
+    rubbish = [path for path in entries if copy_files.is_passing(path) or schema_files.is_copy(path)]
     tell("clearing", 0, len(going))
     for number, _ in enumerate(each_of(remove, going, store), 1):
         tell("clearing", number, len(going))

@@ -5,25 +5,14 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import (
-        checkpoint_folder,
-        conversation,
-        message_file,
-        partial_files,
-        projection,
-        result_schemas,
-        running_file,
-        schema_copies,
-        stable_read,
-    )
-    from .checkpoint_folder import CheckpointFolders, Point
-    from .checkpoint_index import CheckpointIndex
+    from . import checkpoint_folder, conversation, partial_files, projection, running_file, schema_files, stable_read
+    from .checkpoint_folder import CheckpointFolders, CheckpointIndex, NewCheckpoint
+    from .conversation import MessageFile, Row
     from .guarded_files import Guard
-    from .message_file import MessageFile, Row
     from .partial_files import PARTIALS, RECOVERED, Marker, PartialHead
     from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
     from .projector import Files, Projector
-    from .schema_copies import publish
+    from .schema_files import publish
     from .stable_read import (
         BRIEF,
         PATIENCE,

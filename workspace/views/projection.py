@@ -18,7 +18,7 @@ from ..base import ID, SCHEMAS, slug, stamp
 from ..journal.records import OfCall, StepCompleted, StepFailed, StepStarted
 from ..state import ROOT, AgentMoment, Kept, Moment, Scope, Status, blobs, folder_of_agent
 from ..store import Store
-from . import result_schemas
+from . import schema_files
 
 STATE = "state.json"
 TODO = "todo.md"
@@ -160,7 +160,7 @@ def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None)
 def schema_of_step(record: OfCall) -> str:
     """The path of the schema that the file of a call names."""
     if isinstance(record, StepStarted | StepCompleted | StepFailed) and record.schema:
-        return result_schemas.path_of(record.schema)
+        return schema_files.result_path(record.schema)
     return f"{SCHEMAS}/step.json"
 
 

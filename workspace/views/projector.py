@@ -15,8 +15,8 @@ from typing import Protocol
 from ..journal import records
 from ..state import AgentMoment, Moment
 from . import projection
+from .conversation import MessageFile
 from .guarded_files import Guard
-from .message_file import MessageFile
 from .write_behind import AtOnce, Behind
 
 SHARE = 20

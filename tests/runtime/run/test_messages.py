@@ -13,7 +13,7 @@ from satchel import Run, agent, run, step
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.store import Content, DiskStore, Version
 from satchel.workspace.views import projector
-from satchel.workspace.views.message_file import KEPT, NAME
+from satchel.workspace.views.conversation import KEPT, NAME
 
 Work = Callable[[Run[Any]], Awaitable[Any]]
 

@@ -13,8 +13,7 @@ from servers import Server
 import satchel
 from satchel.runtime.control import Handle
 from satchel.workspace.journal import object_log
-from satchel.workspace.lifecycle import workspace
-from satchel.workspace.retention import planning
+from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.state import checkpoint
 
 from .test_pruning import _little_is_much, main, plan_of, ran, ruled
@@ -79,7 +78,7 @@ def test_a_dry_run_in_a_bucket_names_other_objects_than_those_that_go(
         (object_log, "REPEATED_BYTES", 900),
         (object_log, "ROLLED_BYTES", 4000),
         (workspace, "FETCHED_BYTES", 3000),
-        (planning, "ENOUGH_FETCHED", 3000),
+        (retention, "ENOUGH_FETCHED", 3000),
     ):
         monkeypatch.setattr(module, name, value)
     rng = random.Random(seed)

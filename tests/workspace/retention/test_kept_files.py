@@ -17,8 +17,7 @@ from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.inspect import look
 from satchel.workspace.journal.records import StepCompleted
-from satchel.workspace.retention import carry_out
-from satchel.workspace.retention.old_files import old_refused
+from satchel.workspace.lifecycle.retention import carry_out, old_refused
 from satchel.workspace.state import prompts
 from satchel.workspace.store import DiskStore, open_store
 from satchel.workspace.transfer import zip_file
@@ -145,7 +144,7 @@ def test_a_frozen_prune_removes_a_prompt_that_is_used_again(seaweedfs: Server, m
         raise StorageFailed("frozen")
 
     with monkeypatch.context() as patch, pytest.raises(StorageFailed, match="frozen"):
-        patch.setattr("satchel.runtime.control.pruning.carry_out", freeze)
+        patch.setattr("satchel.workspace.lifecycle.retention.carry_out", freeze)
         satchel.open(url).prune()
     go_on("zeroth again")
     carry_out(*frozen[0])

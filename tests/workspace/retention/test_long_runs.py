@@ -14,8 +14,7 @@ from satchel.workspace import journal
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import object_log
 from satchel.workspace.journal.records import Fenced, Pruned, StepStarted
-from satchel.workspace.lifecycle import workspace
-from satchel.workspace.retention import planning
+from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.state import checkpoint
 from satchel.workspace.store import DiskStore, Store, open_store
 
@@ -82,7 +81,7 @@ def test_a_run_in_a_bucket_keeps_all_its_objects(seaweedfs: Server, monkeypatch:
     monkeypatch.setattr(object_log, "REPEATED_BYTES", 900)
     monkeypatch.setattr(object_log, "ROLLED_BYTES", 4000)
     monkeypatch.setattr(workspace, "FETCHED_BYTES", 3000)
-    monkeypatch.setattr(planning, "ENOUGH_FETCHED", 3000)
+    monkeypatch.setattr(retention, "ENOUGH_FETCHED", 3000)
     monkeypatch.setattr(checkpoint, "_APART", 20)
     left = {}
     for keep in ("{history: all, checkpoints: all}", "{history: 60, checkpoints: 1}"):

@@ -23,10 +23,9 @@ from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import append_log
 from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pruned, StepCompleted
-from satchel.workspace.lifecycle import workspace
+from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.retention import carry_out, planning
-from satchel.workspace.retention.old_files import old_files
+from satchel.workspace.lifecycle.retention import carry_out, old_files
 from satchel.workspace.state import Moment, blobs, checkpoint
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk.syscalls import Syscalls
@@ -72,7 +71,7 @@ def _little_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_log, "SEGMENT_BYTES", 2000)
     monkeypatch.setattr(append_log, "MANY", 10**6)  # else the small segments become one at the stop
     monkeypatch.setattr(workspace, "REREAD_BYTES", 2000)
-    monkeypatch.setattr(planning, "ENOUGH", 2000)
+    monkeypatch.setattr(retention, "ENOUGH", 2000)
     monkeypatch.setattr(checkpoint, "_APART", 10)
 
 
@@ -281,7 +280,7 @@ def test_a_return_to_what_a_frozen_process_is_about_to_remove(tmp_path: Path, mo
         raise StorageFailed("frozen")
 
     with monkeypatch.context() as patch, pytest.raises(StorageFailed, match="frozen"):
-        patch.setattr("satchel.runtime.control.pruning.carry_out", frozen)
+        patch.setattr("satchel.workspace.lifecycle.retention.carry_out", frozen)
         handle.prune()
     assert journal.first_kept(store) == 1 and moment_at(store, 40).seq == 40
     before = look(store).moment.seq
@@ -332,8 +331,8 @@ def test_a_blob_goes_before_the_checkpoints_that_refer_to_it_are_gone_for_good(t
             super().sync_folder(path)
 
     seen = look(store)
-    found = planning.plan(
-        store, planning.Facts.of(seen.moment), Keep(history=Rule(20), checkpoints=Rule(1)), None, 10**12, all=True
+    found = retention.plan(
+        store, retention.Facts.of(seen.moment), Keep(history=Rule(20), checkpoints=Rule(1)), None, 10**12, all=True
     )
     assert found is not None and found.last
     carry_out(DiskStore(store.url, Told()), found)
@@ -387,4 +386,4 @@ def test_rescued_output_goes_that_the_next_attempt_will_see() -> None:
     )
     moment = Moment(run_id="r-1")
     moment.root.scopes[""].promoted[promoted.key] = [promoted]
-    assert planning.Facts.of(moment).needed == {promoted.file}
+    assert retention.Facts.of(moment).needed == {promoted.file}

@@ -18,8 +18,8 @@ from satchel.workspace.journal.records import Line, Message
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.contract import Content
 from satchel.workspace.store.disk.store import READ_LIMIT
-from satchel.workspace.views import message_file
-from satchel.workspace.views.message_file import KEPT, NAME, MessageFile
+from satchel.workspace.views import conversation
+from satchel.workspace.views.conversation import KEPT, NAME, MessageFile
 
 
 def line(seq: int, text: str = "hi") -> Line:
@@ -67,7 +67,7 @@ def test_any_text_comes_back_one_message_a_line(tmp_path_factory: pytest.TempPat
 
 def test_a_whole_conversation_is_put_in_place_of_the_file(store: DiskStore) -> None:
     file = written(store, 5)
-    file.become(message_file.encode([line(1, "hi 1"), line(9, "new")]))
+    file.become(conversation.encode(conversation.follow((), [line(1, "hi 1"), line(9, "new")])))
     assert told(file) == ["hi 1", "new"] and len(contents(store)) == 5, "not before it is written"
     file.write([line(10, "and more")])
     assert told(file) == contents(store) == ["hi 1", "new", "and more"]
@@ -79,7 +79,7 @@ def test_a_whole_conversation_is_put_in_place_of_the_file(store: DiskStore) -> N
 def test_what_a_person_has_saved_is_left_until_it_is_taken(store: DiskStore) -> None:
     file = written(store, 3)
     store.replace(NAME, b"theirs")
-    file.recall = lambda: message_file.encode([line(seq, f"hi {seq}") for seq in range(1, 5)])
+    file.recall = lambda: conversation.encode(conversation.follow((), [line(seq, f"hi {seq}") for seq in range(1, 5)]))
     file.write([line(4, "hi 4")])
     assert store.read(NAME).data == b"theirs" and file.left_out == 1 and told(file) == [f"hi {n}" for n in range(1, 5)]
     file._guard.take(NAME, store.version(NAME) or "")
@@ -134,7 +134,7 @@ def reopened(folder: Path, sizes: list[int]) -> tuple[Counting, MessageFile, lis
     MessageFile(DiskStore(folder), "").write(lines)
     store = Counting(folder)
     file = MessageFile(store, "")
-    file.become(message_file.encode(lines), is_there=True)
+    file.become(conversation.encode(conversation.follow((), lines)), is_there=True)
     return store, file, texts
 
 

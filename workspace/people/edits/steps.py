@@ -15,7 +15,7 @@ from ...formats import jsontext
 from ...journal.records import NOTHING, Edited, OfCall, StepCompleted, StepEdit, StepFailed, StepStarted
 from ...state import AgentMoment, json_patch
 from ...store import Store
-from ...views import projection, result_schemas
+from ...views import projection, schema_files
 from .findings import Edit, Looking, StillMoving
 from .origin import ahead, foreign, is_blank, is_of_run, object_of_run, sha
 
@@ -152,7 +152,7 @@ def _check_wish(path: str, record: OfCall, *, redo: bool, is_new: bool) -> None:
 def check_result(store: Store, path: str, data: bytes, result: Any, record: OfCall) -> None:
     """InvalidFile if the result is not of the type that the call returns."""
     name = record.schema if isinstance(record, StepStarted | StepCompleted | StepFailed) else ""
-    if not name or (schema := result_schemas.load(store, name)) is None:
+    if not name or (schema := schema_files.load_result(store, name)) is None:
         return
     place = jsontext.place_of(decode(data, path))
     if found := schemas.of_result(schema, result, lambda where: place(("result", *where))):

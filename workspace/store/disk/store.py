@@ -19,17 +19,49 @@ from urllib.parse import quote
 from ...base import LeaseHeld, UsageError, check_path, is_name, shown
 from ..contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
 from ..exposure import Exposure, of_folder
-from .access import Access, access_in, user_here
-from .errors import NOT_THERE, failed, failing, invalid, locking, reading
-from .log import DiskLog
+from .errors import NOT_THERE, Access, access_in, failed, failing, invalid, locking, reading, user_here
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20
+
 TEMPORARY = ".satchel/tmp"
+
 DISPLACED = ".satchel/displaced"
+
 LOCK = ".satchel/lock"
+
 _OURS = ".satchel/schemas/state.json"  # is only ever replaced, so no program has it open for writing
+
 _LONGEST_NAME = 160
+
+
+class DiskLog:
+    """A `Log` on an open file descriptor."""
+
+    def __init__(self, syscalls: Syscalls, fd: int, path: str, folder: str):
+        self._os, self._fd, self._path, self._folder = syscalls, fd, path, folder
+
+    def append(self, data: bytes) -> None:
+        try:
+            self._os.write(self._fd, data)
+            self._os.sync_data(self._fd)
+            if not self._os.has_name(self._fd):  # an opening replaces or removes the last log
+                self._os.stat(self._folder)  # or the whole workspace was removed
+                raise LeaseHeld(
+                    "was replaced while this process was writing it",
+                    path=self._path,
+                    why="the lock was deleted, and another process has taken the workspace",
+                    remedy="see `satchel status`; nothing that was recorded is lost",
+                )
+        except OSError as error:
+            raise failed("can't be appended to", self._path, error) from error
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):  # all that was acknowledged is durable already
+                self._os.close(fd)
+
 
 _numbers = itertools.count()
 
@@ -441,3 +473,17 @@ def displaced_name(path: str) -> str:
 
 def _version(status: os.stat_result) -> Version:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+
+def link(source: DiskStore, to: DiskStore, path: str) -> bool:
+    """Give a file that never changes the same name in another store. False if the file system can't do it. The name is
+    durable once its folder is settled."""
+    existing, new = source._inside(path), to._inside(path)
+    to._make_folder(os.path.dirname(path), durable=False)
+    try:
+        to._os.link(existing, new)
+    except FileExistsError:
+        return True
+    except OSError:  # another file system, or one without links
+        return False
+    return True
