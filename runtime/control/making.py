@@ -18,6 +18,7 @@ from ...workspace.base import (
     UsageError,
     arguments,
     check_path,
+    fresh_run_id,
     slug,
     urls,
 )
@@ -74,7 +75,7 @@ def new(
             remedy="copy its definition, code and documents into a folder",
         )
     found = template.find(typed)
-    name = run_id if run_id is not None else f"{slug(found.name) or 'run'}-{os.urandom(2).hex()}"
+    name = run_id if run_id is not None else fresh_run_id(slug(found.name) or "run")
     text = _named(found.definition(), name)
     text = template.with_settings(text, chosen)
     if input is not None:

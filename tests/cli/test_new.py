@@ -55,7 +55,7 @@ def test_state_of_the_old_run_is_copied(make: Make, cli: Cli, tmp_path: Path) ->
     ]
     assert os.access(new / "tool.sh", os.X_OK)
     run_id = parse((new / "workspace.yaml").read_bytes()).run_id
-    assert run_id.startswith("demo-") and run_id != "demo-1a2b" and len(run_id) == 9
+    assert run_id.startswith("demo-") and run_id != "demo-1a2b" and len(run_id) == 15
     assert cli("run", new).exit_code == 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,13 @@ def test_a_new_workspace_is_not_that_of_the_template(make: Make, tmp_path: Path)
     assert satchel.open(made.folder).status().state == "new"
     with pytest.raises(UsageError, match="is not empty"):
         satchel.new(source, tmp_path / "new")
+
+
+def test_runs_of_one_template_get_the_same_name(make: Make, tmp_path: Path) -> None:
+    """Of four digits two of 300 runs had the same: `serve` and a pool then took them for copies of one run."""
+    source = make()
+    names = {satchel.new(source, tmp_path / f"new{number}").run_id for number in range(3)}
+    assert len(names) == 3 and all(re.fullmatch("demo-[0-9a-f]{10}", name) for name in names), names
 
 
 def test_a_setting_that_is_none_leaves_a_folder(make: Make, tmp_path: Path) -> None:

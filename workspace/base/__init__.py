@@ -37,6 +37,7 @@ if not deferred(__name__):
         check_new,
         check_path,
         fitting,
+        fresh_run_id,
         is_name,
         myself,
         shown,

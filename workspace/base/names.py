@@ -76,6 +76,11 @@ def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", plain)[:_SLUG_LENGTH].strip("-")
 
 
+def fresh_run_id(like: str) -> str:
+    """A `run_id` that no other run has: ten digits are enough for 100,000 runs of one template."""
+    return f"{like}-{os.urandom(5).hex()}"
+
+
 def is_name(name: str) -> bool:
     """Whether `name` can be a file's or folder's name on every system."""
     return name not in _LEADS_OUT and "/" not in name and not name.endswith((" ", ".")) and not _FORBIDDEN.search(name)

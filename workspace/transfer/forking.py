@@ -9,7 +9,6 @@ its first opening writes. The source is only read, also while a process runs it.
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import shlex
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageError, decode
+from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageError, decode, fresh_run_id
 from ..formats import definition, yamltext
 from ..history import check_kept
 from ..inspect import Manifest, Report, look, transfer_file
@@ -88,7 +87,7 @@ def fork(
     with held(to):
         options = (*["--effects"] * forgets, *["--reuse"] * (reused is not None))
         mine = Manifest(
-            run_id=run_id or f"{then.run_id}-{os.urandom(2).hex()}",
+            run_id=run_id or fresh_run_id(then.run_id),
             kind="fork",
             source=source.url,
             to=to.url,
