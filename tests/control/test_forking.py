@@ -62,6 +62,19 @@ def test_the_fork_repeats_an_effect_or_the_source_changes(make: Make) -> None:
     assert fork.status().moment and not fork.check().problems
 
 
+def test_a_run_with_a_long_name_has_no_fork(make: Make) -> None:
+    handle = satchel.open(make())
+    definition = Path(handle.url, "workspace.yaml")
+    definition.write_text(definition.read_text().replace("demo-1a2b", "-".join(["long"] * 12) + "-end"))
+    finished(handle, [])
+    names = [look(handle.store).moment.run_id]
+    assert len(names[0]) == 63
+    for name in ("fork", "fork of it"):
+        handle = forked(handle, name)
+        names.append(look(handle.store).moment.run_id)
+    assert len(set(names)) == 3 and all(name.startswith("long-long-") for name in names)
+
+
 def test_nobody_learns_where_a_fork_comes_from(make: Make, cli: Cli) -> None:
     handle = satchel.open(make())
     finished(handle, [])

@@ -77,8 +77,9 @@ def slug(words: str) -> str:
 
 
 def fresh_run_id(like: str) -> str:
-    """A `run_id` that no other run has: ten digits are enough for 100,000 runs of one template."""
-    return f"{like}-{os.urandom(5).hex()}"
+    """A `run_id` that no other run has: ten digits are enough for 100,000 runs of one template. It begins as `like`,
+    and has 63 characters at most."""
+    return f"{like[:52].rstrip('-')}-{os.urandom(5).hex()}"
 
 
 def is_name(name: str) -> bool:
