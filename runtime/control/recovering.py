@@ -41,7 +41,7 @@ def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool
     report = Report()
     kept = ""
     if cut is not None:
-        kept = _cut_off(place, cut if isinstance(cut, Cut) else truncate.plan(place.store, cut), report)
+        kept = _cut_off(place, cut if isinstance(cut, Cut) else truncate.plan(place.store, cut), report, adopt)
     _repair(place, report, adopt, kept)
     moment = look(place.store).moment
     return Recovered(
@@ -64,9 +64,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join([*names[:_NAMED], *more])
 
 
-def _cut_off(place: Place, cut: Cut, report: Report) -> str:
+def _cut_off(place: Place, cut: Cut, report: Report, adopt: bool) -> str:
     """Returns the folder that keeps what was cut off."""
-    kept = truncate.carry_out(place.store, cut)
+    kept = truncate.carry_out(place.store, cut, adopt=adopt)
     report.add("done", f"{cut.says}; the files from before this change are in {kept}/")
     if cut.tasks:
         report.add("done", f"{counted(len(cut.tasks), 'task')} that the run took later came back into inbox/")

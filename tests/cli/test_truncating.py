@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,24 @@ def test_a_broken_byte_in_the_middle_is_the_end_of_a_run(folder: Path, cli: Cli)
     told = data_of(cli("recover", folder, "--truncate-at", str(good), "--json"))
     assert told["status"] == "running" and "cut off after record" in json.dumps(told["report"])
     assert cli("resume", folder).exit_code == 0
+
+
+def test_a_copy_of_a_run_is_cut_off_before_its_adoption_is_refused(folder: Path, cli: Cli, tmp_path: Path) -> None:
+    """Or a refused command has done half of its work, and with `--adopt` it finds nothing to do."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    good = commit_of(copy, "1")
+    rows = journal(copy).read_bytes().splitlines(keepends=True)
+    rows[good] = rows[good].replace(b'"', b"'", 1)
+    journal(copy).write_bytes(b"".join(rows))
+    for path in (copy / "checkpoints").glob("*.json"):
+        path.unlink()
+    before = contents(copy)
+    refused = cli("recover", copy, "--truncate-at", str(good), "--yes")
+    assert refused.exit_code == 2 and "was opened elsewhere before" in refused.output
+    assert contents(copy) == before
+    assert cli("recover", copy, "--truncate-at", str(good), "--adopt", "--yes").exit_code == 0
+    assert cli("resume", copy).exit_code == 0
 
 
 def test_an_effect_whose_line_can_not_be_verified_is_named(folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -19,6 +20,7 @@ from ..people.inbox import archive
 from ..state import Moment, checkpoint, folder_of_agent
 from ..store import Store
 from ..views import STATE, STEPS, TODO, checkpoint_folder
+from .adopt import judge
 
 KEPT = "cut-off"
 """The folder for removed parts, with one folder for each time."""
@@ -59,10 +61,35 @@ def plan(store: Store, seq: int) -> Cut:
         )
     if 0 < seq < (kept_from := journal.first_kept(store)):
         raise journal.gone(seq, kept_from)
-    run_id = define(store).run_id
+    parts = _divided(store, seq)
+    moment = _moment_at(store, seq, parts.kept)
+    later = [path for path in checkpoint.paths(store) if checkpoint.position_of(path) > seq]
+    others = (*later, *_ahead(store, seq))
+    if not parts.segments and not others:  # a power failure may have undone the removal of these only
+        raise UsageError(f"there is nothing after record {seq} of the journal", path=store.url)
+    effects = [line.record for line in parts.cut.values() if isinstance(line.record, StepStarted | StepCompleted)]
+    effects += parts.doubtful
+    names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)
+    taken = (line.record for line in parts.cut.values() if isinstance(line.record, TaskTaken))
+    tasks = {task.id: task for task in taken if task.id not in moment.tasks and not task.handed_to}
+    lost = {id: task.file for id, task in tasks.items() if not archive.has(store, task.file, task.sha256)}
+    back = (task for id, task in tasks.items() if id not in lost)
+    return Cut(seq, len(parts.cut), tuple(names), (*back,), (*lost.values(),), parts.segments, others)
+
+
+class _Parts(NamedTuple):
+    """The readable records by number, the ones before a cut (`kept`) and the others."""
+
+    kept: dict[int, Line]
+    cut: dict[int, Line]
+    doubtful: list[StepStarted | StepCompleted]  # in lines that can't be verified
+    segments: dict[str, bytes]  # those that change, with the part that stays
+
+
+def _divided(store: Store, seq: int) -> _Parts:
     kept: dict[int, Line] = {}
     cut: dict[int, Line] = {}
-    doubtful: list[StepStarted | StepCompleted] = []  # in lines that can't be verified
+    doubtful: list[StepStarted | StepCompleted] = []
     segments: dict[str, bytes] = {}
     for first in journal.segments(store):
         path = journal.segment_path(first)
@@ -76,23 +103,15 @@ def plan(store: Store, seq: int) -> Cut:
                 doubtful.append(said)
         if last + 1 < len(rows) - 1 or rows[-1]:
             segments[path] = b"".join(row + b"\n" for row in rows[: last + 1])
-    moment = _moment_at(store, run_id, seq, kept)
-    later = [path for path in checkpoint.paths(store) if checkpoint.position_of(path) > seq]
-    others = (*later, *_ahead(store, seq))
-    if not segments and not others:  # a power failure may have undone the removal of these only
-        raise UsageError(f"there is nothing after record {seq} of the journal", path=store.url)
-    effects = [line.record for line in cut.values() if isinstance(line.record, StepStarted | StepCompleted)] + doubtful
-    names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)
-    taken = (line.record for line in cut.values() if isinstance(line.record, TaskTaken))
-    tasks = {task.id: task for task in taken if task.id not in moment.tasks and not task.handed_to}
-    lost = {id: task.file for id, task in tasks.items() if not archive.has(store, task.file, task.sha256)}
-    back = (task for id, task in tasks.items() if id not in lost)
-    return Cut(seq, len(cut), tuple(names), (*back,), (*lost.values(),), segments, others)
+    return _Parts(kept, cut, doubtful, segments)
 
 
-def carry_out(store: Store, cut: Cut) -> str:
-    """Cut it. Returns the folder that keeps all files as they were. Repeat it after a crash."""
+def carry_out(store: Store, cut: Cut, *, adopt: bool = False) -> str:
+    """Cut it. Returns the folder that keeps all files as they were. Repeat it after a crash. UsageError, with nothing
+    done, if this may be a copy of a run that lives elsewhere, unless a person has confirmed it by `adopt`."""
     with lease.held(store):
+        moment = _moment_at(store, cut.seq, _divided(store, cut.seq).kept)
+        judge(store, moment, moment.url, moment.host, adopt=adopt, reaches_out=False)
         folder = f"{KEPT}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-after-{cut.seq}"
         for path in (*cut.segments, *cut.others):
             store.replace(f"{folder}/{path}", store.read(path, limit=_READ_LIMIT).data)
@@ -109,10 +128,10 @@ def carry_out(store: Store, cut: Cut) -> str:
     return folder
 
 
-def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Moment:
+def _moment_at(store: Store, seq: int, kept: dict[int, Line]) -> Moment:
     """The run at record `seq`. Damaged if the run can't be read up to there, naming how far it can."""
     found = checkpoint.newest(store, up_to=seq).moment
-    moment = found or Moment(run_id=run_id)
+    moment = found or Moment(run_id=define(store).run_id)
     why = ""
     while moment.seq < seq and (line := kept.get(moment.seq + 1)) is not None:
         try:
