@@ -43,7 +43,7 @@ def files(store: Store, moment: Moment | None, *, is_active: bool) -> Iterator[F
     yield from _guarded(_pause, store)
     yield from _guarded(_approvals, store)
     yield from _guarded(_inbox, store)
-    agents = {agent.folder: agent.has_data for agent in moment.agents.values()} if moment else {"": True}
+    agents = {agent.folder: agent.has_data for agent in moment.agents.values()} if moment else {"": None}
     for folder, has_data in agents.items():
         yield from _guarded(_state, store, folder, has_data)
         for look in (_steps, _messages, _recovered):
@@ -81,8 +81,11 @@ def json_file(
         yield of_problem(path, problem)
 
 
-def _state(store: Store, folder: str, has_data: bool) -> Iterator[Finding]:
-    """`has_data`: the agent has its own state, so `data` must fit its type and not be null."""
+def _state(store: Store, folder: str, has_data: bool | None) -> Iterator[Finding]:
+    """`has_data`: the agent has its own state, so `data` must fit its type and not be null. None: the journal can't
+    tell, and `data` may be null."""
+    if has_data is None:
+        has_data = _shows_data(store, folder + projection.STATE)
     path = f"{SCHEMAS}/{folder}data.json"
     try:
         text = decode(store.read(path).data, path)
@@ -94,6 +97,14 @@ def _state(store: Store, folder: str, has_data: bool) -> Iterator[Finding]:
         own = None
     own = own if has_data and isinstance(own, dict | bool) else None
     yield from json_file(store, folder + projection.STATE, "state", own)
+
+
+def _shows_data(store: Store, path: str) -> bool:
+    try:
+        value = jsontext.load(decode(store.read(path, limit=_READ_LIMIT).data, path), path)
+    except (FileNotFoundError, InvalidFile):
+        return False
+    return isinstance(value, dict) and value.get("data") is not None
 
 
 def _checkpoints(store: Store) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,22 @@ def test_a_fault_is_not_found(make: Make) -> None:
     found = {each.file: each for each in handle.check().problems}
     assert found["outputs/1.txt"].expected == "the output that the run made" and found["outputs/1.txt"].remedy
     assert found["state.json"].place.startswith("line 1") and "state.json, line 1" in str(found["state.json"])
+
+
+def test_a_state_json_from_before_the_first_commit_is_a_fault_where_the_journal_is_damaged(make: Make) -> None:
+    """Satchel writes `"data": null` before the agent has a state, and only the journal tells whether it has one."""
+    folder = make(GRANTING)
+    handle = satchel.open(folder)
+    handle.run()
+    (folder / ".satchel/schemas/data.json").write_text('{"type": "object"}')
+    state, journal = folder / "state.json", next(folder.glob("journal/*.jsonl"))
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"data": None}))
+    journal.write_bytes(journal.read_bytes().replace(b'"type":"configured"', b'"type":"confidured"'))
+    for checkpoint in folder.glob("checkpoints/*.json"):
+        checkpoint.unlink()
+    assert {each.file for each in handle.check().problems} == {f"journal/{journal.name}"}
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"data": []}))
+    assert "state.json" in {each.file for each in handle.check().problems}
 
 
 def test_a_file_that_a_process_is_just_writing_is_a_fault(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
