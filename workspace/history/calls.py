@@ -203,7 +203,7 @@ def worked(store: Store, seq: int | None = None, told: Story | None = None) -> W
     moment = told.begin()
     since, last = max(1, moment.seq), told.lines[-1].seq if told.lines else moment.seq
     if seq is not None and seq > last:
-        raise told.problem or not_yet(seq, last)
+        raise told.problem or not_yet(store, seq, last)
     if seq is not None and seq < since:
         return Worked(moment := moment_at(store, seq), _Gathering(moment).finish(), since, told.problem)
     gathering = _Gathering(moment)

@@ -10,14 +10,14 @@ import msgspec
 from msgspec import Struct
 
 from .. import journal
-from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, UsageError
+from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, UsageError, stamp
 from ..inspect import define, signature
 from ..journal import checkpoint_position, first_kept
 from ..journal import gone as gone
 from ..journal.records import NO_CRC, Before, Line, Opened, Pruned, parse_each
 from ..state import Moment, checkpoint
-from ..store import Store
-from ..views import Row, conversation
+from ..store import Store, read_if_there
+from ..views import Row, conversation, projection
 
 T = TypeVar("T")
 _LOOKS = 8
@@ -154,7 +154,7 @@ def _moment_at(store: Store, seq: int, known: Records | None = None) -> Moment:
         records = read(store, found.seq, found.before) if found else read(store, 0)
     last = records.last or (found.seq if found else 0)
     if last < seq:
-        raise records.problem or not_yet(seq, last)
+        raise records.problem or not_yet(store, seq, last)
     moment = found or Moment(run_id=_run_id(records))
     moment.apply(line for line in records.lines if line.seq <= seq)
     return moment
@@ -205,10 +205,25 @@ def _story(store: Store) -> Story:
     return Story(start, lines, records.problem, records, lambda: moment_at(store, kept))
 
 
-def not_yet(seq: int, last: int) -> UsageError:
+def not_yet(store: Store, seq: int, last: int) -> SatchelError:
     """The error that there is no record `seq` yet. `last`: the newest."""
-    newest = f"the newest is record {last:,}" if last else "the run has not begun"
-    return UsageError(f"there is no record {seq:,} yet", why=newest)
+    if not last:
+        return no_records(store)
+    return UsageError(f"there is no record {seq:,} yet", why=f"the newest is record {last:,}")
+
+
+def no_records(store: Store) -> SatchelError:
+    """The error that there are none: the run has not begun, or its journal is missing."""
+    state = read_if_there(store, projection.STATE)
+    shown = stamp.read_json(state.data).stamp if state else None
+    if shown is None:
+        return UsageError("there are no records", why="the run has not begun")
+    return Damaged(
+        "has no records",
+        path="journal",
+        why=f"state.json is of record {shown.seq}",
+        remedy="copy the folder journal/ from the place where this workspace came from",
+    )
 
 
 def _run_id(records: Records) -> str:

@@ -13,7 +13,7 @@ from ..journal.records import Edited, Line, Rewound, ScopeBegun, ScopeCommitted
 from ..state import ROOT, checkpoint
 from ..store import Store
 from ..views import folder_of
-from .moments import Records, is_unopened_fork, records_of
+from .moments import Records, is_unopened_fork, no_records, records_of
 
 LATEST = "latest"
 
@@ -54,7 +54,7 @@ def seq_of(store: Store, named: str | int, records: Records | None = None) -> in
         )
     if text == LATEST:
         if not records.last:
-            raise records.problem or UsageError("there are no records", why="the run has not begun")
+            raise records.problem or no_records(store)
         return records.last
     return _before_item(records, text)
 
