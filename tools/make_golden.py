@@ -264,7 +264,7 @@ def stopped_in_an_emergency(desk: Desk) -> None:
 
 @scenario
 def sleeping(desk: Desk) -> None:
-    desk.write("waking")
+    desk.write("waking", "settings: {noon: 2126-01-01T12:00:00+00:00}\n")
     desk.satchel("run", "--in-process", "run", codes=(5,))
 
 

@@ -1,12 +1,10 @@
 """Sleeps between two orders, and needs a result that is too large for a record."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from outside import note
 
 from satchel import Run, agent, effect, step
-
-MORNING = datetime(2126, 1, 1, tzinfo=UTC)
 
 
 @effect
@@ -23,7 +21,7 @@ async def fetch() -> str:
 async def day(run: Run) -> None:
     text = await fetch()
     await order("breakfast")
-    await run.sleep(MORNING)
+    await run.sleep(datetime.fromisoformat(run.settings["noon"]))
     await order(f"lunch for {len(text.splitlines())}")
 
 
