@@ -188,8 +188,11 @@ class Place:
         return (self.folder / path).read_text()
 
     def put(self, path: str, data: bytes | str) -> None:
+        """At once, since the tests of this folder wait for nobody who is in the middle of saving (conftest.py)."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.folder / path).write_bytes(data.encode() if isinstance(data, str) else data)
+        saving = self.folder.parent / f"{self.folder.name}.saving"
+        saving.write_bytes(data.encode() if isinstance(data, str) else data)
+        saving.replace(self.folder / path)
 
     def edit(self, path: str, *changes: tuple[str, str]) -> None:
         """Replace text that is there once, and leave the stamp as it is."""

@@ -33,8 +33,9 @@ def nobody_is_in_the_middle_of_saving(monkeypatch: pytest.MonkeyPatch) -> None:
 def drop(workspace: Path, name: str, text: str | bytes) -> Path:
     path = workspace / "inbox" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
+    saving = workspace.parent / f"{workspace.name}.saving"  # at once, since nobody is in the middle of saving
+    saving.write_bytes(text.encode() if isinstance(text, str) else text)
+    return saving.replace(path)
 
 
 def judged(workspace: Path) -> Verdict:

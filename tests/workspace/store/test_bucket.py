@@ -492,3 +492,16 @@ def test_no_credentials_at_all_is_said(seaweedfs: Server, monkeypatch: pytest.Mo
     with pytest.raises(StorageFailed, match="no credentials") as raised:
         store.refresh()
     assert raised.value.remedy and "AWS_PROFILE" in raised.value.remedy
+
+
+def test_a_request_that_is_refused_in_a_forked_process_leaves_a_coroutine(
+    way: Way, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """s3fs refuses to work in a process that was forked off. What was never awaited is told later, of other code."""
+    store = way.store()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: 4242)
+        for request in (lambda: store.read("a"), lambda: [*store.list("")]):
+            with pytest.raises(RuntimeError, match="fork"):
+                request()
+    assert [str(warning.message) for warning in recwarn] == []

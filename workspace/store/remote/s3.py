@@ -11,7 +11,7 @@ import functools
 import json
 import random
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -106,14 +106,14 @@ class Requests:
     def once(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
         """The same without a repetition. Raises outcomes (s3_errors.py) and the errors for people."""
         seconds = _ANSWER_WITHIN + len(arguments.get("Body", b"")) / _BYTES_A_SECOND
-        return self._wait(self._answer(method, arguments, seconds), what, path)
+        return self._wait(what, path, self._answer, method, arguments, seconds)
 
     def fetch(self, what: str, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
         """The whole body of an object, or nothing if the object has more than `limit` bytes."""
         patience = patience or self.patience()
         while True:
             try:
-                return self._wait(self._fetch(limit, arguments), what, path)
+                return self._wait(what, path, self._fetch, limit, arguments)
             except Trouble as trouble:
                 patience.wait(trouble, what, path)
 
@@ -156,8 +156,9 @@ class Requests:
             raise Trouble(f"{self.server} sent an answer that is not valid S3")
         return answer
 
-    def _wait(self, work: Coroutine[Any, Any, T], what: str, path: str) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._fs.loop)
+    def _wait(self, what: str, path: str, request: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        loop = self._fs.loop  # refused in a process that was forked off; then nothing was begun
+        future = asyncio.run_coroutine_threadsafe(request(*args), loop)
         try:
             return future.result()
         except Exception as error:
