@@ -6,12 +6,23 @@ Pure, like the moment that contains them (run_state.py).
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Literal, NamedTuple
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
-from ..journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Doubt, Key, OfCall, Resolved
+from ..journal.records import (
+    NOTHING,
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalRevoked,
+    Doubt,
+    Key,
+    OfCall,
+    Resolved,
+    StepStarted,
+)
 
 
 class Answered(Struct, frozen=True, omit_defaults=True):
@@ -51,6 +62,12 @@ class Approval(Struct, omit_defaults=True):
     uses: int = 0
     told: dict[str, ApprovalAsked] = {}  # approved under it, by question; the calls have not begun yet
     begun: dict[str, Begun] = {}  # approved under it, by question; the calls have begun
+    guessed: dict[str, ApprovalAsked] = {}  # of those that have begun: perhaps others that were told in the same scope
+
+    @property
+    def not_begun(self) -> dict[str, ApprovalAsked]:
+        """The questions whose calls have not begun, or perhaps not."""
+        return {**self.guessed, **self.told}
 
 
 class Verdict(NamedTuple):
@@ -178,10 +195,17 @@ class Questions(Struct, kw_only=True):
         if any(_is_of(each, record) for held in self._of_begun() for each in held.values()):
             return
         for each in self.standing.values():
-            if (each.agent, each.tool) == (record.agent, record.step):
-                id = next((id for id, asked in each.told.items() if asked.scope == record.scope), None)
-                if id is not None:
-                    each.begun[id] = Begun(each.told.pop(id), record.key)
+            if (each.agent, each.tool) != (record.agent, record.step):
+                continue
+            told = {id: asked for id, asked in each.told.items() if asked.scope == record.scope}
+            if told:
+                known = _about(told, record)
+                id = known or next(iter(told))
+                each.begun[id] = Begun(each.told.pop(id), record.key)
+                if known is None:
+                    each.guessed[id] = told[id]
+            if len(told) <= 1:  # all of this scope have begun, whichever it was each time
+                each.guessed = {id: asked for id, asked in each.guessed.items() if asked.scope != record.scope}
 
     def note_ended(self, record: OfCall) -> None:
         """It is known how this call ended: it is not begun again."""
@@ -233,11 +257,11 @@ class Questions(Struct, kw_only=True):
         if id in self.answered:
             self.answered[id] = replace(self.answered[id], revoked=f"{by}, {at}")
         self.overtake(ended, by)
-        return list(ended.told.values())
+        return [*ended.not_begun.values()]
 
     def overtake(self, ended: Approval, by: str) -> None:
         """The approval no longer counts. What has begun under it is asked about before it begins again."""
-        self.overtaken |= {id: replace(each, by=by) for id, each in ended.begun.items()}
+        self.overtaken |= {id: replace(each, by=by) for id, each in ended.begun.items() if id not in ended.guessed}
 
     # Questions that no call waits for any more
 
@@ -250,10 +274,12 @@ class Questions(Struct, kw_only=True):
     def forget_in(self, agent: str, scope: str) -> None:
         """The scope has ended without the answer, and without the call that a doubt is about, or that was approved."""
         for each in self.standing.values():
-            each.told = {id: asked for id, asked in each.told.items() if (asked.agent, asked.scope) != (agent, scope)}
-        for held in self._of_begun():
-            for id in [id for id, each in held.items() if (each.asked.agent, each.asked.scope) == (agent, scope)]:
-                del held[id]
+            for held in (each.told, each.guessed):
+                for id in [id for id, asked in held.items() if (asked.agent, asked.scope) == (agent, scope)]:
+                    del held[id]
+        for begun in self._of_begun():
+            for id in [id for id, each in begun.items() if (each.asked.agent, each.asked.scope) == (agent, scope)]:
+                del begun[id]
         for questions in (self.doubts, self.approvals):
             for id, asked in list(questions.items()):
                 if (asked.agent, asked.scope) == (agent, scope):
@@ -282,6 +308,24 @@ class Questions(Struct, kw_only=True):
 
 def _place(doubt: Doubt) -> tuple[str, str, str]:
     return doubt.agent, doubt.scope, doubt.step
+
+
+def _about(told: Mapping[str, ApprovalAsked], record: OfCall) -> str | None:
+    """Which of the questions about calls of its tool this call was approved with, as far as their arguments tell. An
+    effect may have others besides, which its function gives by default."""
+    made = _by_name(record.arguments) if isinstance(record, StepStarted) else {}
+    found: dict[str, int] = {}
+    for id, asked in told.items():
+        given = _by_name(asked.arguments)
+        is_same = blake2b(json.encode(given, order="sorted"), digest_size=8).hexdigest() == record.args
+        if given and (is_same or all(name in made and made[name] == value for name, value in given.items())):
+            found[id] = len(given)
+    return max(found, key=found.__getitem__, default=None)
+
+
+def _by_name(arguments: Raw) -> dict[str, Any]:
+    found = json.decode(arguments) if len(arguments) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_of(begun: Begun, record: OfCall) -> bool:

@@ -197,8 +197,8 @@ def _moment(
         fired=latest.fired,
     )
     for id, standing in then.standing.items():
-        left = standing.told if id not in latest.standing else latest.standing[id].told
-        moment.take_back([asked for each, asked in standing.told.items() if each in left], then.last_at)
+        left = standing.not_begun if id not in latest.standing else latest.standing[id].not_begun
+        moment.take_back([asked for each, asked in standing.not_begun.items() if each in left], then.last_at)
         moment.overtake(standing, "the fork")
     for path, agent in moment.agents.items():
         moment.forget_ended(path, agent.scopes)

@@ -472,3 +472,64 @@ async def main(run):
     assert (workspace.parent / "paid").read_text() == "ada"
     handle.answer("deny", "a2")
     assert handle.run().status == "completed" and (workspace.parent / "paid").read_text() == "ada"
+
+
+def paying_at_once(calls: list[str], order: str, may_go_on: Callable[[str], bool], kind: str) -> Any:
+    """An agent that asks about all payments, and then makes them in this order, in one scope."""
+
+    def bank(to: str) -> str:
+        calls.append(to)
+        return to
+
+    def bank_in_euro(to: str, currency: str = "EUR") -> str:
+        return bank(to)
+
+    if kind == "step":
+        pay: Any = satchel.step(bank, name="pay")
+    else:
+        pay = effect(bank_in_euro if kind == "default" else bank, name="pay")
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.ask("Pay ada?", tool="pay", arguments={"to": "ada"}, wait_for=0)
+        names = ["eve", "bob", "cyd"]
+        given = [{} if kind == "bare" else {"arguments": {"to": name}} for name in names]
+        asked = [
+            run.ask(f"Pay {name}?", tool="pay", wait_for=0, **each)
+            for name, each in zip(names, given, strict=True)  # type: ignore[arg-type]
+        ]
+        answers = dict(zip(names, await asyncio.gather(*asked), strict=True))
+        for name in order.split():
+            if not may_go_on(name):
+                raise TypeError("stop")
+            if answers[name] == "approve":
+                await pay(name)
+
+    return main
+
+
+@pytest.mark.parametrize("kind", ["effect", "step", "default", "bare"])
+@pytest.mark.parametrize("order", ["bob eve cyd", "eve bob cyd", "cyd bob eve"])
+@pytest.mark.parametrize("done", [1, 2, 3])
+def test_the_wrong_one_of_two_approved_calls_counts_as_begun(workspace: Path, order: str, done: int, kind: str) -> None:
+    """They have one tool and one scope. Those that have not begun are asked about again, whichever they are."""
+    calls: list[str] = []
+    goes_on = False
+
+    def may_go_on(name: str) -> bool:
+        return goes_on or order.split().index(name) < done
+
+    main = paying_at_once(calls, order, may_go_on, kind)
+    run(workspace, main)
+    handle = satchel.open(workspace)
+    handle.answer("approve", standing=True)
+    outcome = run(workspace, main)
+    assert calls == order.split()[:done] and outcome.status == ("failed" if done < 3 else "completed")
+    assert handle.revoke("a1", by="Bob").is_recorded
+    left = {each.text: each.id for each in handle.questions()}
+    wanted = {f"Pay {name}?" for name in order.split()[done:]}
+    assert wanted <= left.keys() and (left.keys() == wanted or not (kind != "bare" or done == 3))
+    goes_on = True
+    for id in left.values():
+        handle.answer("deny", id)
+    assert run(workspace, main).status == "completed" and calls == order.split()[:done]

@@ -301,7 +301,7 @@ class Desk:
         """Record that an approval no longer counts, durably. What was approved under it and has not begun is asked
         about again. Or of what has begun under it: it is asked about again, because it is about to begin again."""
         standing = self._moment.standing.get(id)
-        asked_again = [id] if standing is None else [*standing.told]
+        asked_again = [id] if standing is None else [*standing.not_begun]
         journal.add(ApprovalRevoked(id=id, by=by))
         journal.flush()
         self._closed.pop(id, None)
