@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -67,7 +68,10 @@ def confirm_take_over(place: Handle) -> None:
         return
     click.echo(f"{holder}. If that process still runs, it will stop before its next effect.", err=True)
     click.echo("An effect that it has already started can't be stopped. What it recorded is kept.", err=True)
-    if not click.confirm("Take the run over?", err=True):
+    agrees = False
+    with suppress(click.Abort):  # no person is there to be asked
+        agrees = click.confirm("Take the run over?", err=True)
+    if not agrees:
         raise LeaseHeld("was not taken over", path=place.url, why=holder)
 
 

@@ -10,10 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from servers import Server
 
 from satchel.runtime import cli as package
+from satchel.runtime import control
 from satchel.runtime.cli import plugins
 from satchel.runtime.cli.group import COMMANDS, SYNONYMS
+from satchel.workspace.inspect import Report
+from satchel.workspace.lifecycle import opened
+from satchel.workspace.store import open_store
 
 from .conftest import ASKING, Cli, Make, satchel
 
@@ -77,6 +82,35 @@ def test_a_refusal_is_no_json(cli: Cli, tmp_path: Path, command: str) -> None:
     assert (told["status"], told["exit_code"], result.exit_code) == ("refused", 2, 2)
     assert told["error"]["kind"] == "UsageError" and "is not a workspace" in told["error"]["message"]
     assert "is not a workspace" in result.stderr
+
+
+@pytest.mark.parametrize("command", [*_OF_A_RUN, "status", "pause", "cancel"])
+def test_a_command_prints_no_document_or_two(
+    cli: Cli, make: Make, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About a run that waits for an answer. `log` prints a document for each record."""
+    monkeypatch.chdir(tmp_path)
+    folder = make(ASKING)
+    assert cli("run", folder, "--quiet").exit_code == 4
+    result = cli(command, folder, *_OF_A_RUN.get(command, "").split(), "--json")
+    documents = result.stdout.splitlines() if command == "log" else [result.stdout]
+    assert documents and all(json.loads(each) for each in documents), result.output
+
+
+def test_a_run_that_is_not_taken_over_has_no_json(
+    cli: Cli, seaweedfs: Server, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No person is there to be asked."""
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    url = seaweedfs.place()
+    control.new(make(ASKING), url)
+    with opened(open_store(url), "run", Report()):
+        for command in ("run", "recover"):
+            result = cli(command, url, "--take-over", "--json")
+            told = json.loads(result.stdout)
+            assert (told["status"], told["exit_code"], result.exit_code) == ("refused", 6, 6)
+            assert "was not taken over" in told["error"]["message"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a file that takes nothing")

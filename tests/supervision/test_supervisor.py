@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import satchel
 from satchel.runtime.control.standing import stand
 from satchel.runtime.supervision.child import deadline
 from satchel.runtime.supervision.child.child import Child
@@ -452,6 +453,40 @@ def test_waiting_to_start_again_cannot_be_interrupted_or_leaves_no_pause(folder:
     assert standing.moment and standing.moment.clean and standing.moment.pause, "it is paused only by its exit code"
     assert standing.moment.pause.reason == ("signal" if by == "signal" else "mine")
     assert "status: paused" in (folder / "pause.yaml").read_text()
+
+
+@pytest.mark.parametrize("by", ["a signal", "nothing else"])
+def test_a_pause_by_another_process_between_two_starts_has_no_word(folder: Path, by: str) -> None:
+    """That process has closed the run; no child has said so, and `run --json` would print no document."""
+    supervised.make(folder, DYING)
+    words = ["run", "--quiet", "--", str(folder)]
+    policy = Policy(first_delay=1000.0, longest_delay=1000.0)
+    supervisor = Supervisor(DiskStore(folder), Order(words, words), lambda text: None, policy)
+    supervisor.start()
+    wait_until(lambda: supervisor.poll() or supervisor._phase == "resting")
+    assert satchel.open(folder).pause(reason="mine").status == "paused"
+    if by == "a signal":
+        supervisor.ask(signal.SIGTERM)
+    wait_until(lambda: supervisor.poll() or supervisor.code is not None)
+    assert supervisor.code == 3
+    assert ("waited to start the run again" if by == "a signal" else "pause.yaml says") in supervisor.why
+
+
+def test_a_child_that_has_closed_the_run_and_can_not_say_so_has_no_word(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised.make(folder, WAITING)
+    monkeypatch.setenv("SEEN", str(folder / "seen"))
+    words = ["run", "--quiet", "--", str(folder)]
+    supervisor = Supervisor(DiskStore(folder), Order(words, words), lambda text: None)
+    supervisor.start()
+    wait_until(lambda: seen(folder))
+    child = supervisor._the_child()
+    os.close(child._uplink)  # its word does not arrive
+    child._uplink = os.open("/dev/null", os.O_RDONLY)
+    supervisor.ask(signal.SIGTERM)
+    wait_until(lambda: supervisor.poll() or supervisor.code is not None)
+    assert supervisor.code == 3 and supervisor.why == "the run was closed, and its process could not say so"
 
 
 @pytest.mark.parametrize(("text", "goes_on"), [("", False), ("status: paused\n", False), ("status: resume\n", True)])

@@ -23,7 +23,7 @@ _PATIENCE = 2.0  # seconds until the lock of a process that was killed must be f
 
 
 class Left(NamedTuple):
-    """The state of the workspace afterwards. `was_closed`: the process itself has closed it, and has said so.
+    """The state of the workspace afterwards. `was_closed`: the process itself, or a later one, had closed it.
     `is_between`: it had closed it for another process to continue the run, because of `restart_every`."""
 
     status: Status = "paused"

@@ -271,9 +271,11 @@ class Supervisor:
         left = after_kill(self.store, self._request, round(waited, 3), self._deadline.began)
         if left.is_between:
             why = "stopped between two processes, because of `restart_every`"
+        elif left.was_closed and self._phase == "draining":
+            why = "the run was closed, and its process could not say so"
         if left.error:
             why += f"; {left.error}"
-        self._over(EXIT_CODES.get(left.status, PAUSED), "" if left.was_closed else why)
+        self._over(EXIT_CODES.get(left.status, PAUSED), why)
 
     def _crashed(self, child: Child, code: int) -> None:
         policy = self._policy
