@@ -34,7 +34,7 @@ if not deferred(__name__):
     from ...workspace.journal import Told, tell
     from ..engine import Foreseen
     from . import events, files
-    from .answering import Answering, say_what
+    from .answering import Answering, changes_of, say_what
     from .below import Below, is_run, leads_below
     from .blaming import Blame, Blamed
     from .checking import Checked, Tried

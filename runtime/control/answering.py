@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -357,6 +357,19 @@ def _reply(said: Saying, question: Question) -> Reply:
         except InvalidFile as error:
             raise _refusal(f"the answer to {said.id} can't stand for later calls: {question.text}", error) from None
     return Reply(decision, said.by, said.note.strip(), result, arguments=changes, standing=said.standing)
+
+
+def changes_of(typed: Iterable[str]) -> dict[str, str]:
+    """The arguments that a person changes, each typed as NAME=VALUE: the texts of the values, by name."""
+    named: dict[str, str] = {}
+    for each in typed:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"a changed argument is NAME=VALUE, not {each!r}", remedy="for example amount=50")
+        if name.strip() in named:
+            raise UsageError(f"the argument {name.strip()!r} is set twice")
+        named[name.strip()] = value
+    return named
 
 
 def _changes(said: Saying, question: Question, decision: Any) -> dict[str, Any]:

@@ -316,8 +316,8 @@ def test_an_argument_is_not_set_as_it_was_typed(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["approve", "--set", "amount"], "--set takes NAME=VALUE"),
-        (["approve", "--set", "=50"], "--set takes NAME=VALUE"),
+        (["approve", "--set", "amount"], "a changed argument is NAME=VALUE"),
+        (["approve", "--set", "=50"], "a changed argument is NAME=VALUE"),
         (["approve", "--set", "amount=1", "--set", "amount=2"], "is set twice"),
         (["approve", "--set", "amout=1"], "Did you mean amount?"),
         (["approve", "--set", "amount=half"], "expected a whole number"),

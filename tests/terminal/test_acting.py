@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import stat
@@ -120,6 +121,82 @@ def test_fields_of_a_schema_are_typed_and_checked(make: Make) -> None:
 
     play(test)
     assert answered(folder) == [{"amount": 2.5, "to": "Ada"}]
+
+
+REFUNDS = """
+from satchel import agent
+
+async def work(run, item):
+    given = {"amount": 80, "to": "ada"}
+    answer = await run.ask(f"Refund {item.text}?", arguments=given, tool="refund", wait_for=0)
+    run.state[item.text] = [answer.arguments, answer.decision]
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Refunds", ["one", "two"])
+    await run.todo.each(work)
+"""
+
+
+def test_other_arguments_can_not_be_approved_or_are_not_checked(make: Make) -> None:
+    folder = make(REFUNDS)
+    satchel.open(folder).run()
+
+    async def approve(screen: Screen, typed: str, choice: str = "1") -> None:
+        await screen.press("a")
+        await screen.until("amount: 80", "other arguments to approve, as amount=VALUE (may be empty)")
+        await screen.press(choice, "tab")
+        await screen.type(typed)
+        await screen.press("enter", "enter")
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: Refund one?")
+            for typed, said in (
+                ("amount", "a changed argument is NAME=VALUE, not 'amount'"),
+                ("amout=50", "Did you mean amount?"),
+                ("amount=much", 'found "much", expected a whole number'),
+                ("amount=1 amount=2", "the argument 'amount' is set twice"),
+                ("to='ada", "No closing quotation"),
+            ):
+                await approve(screen, typed)
+                await screen.until(said)
+            await approve(screen, "amount=50", choice="2")
+            await screen.until("unless the decision is approve")
+            await approve(screen, "amount=50 to='Ada Lovelace'")
+            await screen.until('a1 is answered: approve with amount: 50, to: "Ada Lovelace"; r resumes the run')
+
+    play(test)
+    assert satchel.open(folder).resume().status == "waiting"
+    data = json.loads((folder / "state.json").read_text())["data"]
+    assert data == {"one": [{"amount": 50, "to": "Ada Lovelace"}, "approve"]}
+
+
+def test_a_standing_approval_is_not_shown_or_revoked_without_a_word(make: Make) -> None:
+    folder = make(REFUNDS.replace('"refund"', "item.text"))
+    handle = satchel.open(folder)
+    handle.run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: Refund one?")
+            await screen.press("v")
+            await screen.until("there is no standing approval")
+            await handle.answer_async("approve", standing=True, by="Ada")
+            assert (await handle.run_async()).status == "waiting"
+            await handle.answer_async("approve", standing=True, by="Ada")
+            await screen.press("7")
+            await screen.until("each call of one: a1, by Ada", "each call of two: a2, by Ada", "v revokes it")
+            await screen.press("v")
+            await screen.until("Revoke a1, which approves each call of one?")
+            await screen.press("n")
+            await screen.until("Revoke a2, which approves each call of two?")
+            await screen.press("y")
+            await screen.until("a2 is revoked: it counts for no later call", gone="each call of two")
+
+    play(test)
+    assert [*handle.status().approved] == ["a1"]
 
 
 def test_an_effect_in_doubt_is_answered_with_its_result(make: Make) -> None:

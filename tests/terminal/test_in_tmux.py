@@ -17,6 +17,8 @@ from cli.conftest import Make
 
 import satchel
 
+from .test_acting import REFUNDS
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed; .ci/run installs it"),
@@ -92,6 +94,14 @@ class Terminal:
             time.sleep(0.05)
         return found
 
+    def until_below(self, label: str) -> None:
+        """The cursor is in the field below this label."""
+        (row,) = [number for number, line in enumerate(self.until(label).splitlines()) if label in line]
+        deadline = time.monotonic() + 60
+        while int(self._do("display-message", "-p", "-t", "watch", "#{cursor_y}")) != row + 1:
+            assert time.monotonic() < deadline, f"the cursor is not below {label}\n{self.text()}"
+            time.sleep(0.05)
+
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], capture_output=True)
 
@@ -147,6 +157,38 @@ def test_a_run_is_started_answered_paused_edited_and_stopped_with_keys(terminal:
     assert standing.state == "paused" and "- [ ] rewrite it" in (folder / "todo.md").read_text().replace("[/]", "[ ]")
     assert [row.record["decision"] for row in satchel.open(folder).log(type="approval.answered")] == ["yes"]
     assert [row.record["mode"] for row in satchel.open(folder).log(type="pause.requested")][-1] == "emergency"
+
+
+def test_other_arguments_are_approved_and_a_standing_approval_is_revoked_with_keys(make: Make, tmp_path: Path) -> None:
+    folder = make(REFUNDS)
+    handle = satchel.open(folder)
+    handle.run()
+    terminal = Terminal(tmp_path / "tmux", folder, 80, 24)
+    try:
+        terminal.until("a1: Refund one?")
+        for typed, said in (
+            ("amount=much", 'a1: Refund one?: found "much"'),
+            ("amount=50", "a1 is answered: approve with amount: 50"),
+        ):
+            terminal.press("a")
+            terminal.until("amount: 80", "1 approve", "Escape leave")
+            terminal.press("1", "Tab")
+            terminal.until_below("other arguments to approve, as amount=VALUE (may be empty)")
+            terminal.press(typed)
+            terminal.until(typed)
+            terminal.press("C-s")
+            terminal.until(said)
+        assert handle.resume().status == "waiting"
+        handle.answer("approve", standing=True)
+        terminal.press("7")
+        terminal.until("each call of refund: a2, by ", "v revokes it")
+        terminal.press("v")
+        terminal.until("Revoke a2, which approves each call of refund?")
+        terminal.press("y")
+        terminal.until("a2 is revoked: it counts for no later call")
+        assert not handle.status().approved
+    finally:
+        terminal.close()
 
 
 def test_quitting_leaves_an_active_run_alone(terminal: Terminal, folder: Path) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.people.edits import Question
-from ...control import Answering, Handle, Merging, counted, of_error, say_what
+from ...control import Answering, Handle, Merging, changes_of, counted, of_error, say_what
 from ...supervision.child import EXIT_CODES
 from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
@@ -94,7 +94,7 @@ def answer_command(
         done = place.revoke(id, by=by)
     else:
         place, id, decision = _split_answer(words)
-        arguments = _named(changes) if changes else None
+        arguments = changes_of(changes) if changes else None
         done = place.answer(
             decision, id, arguments=arguments, standing=standing, result=result, by=by, note=note, typed=True
         )
@@ -157,19 +157,6 @@ def _tell_answer(place: Handle, done: Answering) -> None:
         click.echo(f"{left} still open: {place.command('status')}", err=True)
     elif not done.was_before:
         click.echo(f"next: {place.command('resume')}", err=True)
-
-
-def _named(changes: tuple[str, ...]) -> dict[str, str]:
-    """The texts of the values, by name."""
-    named: dict[str, str] = {}
-    for each in changes:
-        name, equals, value = each.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--set takes NAME=VALUE, not {each!r}", remedy="for example `--set amount=50`")
-        if name.strip() in named:
-            raise UsageError(f"the argument {name.strip()!r} is set twice")
-        named[name.strip()] = value
-    return named
 
 
 def _answer_in_order(command: str, id: str, decision: str) -> UsageError:

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
-from ...control import Draft, Editing, Handle, counted
+from ....workspace.people.approvals import with_changes
+from ...control import Draft, Editing, Handle, changes_of, counted
 from . import words
 from .feed import Feed
 from .forms import Answer, Confirm, Given, Writing
@@ -153,6 +154,7 @@ def _digest(path: str) -> str:
 
 
 _ID = 40  # characters of a run's id in a question
+_TOOL = 100
 
 
 class Say(Protocol):
@@ -263,6 +265,16 @@ class Acting:
         is_active = standing is not None and standing.state in words.ACTIVE
         await self.do("answering", lambda handle: _answer(handle, given, is_active=is_active))
 
+    async def revoke(self) -> None:
+        """One of the standing approvals: asks about each in turn."""
+        approved = self._feed.standing.approved if self._feed.standing else {}
+        if not approved:
+            self._say("there is no standing approval")
+        for id, each in approved.items():
+            if await self._confirmed(f"Revoke {id}, which approves each call of {plain(each.tool, _TOOL)}?"):
+                await self.do("revoking", partial(_revoke, id))
+                return
+
     async def edit(self, file: str) -> None:
         """The editor has the terminal, so nothing else happens here until it ends."""
         app = self._app
@@ -289,11 +301,26 @@ def _send(text: str, message: bool, handle: Handle) -> str:
     return "sent: " + ", ".join(each.file for each in handle.send(text, message=message))
 
 
+def _revoke(id: str, handle: Handle) -> str:
+    done = handle.revoke(id)
+    late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
+    return f"{id} is{' already' * done.was_before} revoked: it counts for no later call{late}"
+
+
 def _answer(handle: Handle, given: Given, *, is_active: bool) -> str:
-    done = handle.answer(given.decision, given.id, result=given.result, note=given.note, typed=given.is_typed)
+    try:
+        changes = changes_of(shlex.split(given.changes)) or None
+    except ValueError as error:
+        why, remedy = str(error), 'put a value with spaces into quotes: to="Ada Lovelace"'
+        raise UsageError(f"{given.changes!r} can't be read", why=why, remedy=remedy) from None
+    done = handle.answer(
+        given.decision, given.id, arguments=changes, result=given.result, note=given.note, typed=given.is_typed
+    )
     if not done.is_recorded:
         return f"{done.id}: the answer is in {done.file}; {done.waits_for} has not taken it yet"
     said = f"{done.id} is{' already' * done.was_before} answered"
+    if done.answer and done.answer.arguments:
+        said += f": {with_changes(given.decision, done.answer.arguments)}"
     if done.questions:
         return f"{said}; {counted(len(done.questions), 'question')} still open"
     return said if is_active else f"{said}; r resumes the run"

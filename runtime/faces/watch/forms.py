@@ -38,6 +38,7 @@ p  pause at the next safe point
 r  start or resume, in the background
 x  stop: kill what runs it, at once (asks first)
 c  cancel: end the run for good (asks first)
+v  revoke an approval of later calls (asks first)
 s  send work to its inbox     m  send a message to its agent
 e  edit todo.md               E  edit state.json
    in your editor ($VISUAL or $EDITOR)
@@ -122,13 +123,15 @@ _CONTEXT = 20_000  # characters
 
 
 class Given(NamedTuple):
-    """An answer as a person has typed it, as `Handle.answer` takes it. `is_typed`: texts as on a command line."""
+    """An answer as a person has typed it, as `Handle.answer` takes it. `is_typed`: texts as on a command line.
+    `changes`: the arguments that it changes, as there."""
 
     id: str
     decision: Any
     note: str
     result: str | None
     is_typed: bool
+    changes: str = ""
 
 
 class Field(NamedTuple):
@@ -226,6 +229,9 @@ class Answer(Screen[Given | None]):
             if self._wants_result:
                 yield Bar("label-result")
                 yield Input(id="result", compact=True)
+            if self._asked.question.may_change:
+                yield Bar("label-changes")
+                yield Input(id="changes", compact=True)
             yield Bar("label-note")
             yield Input(id="note", compact=True)
         yield Bar("keys")
@@ -242,6 +248,9 @@ class Answer(Screen[Given | None]):
             self.query_one(f"#label-{number}", Bar).show(Text(plain(label), "bold"))
         if self._wants_result:
             self.query_one("#label-result", Bar).show(Text("what it has returned, if it is done", "bold"))
+        if arguments := self._asked.arguments if self._asked.question.may_change else None:
+            label = f"other arguments to approve, as {next(iter(arguments))}=VALUE (may be empty)"
+            self.query_one("#label-changes", Bar).show(Text(plain(label), "bold"))
         self.query_one("#label-note", Bar).show(Text("note (may be empty)", "bold"))
         enter = "Enter answer" if self._asked.choices else "Ctrl-S answer"
         self.query_one("#keys", Bar).show(Text(f"{enter}   Tab next field   Escape leave", "reverse"))
@@ -329,7 +338,8 @@ class Answer(Screen[Given | None]):
                 return
             decision: Any = self._asked.choices[chosen]
             has_result = bool(result) and question.has_happened(decision)
-            self.dismiss(Given(self._asked.id, decision, note, result if has_result else None, True))
+            changes = self.query_one("#changes", Input).value if question.may_change else ""
+            self.dismiss(Given(self._asked.id, decision, note, result if has_result else None, True, changes))
             return
         typed = [self._typed(number) for number in range(len(self._fields))]
         if self._fields[0].name:

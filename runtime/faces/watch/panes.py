@@ -200,6 +200,9 @@ def _details(standing: Standing) -> Iterator[tuple[str, str]]:
             yield "output", f"{path}  {output.bytes:,} bytes"
     for each in standing.schedule:
         yield "schedule", f"{each.name}: next {since(each.next) if each.next else 'never'}"
+    for id, approval in standing.approved.items():
+        used = f"used {counted(approval.uses, 'time')}; v revokes it"
+        yield "approved", f"each call of {approval.tool}: {id}, by {approval.by}, {since(approval.at)}, {used}"
     if standing.waiting:
         yield "inbox", f"{counted(standing.waiting, 'file')} not taken yet"
     for path in standing.waiting_edits:

@@ -57,6 +57,7 @@ class RunScreen(Screen[None]):
                 ("r", "resume"),
                 ("x", "stop"),
                 ("c", "cancel"),
+                ("v", "revoke"),
                 ("s", "send"),
                 ("m", "message"),
                 ("e", "todo"),
@@ -291,6 +292,8 @@ class RunScreen(Screen[None]):
                 await self.acting.stop()
             case "cancel":
                 await self.acting.cancel()
+            case "revoke":
+                await self.acting.revoke()
             case "send" | "message":
                 await self.acting.send(message=name == "message")
             case "todo":
