@@ -5,18 +5,24 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import properties
 import pytest
 from clouds import azure, gcs
 from elsewhere import sftp, sshfs, webdav
 from servers import moto, seaweedfs
+from transitions import Noted, noting
 
 # Many tests start Python. Without a bytecode cache each of those processes compiles all of Satchel again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 properties.load()
+
+HERE = Path(__file__).parent
+MAKING_RECORDS = ("fuzz", "hostile", "schemas", "workspace")
+"""The folders of tests that make records which no run writes."""
 
 # Where there is room, `tmp_path` is in memory: of what is synced there nobody could tell whether it is on a disk.
 # places.py has a `tmp_path` for tests of the disk itself.
@@ -31,6 +37,15 @@ def options_do_not_stay() -> Iterator[None]:
     before = _storage_options()
     yield
     assert _storage_options() == before, "storage options of this test stay for the next"
+
+
+@pytest.fixture(autouse=True)
+def transitions(request: pytest.FixtureRequest) -> Iterator[Noted]:
+    """Only what the table of statuses knows happens to a run, in whichever test makes one."""
+    with noting() as noted:
+        yield noted
+    if request.path.relative_to(HERE).parts[0] not in MAKING_RECORDS:
+        assert not noted.unknown(), "not in TRANSITIONS of workspace/state/statuses.py"
 
 
 def _storage_options() -> object:

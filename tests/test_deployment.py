@@ -14,9 +14,10 @@ import pytest
 
 from satchel.runtime.agent.resource import Resource
 from satchel.runtime.cli.group import COMMANDS
-from satchel.runtime.supervision.child.child import EXIT_CODES, FORCE_AFTER
+from satchel.runtime.supervision.child.child import FORCE_AFTER
 from satchel.workspace.formats import yamltext
 from satchel.workspace.formats.definition import Definition
+from satchel.workspace.state import EXIT_CODES
 
 PAGE = (Path(__file__).parent.parent / "docs/operating.md").read_text()
 UNITS = ("satchel-serve.service", "satchel-run.service")

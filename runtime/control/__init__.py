@@ -32,6 +32,7 @@ from ...workspace.base.lazy import deferred
 if not deferred(__name__):
     from ...workspace.base import counted, cut, duration, one_line, since, size
     from ...workspace.journal import Told, tell
+    from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State
     from ..engine import Foreseen
     from . import events, files
     from .answering import Answering, changes_of, say_what
@@ -71,10 +72,10 @@ if not deferred(__name__):
     from .sending import UNNAMED, Sent
     from .serving import serve
     from .showing import Message, Shown, conversation
-    from .standing import STATES, Scheduled, Standing, State, before_a_start, by_need, wanted
+    from .standing import Scheduled, Standing, before_a_start, by_need, wanted
     from .starting import Supervised
     from .streaming import stream
     from .template import Template, samples, typed_settings
     from .under_way import RunningCall
     from .withdrawing import Withdrawn, is_pausing
-    from .wording import answered, detail, failure_line, pause_lines
+    from .wording import answered, colour, detail, failure_line, pause_lines

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 from ...workspace import journal
 from ...workspace.inspect import define
 from ...workspace.journal.records import Before
-from ...workspace.state import checkpoint, folder_of_agent
+from ...workspace.state import OVER, checkpoint, folder_of_agent
 from ...workspace.store import Entry, Store
 from ...workspace.views import PARTIALS, partial_files
 from .events import Event, Teller
@@ -54,7 +54,7 @@ class _Follower:
     @property
     def is_over(self) -> bool:
         """Whether the run is completed or cancelled."""
-        return self._teller.status in ("completed", "cancelled")
+        return self._teller.status in OVER
 
     def look(self, streams: bool) -> list[Event]:
         """The events since the last look. In a thread."""

@@ -15,7 +15,7 @@ from ...workspace.base import Damaged, SatchelError, UsageError, arguments
 from ...workspace.inspect import define, look_beside
 from ...workspace.journal import records
 from ...workspace.journal.records import Before, Failure, Line, Output
-from ...workspace.state import Kept, Status, blobs
+from ...workspace.state import OVER, Kept, Status, blobs
 from ...workspace.store import Store
 from ...workspace.todo import Progress
 from . import auditing
@@ -201,7 +201,7 @@ class _Rows:
         self.seq, self.crc, self.last = line.seq, line.crc, line
         match line.record:
             case records.Closed(status=str(status)):
-                self.is_over = status in ("completed", "cancelled")
+                self.is_over = status in OVER
             case records.Opened(why="run"):
                 self.is_over = False
         return Row(records.whole(data, line), line, self._who.did(line))

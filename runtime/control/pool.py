@@ -21,11 +21,11 @@ from typing import Any, Literal, Self
 
 from ...workspace.base import LeaseHeld, Refused, SatchelError, StorageFailed, UsageError, arguments, urls, visible
 from ...workspace.inspect import define
+from ...workspace.state import EXIT_CODES
 from ...workspace.store import Store, open_store
 from ..agent import Agent
 from ..execution import Outcome, Start, running
 from ..live import Interruption, supervisor_link
-from ..supervision.child import EXIT_CODES
 from ..supervision.serve import Known, ServeEvent, Server
 from .opening import root_of
 from .place import Place

@@ -12,7 +12,7 @@ from ...workspace.base import SatchelError
 from ...workspace.history import DataChange, data_changes, moment_at
 from ...workspace.inspect import Remark, look
 from ...workspace.journal.records import Failure, Output, ScopeCommitted, Spent
-from ...workspace.state import ABSENT, Kept, Status, json_patch
+from ...workspace.state import ABSENT, OVER, Kept, Status, json_patch
 from ..execution import Outcome
 from ..live import ReplayTarget
 from .history import value_of
@@ -97,7 +97,7 @@ def compared(
     place, there, work = old[0], new[0], old[1].work
     moment = look(there.store).moment
     first, second = _side(*old), _side(*new)
-    end = only.end or ("missed" if outcome.status in ("completed", "cancelled") else outcome.status)
+    end = only.end or ("missed" if outcome.status in OVER else outcome.status)
     return Replayed(
         place.url,
         there.url,

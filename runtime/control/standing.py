@@ -6,7 +6,7 @@ import re
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
 from ...workspace.secrets import redactor_of
-from ...workspace.state import ROOT, Approval, Fired, Moment, Scope, prompts
+from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Fired, Moment, Scope, State, prompts
 from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
@@ -52,21 +52,6 @@ if TYPE_CHECKING:
 
 _LOOKS = 8
 _REASONS = re.compile(r"\.rejected(-[0-9]+)?\.txt\Z")
-
-State = Literal[
-    "new",
-    "running",
-    "draining",
-    "interrupted",
-    "waiting",
-    "paused",
-    "sleeping",
-    "failed",
-    "completed",
-    "cancelled",
-    "damaged",
-    "moved",
-]
 
 _DOUBTFUL: frozenset[State] = frozenset(("interrupted", "damaged"))
 
@@ -150,7 +135,7 @@ class Standing(Struct):
     @property
     def retries(self) -> list[Retrying]:
         """The calls of an active run that wait to be tried again."""
-        return retrying.all_of(self.moment) if self.moment and self.state in ("running", "draining") else []
+        return retrying.all_of(self.moment) if self.moment and self.state in ACTIVE else []
 
     @property
     def has_new_work(self) -> bool:
@@ -160,12 +145,12 @@ class Standing(Struct):
     @property
     def wants_adoption(self) -> bool:
         """A person must first say that the run continues here. Before that no answer is taken, and nothing merged."""
-        return self.may_be_copy and (self.state in _UNFINISHED or self.has_new_work)
+        return self.may_be_copy and (STATES[self.state].phase == "stopped" or self.has_new_work)
 
     @property
     def wants_merge(self) -> bool:
         """A person must first resolve a conflict between a file and the run."""
-        return self.has_conflict and self.state not in ("running", "draining", "cancelled", "damaged", "moved")
+        return self.has_conflict and self.state not in (*ACTIVE, "cancelled", "damaged", "moved")
 
     @property
     def needs_person(self) -> bool:
@@ -355,7 +340,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     if standing.holder is not None:
         standing.waiting_edits = tuple(untaken(store, moment))
     _read_what_people_left(store, standing, moment)
-    if standing.state not in ("running", "draining") and with_edits:  # else the files change meanwhile
+    if standing.state not in ACTIVE and with_edits:  # else the files change meanwhile
         _notice_edits(store, standing, seen)
     if moment.root.has_plan:
         standing.plan = moment.root.plan
@@ -493,27 +478,6 @@ def _read_plan(store: Store, standing: Standing) -> None:
         standing.problem = error
 
 
-STATES = (
-    "waiting",
-    "failed",
-    "damaged",
-    "interrupted",
-    "running",
-    "draining",
-    "paused",
-    "sleeping",
-    "new",
-    "completed",
-    "cancelled",
-    "moved",
-)
-"""The states of runs, those that need a person first."""
-
-_UNFINISHED = ("waiting", "failed", "interrupted", "paused", "sleeping")
-
-_COMMANDS = {"new": "run", "interrupted": "resume", "failed": "resume", "damaged": "check", "waiting": "resume"}
-
-
 def wanted(standing: Standing) -> str:
     """What a person can do so that the run goes on: `an answer: a1, a2`, or the name of a command. Empty: nothing.
     Safe to print."""
@@ -527,18 +491,16 @@ def wanted(standing: Standing) -> str:
         return "an answer: " + ", ".join(asked)
     if standing.mistake:
         return "fix workspace.yaml"
-    if standing.state == "paused":
-        return "run" if standing.moment and standing.moment.is_new else "resume"
-    if standing.has_tasks:
-        return "resume"
-    return _COMMANDS.get(standing.state, "")
+    if standing.state == "paused" and standing.moment and standing.moment.is_new:
+        return "run"
+    return "resume" if standing.has_tasks else STATES[standing.state].command
 
 
 def by_need(standing: Standing) -> tuple[bool, int]:
     """Sorts runs: those that need a person first, of these those that ask something."""
     is_asking = standing.wants_merge or bool(_asked(standing))
     needs = standing.needs_person
-    return not needs, 0 if needs and is_asking else STATES.index(standing.state)
+    return not needs, 0 if needs and is_asking else list(STATES).index(standing.state)
 
 
 def _asked(standing: Standing) -> list[str]:

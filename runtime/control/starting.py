@@ -9,8 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import UsageError, arguments
+from ...workspace.state import EXIT_CODES
 from ..live import release
-from ..supervision.child import EXIT_CODES, Background, Order, background
+from ..supervision.child import Background, Order, background
 from ..supervision.child import supervise as supervised
 from .place import Place
 from .waiting import check_main_thread

@@ -12,7 +12,7 @@ from ...workspace.base import SIGNAL, Refused, SatchelError, UsageError
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Lease, Look, lease, look_beside
 from ...workspace.lifecycle import Wish, pausing
-from ...workspace.state import Status
+from ...workspace.state import EXIT_CODES, Status
 from ...workspace.store import FileChanged
 from ...workspace.views import BRIEF
 from ..supervision.child import FORCE_AFTER
@@ -26,6 +26,9 @@ _MARGIN = 20.0
 """Seconds beyond its drain timeout that a process has to stop, and to start the run again."""
 _GONE = 6.0
 """Seconds after which a process that has let go of the run does not take it again."""
+
+
+_ENDED = EXIT_CODES.keys() - {"paused"}
 
 
 class Withdrawn(Struct, frozen=True):
@@ -80,9 +83,6 @@ def withdraw(place: Place) -> Steps[Withdrawn]:
         if wanted is not None and not wanted.is_overruling and holder is not None:
             is_written |= _write(place, wanted)
         yield from place.look_again(_POLL)
-
-
-_ENDED = ("completed", "failed", "cancelled", "waiting", "sleeping")
 
 
 def _check(place: Place, seen: Look, wanted: Wish | None, holder: Lease | None) -> None:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from ...workspace.base import counted, one_line, since
 from ...workspace.journal.records import Failure
 from ...workspace.lifecycle import said
+from ...workspace.state import Tone, tone
 from .standing import Standing
 
 _TEXT = 100  # characters
+
+_COLOURS: dict[Tone, str] = {"active": "cyan", "good": "green", "bad": "red", "ask": "yellow", "hold": "yellow"}
+
+
+def colour(state: str) -> str | None:
+    """The colour of a state in a terminal."""
+    return _COLOURS.get(tone(state))
 
 
 def answered(standing: Standing) -> str:

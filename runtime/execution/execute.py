@@ -18,7 +18,7 @@ from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseReq
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
 from ...workspace.people.inbox import inbox
 from ...workspace.secrets import scrub
-from ...workspace.state import CANCEL, ROOT, Pause
+from ...workspace.state import CANCEL, OVER, ROOT, Pause
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, load, of_storage, said
 from ..engine import Context, Returned, Session, ending, entry, returned
@@ -376,7 +376,7 @@ class Entering:
         result = ended.returned.kept if ended.returned and ended.status == "completed" else None
         said = (ended.status, ended.reason, self._failure(ended), ended.until, offered, result)
         await self._aside(lambda: context.workspace.close(*said))
-        if ended.status in ("completed", "cancelled"):
+        if ended.status in OVER:
             stable_read.remove(context.store, pausefile.PATH, pause_file)  # what was saved since is for the next start
         context.announcer.ended(ended.status)
 

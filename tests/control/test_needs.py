@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from cli.conftest import PLAIN, Cli, cli, data_of
 from cli.test_merge import COUNTING
 
 import satchel
-from satchel.runtime.control import STATES, Overview, State, by_need
+from satchel.runtime.control import Overview, by_need
 
 from .test_answering import GRANTING
 from .test_withdrawing import Gated
@@ -71,7 +70,3 @@ def test_a_run_that_needs_nobody_comes_before_one_that_does(root: Path, cli: Cli
         assert [run.name for run in runs] == NEEDING + OTHERS
         told = data_of(cli("ls", "--json", root))
         assert sorted(Path(each["folder"]).name for each in told if each["needs_person"]) == sorted(NEEDING)
-
-
-def test_a_state_has_no_place() -> None:
-    assert sorted(STATES) == sorted(get_args(State))

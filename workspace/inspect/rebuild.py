@@ -7,14 +7,14 @@ about an item that had begun, and an effect that may have happened is in doubt.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Raw
 
 from ..base import Conflicting, Damaged, Stamp, decode, stamp
 from ..formats import jsontext
-from ..state import EVERY, ROOT, AgentMoment, Kept, MessagesAt, Moment, Past, Usage, blobs, folder_of_agent
+from ..state import EVERY, ROOT, AgentMoment, Kept, MessagesAt, Moment, Past, Status, Usage, blobs, folder_of_agent
 from ..store import Store
 from ..todo import Plan
 from ..views import conversation, projection
@@ -22,7 +22,7 @@ from . import lease
 
 _REMEDY = "copy the folder journal/ from the place where this workspace came from"
 _TOLD = 5
-_STATUSES = ("new", "running", "waiting", "paused", "sleeping", "failed", "completed")
+_STATUSES: list[Status] = [each for each in get_args(Status) if each != "draining"]  # pause.yaml says the rest
 
 
 def rebuild(store: Store, run_id: str, known: Moment | None) -> Moment | None:
@@ -66,7 +66,7 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Moment | None:
         epoch=at.epoch,
         agents=agents,
         reason=reason,
-        status=status if status in _STATUSES else "paused",
+        status=next((each for each in _STATUSES if each == status), "paused"),
         attempt=attempt if isinstance(attempt, int) else 1,
         usage=_usage(state.get("usage")),
         until=until,

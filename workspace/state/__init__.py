@@ -23,5 +23,6 @@ if not deferred(__name__):
     from .json_patch import Known, same
     from .prompts import prompt_text
     from .questions import DATA, DONE, GO_BACK, KEEP, REDO, Answered, Approval, Verdict, verdicts
-    from .run_state import Fired, Moment, Pause, Status, TaskFile, Usage
+    from .run_state import Fired, Moment, Pause, TaskFile, Usage
     from .scope_state import STUCK_AFTER, Answer, Kept, Past, Scope, is_done_again, is_of_item, scope_of_task
+    from .statuses import ACTIVE, EXIT_CODES, OVER, STATES, State, Status, Tone, after, tone

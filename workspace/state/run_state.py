@@ -67,8 +67,7 @@ from . import agent_state, going_back, json_patch
 from .agent_state import ROOT, AgentMoment
 from .questions import Questions, decision_of
 from .scope_state import Kept, scope_of_task
-
-Status = Literal["new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"]
+from .statuses import OVER, TRANSITIONS, Status, after
 
 
 class Usage(Struct):
@@ -279,7 +278,7 @@ class Moment(Questions, kw_only=True):
         if record.why in ("run", "replay"):
             self.attempt += 1
             self.is_replay = record.why == "replay"
-            self.status = "paused" if self.is_replay else "running"  # only a person continues a killed replay
+            self.status = after("replayed" if self.is_replay else "started", self.status)
             self.reason = "the replay was interrupted" if self.is_replay else ""
             self.until, self.error, self.root.result = "", None, None
             self.new_answers.clear()
@@ -290,7 +289,7 @@ class Moment(Questions, kw_only=True):
         self.usage.add_process(self.opened_at, line.at)
         self.clean, self.boot = True, ""
         self.tasks_done.clear()
-        if record.status in ("completed", "cancelled"):
+        if record.status in OVER:
             waiting = {id: asked for id, asked in self.approvals.items() if asked.back is not None}
             self.approvals = waiting if record.status == "completed" else {}  # no call waits for an answer any more
             self.untaken = record.untaken
@@ -300,11 +299,11 @@ class Moment(Questions, kw_only=True):
             self.root.result = Kept(record.result, record.blob)
         if record.status:
             self.resumed_at = ""
-            self.status, self.reason, self.error = record.status, record.reason, record.error
-            self.until = record.until
+            self.status = after(record.status, self.status)
+            self.reason, self.error, self.until = record.reason, record.error, record.until
         if self.pause is not None:
             self.pause = replace(self.pause, file=record.pause_file)
-            if record.status in ("completed", "cancelled"):
+            if record.status in OVER:
                 self.lifted, self.pause = self.pause.requested_at, None
 
     # Pauses
@@ -319,8 +318,7 @@ class Moment(Questions, kw_only=True):
             until=record.until,
         )
         self.unclean |= record.mode == "emergency"
-        if self.status == "running":
-            self.status = "draining"
+        self.status = after("asked to pause", self.status)
 
     def _forced(self, line: Line, record: Forced) -> None:
         self.unclean = True
@@ -329,15 +327,15 @@ class Moment(Questions, kw_only=True):
         if self.pause is None:
             raise ValueError("no pause was requested")
         self.pause = replace(self.pause, paused_at=line.at, forced=record.forced)
-        self.status, self.reason, self.error, self.until = "paused", self.pause.reason, record.error, ""
+        self.status = after("paused", self.status)
+        self.reason, self.error, self.until = self.pause.reason, record.error, ""
 
     def _resumed(self, line: Line, record: Resumed) -> None:
         self.lifted = self.pause.requested_at if self.pause else self.lifted
         self.pause, self.unclean, self.instructions = None, False, record.instructions
         self.resumed_at = line.at
         agent_state.allow_one_more(self.agents)
-        if self.status == "draining":  # withdrawn before it had stopped
-            self.status = "running"
+        self.status = after("pause withdrawn", self.status)
         if record.restart:
             for agent in self.agents.values():
                 agent.restart_calls()
@@ -474,8 +472,8 @@ class Moment(Questions, kw_only=True):
         going_back.apply(record.agents, self.agents)
         for path, agent in self.agents.items():
             self.forget_ended(path, agent.scopes)
-        if self.pause is None and self.status not in ("new", "running", "draining"):
-            self.status, self.reason, self.until, self.error = "paused", "rewound", "", None
+        if self.pause is None and self.status in TRANSITIONS["rewound"].of:
+            self.status, self.reason, self.until, self.error = after("rewound", self.status), "rewound", "", None
 
     def _edited(self, line: Line, record: Edited) -> None:
         if record.file == DEFINITION:
@@ -484,7 +482,7 @@ class Moment(Questions, kw_only=True):
         self.agents[record.agent].edited(line, record)
         if record.step is not None:
             if self.status == "completed":
-                self.status, self.reason = "paused", "a step was edited"
+                self.status, self.reason = after("step edited", self.status), "a step was edited"
             self.forget_call(record.agent, record.step.scope, record.step.key)
         self.forget_ended(record.agent, self.agents[record.agent].scopes)
 

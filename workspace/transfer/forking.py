@@ -25,7 +25,7 @@ from ..inspect import Manifest, Report, look, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
-from ..state import AgentMoment, Answered, LaterEffect, Moment, blobs, checkpoint, going_back, prompts
+from ..state import AgentMoment, Answered, LaterEffect, Moment, after, blobs, checkpoint, going_back, prompts
 from ..store import DiskStore, RemoteStore, Store, link
 from ..views import TODO, Row, conversation, schema_files
 from . import copy_files, transfer
@@ -167,7 +167,7 @@ def _moment(
             else:
                 left_out.append(f"{agent.folder}outputs/{name}")
         agents[path] = replace(agent, outputs=outputs, edits={}, messages=was.messages if was is not None else 0)
-    status = then.status if then.status in ("failed", "completed", "waiting", "sleeping") else "paused"
+    status = after("forked", then.status)
     moment = replace(
         then,
         run_id=run_id,

@@ -17,8 +17,7 @@ from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.people.edits import Question
-from ...control import Answering, Handle, Merging, changes_of, counted, of_error, say_what
-from ...supervision.child import EXIT_CODES
+from ...control import EXIT_CODES, Answering, Handle, Merging, changes_of, counted, of_error, say_what
 from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks

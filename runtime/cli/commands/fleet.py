@@ -11,7 +11,7 @@ import click
 
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
-from ...control import Standing, counted, ls, one_line, wanted
+from ...control import Standing, colour, counted, ls, one_line, wanted
 from ..arguments import complete_folders, drain_timeout_option, given, json_option, storage_option
 from ..plugins import listener
 from ..render import ending
@@ -98,13 +98,8 @@ def _run_id(standing: Standing) -> str:
 _COLOURS = {
     "started": "cyan",
     "listening": "cyan",
-    "completed": "green",
-    "failed": "red",
     "crashed": "red",
-    "damaged": "red",
     "refused": "red",
-    "waiting": "yellow",
-    "paused": "yellow",
     "warned": "yellow",
     "late": "yellow",
     "storage": "red",
@@ -186,5 +181,5 @@ def _say(event: ServeEvent, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
         return
-    kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
+    kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind) or colour(event.kind))
     click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ....workspace.base import InvalidFile, SatchelError, UsageError, decode, visible
 from ....workspace.inspect import lease
-from ...control import Handle, counted, one_line
+from ...control import EXIT_CODES, Handle, colour, counted, one_line
 from .. import consent
 from ..arguments import (
     all_option,
@@ -146,9 +146,6 @@ class Wish(Struct, frozen=True):
         }
 
 
-_WAITING = 4
-"""The exit code of a run that waits for a person; see `EXIT_CODES`, which is slow to import."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -179,7 +176,9 @@ def start_options(function: F) -> F:
 def start(command: Command, wish: Wish) -> int:
     """Start it, and wait for its end unless it is detached. Asks what only the person at the terminal can say, and
     continues. Returns the exit code."""
-    while (code := _start(command, wish)) == _WAITING and not (wish.is_supervised or wish.detach or wish.as_json):
+    while (code := _start(command, wish)) == EXIT_CODES["waiting"] and not (
+        wish.is_supervised or wish.detach or wish.as_json
+    ):
         from .. import consent  # most runs ask nothing
 
         if not consent.ask_about_copies(find(wish.workspace)):
@@ -209,7 +208,7 @@ def _start(command: Command, wish: Wish) -> int:
 def _go(command: Command, wish: Wish) -> int:
     """Run the agent and print the outcome. Returns the exit code."""
     from ...control import Ended  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
-    from ...supervision.child import EXIT_CODES, RESTARTS
+    from ...supervision.child import RESTARTS
     from ..render import ending
     from ..render.progress import watching
 
@@ -278,8 +277,7 @@ def _tell_what_the_child_could_not(place: Handle, ended: Supervised, as_json: bo
     if as_json:
         print_json({"status": status, "exit_code": code, "url": place.url, "why": ended.why})
     else:
-        colour = "red" if code == 1 else "yellow"
-        click.echo(f"{click.style(status, fg=colour, bold=True)}: {visible(ended.why)}")
+        click.echo(f"{click.style(status, fg=colour(status), bold=True)}: {visible(ended.why)}")
     if status in ("paused", "failed"):
         click.echo(f"next: {place.command('resume')}", err=True)
 

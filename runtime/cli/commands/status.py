@@ -14,7 +14,7 @@ from ....workspace.people import saving
 from ....workspace.state import AgentMoment, Moment
 from ....workspace.todo import Plan, Task
 from ....workspace.views import status_of
-from ...control import Handle, Standing, counted, detail, one_line, pause_lines, since, size
+from ...control import Handle, Standing, colour, counted, detail, one_line, pause_lines, since, size
 from ..arguments import find, json_option, workspace_argument
 from ..group import code_of
 from ..render import asked, ending
@@ -44,7 +44,6 @@ def schedule_as_json(standing: Standing) -> list[dict[str, Any]]:
     ]
 
 
-_COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged": "red", "new": None}
 _TITLE = 10  # columns
 _SHOWN = 5  # outputs and streams that are listed
 _WORTH_TELLING = 1_000_000
@@ -89,7 +88,7 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         yield f"{'run':<{_TITLE}}{run_id}  in {visible(standing.url)}"
         code = standing.moment.code if standing.moment else ""
         yield _row("agent", f"{standing.definition.agent}{f', code {code}' if code else ''}")
-    state = click.style(standing.state, fg=_COLOURS.get(standing.state, "yellow"), bold=True)
+    state = click.style(standing.state, fg=colour(standing.state), bold=True)
     first, *more = fold(f"{standing.state}{detail(standing)}", width, _TITLE)
     yield f"{'state':<{_TITLE}}" + visible(first).replace(standing.state, state, 1)
     yield from (_row("", line) for line in more)

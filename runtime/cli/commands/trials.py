@@ -14,6 +14,7 @@ import msgspec
 from ....workspace.base import urls, visible
 from ....workspace.secrets import take_keys
 from ...control import (
+    EXIT_CODES,
     SEVERITY,
     CallPair,
     Foreseen,
@@ -26,7 +27,6 @@ from ...control import (
     size,
     typed_changes,
 )
-from ...supervision.child import EXIT_CODES
 from .. import arguments
 from ..arguments import complete_change, complete_folders, complete_item, find, is_workspace, json_option
 from ..render import asked, history

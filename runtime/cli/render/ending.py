@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ....workspace.base import SIGNAL, visible
 from ....workspace.lifecycle import said
-from ...control import Standing, counted, duration, failure_line, one_line, since, size
+from ...control import EXIT_CODES, Standing, colour, counted, duration, failure_line, one_line, since, size
 from ...steps import encode
 from . import asked
 from .output import columns, fold, listed, remarks
@@ -25,8 +25,6 @@ _RESULT_SHOWN = 2000  # characters
 
 
 def as_json(ended: Ended) -> dict[str, Any]:
-    from ...supervision.child import EXIT_CODES
-
     return {
         "status": ended.status,
         "exit_code": EXIT_CODES[ended.status],
@@ -146,8 +144,7 @@ def _tell_failure(ended: Ended, with_traceback: bool) -> None:
 
 
 def _status(status: str) -> str:
-    colours = {"completed": "green", "failed": "red"}
-    return click.style(status, fg=colours.get(status, "yellow"), bold=True)
+    return click.style(status, fg=colour(status), bold=True)
 
 
 def _aside(line: str) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from ....workspace.base import visible
 from ....workspace.inspect import lease
 from ....workspace.state import Moment
-from ...control import OpenQuestion, Row, Standing, answered, before_a_start, is_readable
+from ...control import ACTIVE, OVER, OpenQuestion, Row, Standing, answered, before_a_start, is_readable
 from . import shapes
 
 SCHEME = "satchel://"
@@ -104,7 +104,7 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     if moment.error and standing.state == "failed":
         found.error = failure(moment)
     found.error = found.error or not_called(standing)
-    if standing.at_work and standing.state not in ("completed", "cancelled"):
+    if standing.at_work and standing.state not in OVER:
         found.item = standing.at_work.text
     found.steps, found.tokens, found.usd = moment.usage.steps, moment.usage.tokens, moment.usage.usd
     outputs = sorted(moment.outputs)
@@ -228,7 +228,7 @@ def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
     def call(action: str, how: str, command: str) -> str:
         return how if action in allowed else f"A person has to do it: `satchel {command}`."
 
-    is_running = standing.state in ("running", "draining")
+    is_running = standing.state in ACTIVE
     if standing.wants_adoption:
         return f"It may be a copy. A person has to say that it continues here: `satchel resume {run} --adopt`."
     if standing.wants_merge:

@@ -17,7 +17,7 @@ from mcp import MCPError
 
 from ....workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
 from ....workspace.people.approvals import APPROVE, properties_of
-from ...control import Handle, OpenQuestion, Standing
+from ...control import ACTIVE, OVER, Handle, OpenQuestion, Standing
 from . import describing, tools
 from .runs import Asking
 
@@ -131,7 +131,7 @@ class Tasks:
     def cancel(self, asking: Asking, task: str) -> None:
         """Cancel the run. One that is over stays as it is."""
         handle, standing = self.find(asking, task)
-        if standing.state in ("completed", "cancelled"):
+        if standing.state in OVER:
             return
         _need(asking, "cancel")
         try:
@@ -294,7 +294,7 @@ def _comes_to_rest(handle: Handle) -> bool:
     """Whether an answered run waits to be resumed. One that has just asked may be about to stop; one that waits for its
     answers goes on. If this gives up too early, the task asks to be resumed."""
     until = time.monotonic() + _STOPPING
-    while (now := handle.status(brief=True)).state in ("running", "draining") and not now.questions:
+    while (now := handle.status(brief=True)).state in ACTIVE and not now.questions:
         if time.monotonic() > until:
             return False
         time.sleep(_LOOK)

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct
 from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
 from ....workspace.people.inbox import firing
-from ...control import Handle, by_need, is_pausing
+from ...control import ACTIVE, Handle, by_need, is_pausing
 from ...supervision.child import Background
 from . import describing, shapes
 from .runs import Asking
@@ -70,7 +70,7 @@ _REMOTE_LOOK = 1.0
 
 def start(asking: Asking, wanted: shapes.StartArguments) -> shapes.RunStatus:
     handle = asking.runs.find(wanted.run)
-    if wanted.input is None and (found := asking.status(handle)).state in ("running", "draining"):
+    if wanted.input is None and (found := asking.status(handle)).state in ACTIVE:
         return found  # so that a client which has lost the first reply can ask again
     begin(handle, input=wanted.input)
     return asking.status(handle)

@@ -19,7 +19,7 @@ from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
 from ....workspace.people.approvals import with_changes
-from ...control import Draft, Editing, Handle, changes_of, counted
+from ...control import ACTIVE, OVER, Draft, Editing, Handle, changes_of, counted
 from . import words
 from .feed import Feed
 from .forms import Answer, Confirm, Given, Writing
@@ -202,7 +202,7 @@ class Acting:
         if standing is not None and standing.state == "draining":
             await self.do("withdrawing the pause", lambda handle: handle.withdraw().said)
             return
-        if standing is not None and standing.state in words.ACTIVE:
+        if standing is not None and standing.state in ACTIVE:
             self._say(f"the run is {standing.state}", is_error=True)
             return
         await self.do("starting", self._resume)
@@ -218,7 +218,7 @@ class Acting:
 
     async def stop(self) -> None:
         standing = self._feed.standing
-        if standing is not None and standing.state in ("completed", "cancelled"):
+        if standing is not None and standing.state in OVER:
             self._say(f"nothing runs it: it is {standing.state}", is_error=True)
             return
         question = "Kill what runs it, now? Running work is cut off, and may be in doubt."
@@ -262,7 +262,7 @@ class Acting:
         if given is None:
             self._say("nothing was answered")
             return
-        is_active = standing is not None and standing.state in words.ACTIVE
+        is_active = standing is not None and standing.state in ACTIVE
         await self.do("answering", lambda handle: _answer(handle, given, is_active=is_active))
 
     async def revoke(self) -> None:

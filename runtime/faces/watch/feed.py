@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ....workspace.base import SatchelError, moment_of
-from ...control import Handle, Latest, Shot, Standing, events
+from ...control import OVER, Handle, Latest, Shot, Standing, events
 
 _EVENTS = 5000
 """How many events the timeline keeps."""
@@ -166,7 +166,7 @@ class Feed:
             if standing is None or standing.moment is None or standing.problem:
                 continue
             known = standing.moment.seq if known is None else known
-            if standing.moment.seq != known or standing.moment.status not in ("completed", "cancelled"):
+            if standing.moment.seq != known or standing.moment.status not in OVER:
                 return
 
     def _forget(self) -> None:

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from ....workspace.todo import Task
-from ...control import Standing, counted, since
+from ...control import ACTIVE, Standing, counted, since
 from . import words
 from .feed import Feed, Seen, Stream
 from .lines import Bar, Line, Lines, fold, plain
@@ -229,7 +229,7 @@ def _json(value: Any) -> str:
 def now(feed: Feed, width: int, most: int) -> list[Text]:
     """What is running: streams, effects, calls that wait to be tried again, and begun items."""
     standing = feed.standing
-    if standing is None or standing.moment is None or standing.state not in words.ACTIVE:
+    if standing is None or standing.moment is None or standing.state not in ACTIVE:
         return []
     found: list[Text] = []
     for stream in reversed(feed.streams.values()):

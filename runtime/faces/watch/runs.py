@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from ... import control
-from ...control import Handle, Overview, SeenRun
+from ...control import STATES, Handle, Overview, SeenRun, State
 from . import words
 from .lines import Bar, Lines, fold, key_line, plain
 from .run import RunScreen
@@ -129,12 +129,12 @@ class RunsScreen(Screen[None]):
         if seen is None or not self._has_looked:
             said = self._read or "looking ..."
             return Text.assemble((plain(self._overview.url, max(8, width - len(said) - 2)), "bold"), f"  {said}")
-        counts: dict[control.State, int] = {}
+        counts: dict[State, int] = {}
         for run in seen.runs:
             counts[run.standing.state] = counts.get(run.standing.state, 0) + 1
         shown = f"{len(self._shown):,} of " if len(self._shown) != len(seen.runs) else ""
         rest = f"  {shown}{control.counted(len(seen.runs), 'run')}"
-        for state in sorted(counts, key=control.STATES.index):
+        for state in (state for state in STATES if state in counts):
             if len(rest) + len(more := f"  {counts[state]:,} {state}") > width - 16:
                 break
             rest += more

@@ -9,19 +9,16 @@ from typing import Any
 from rich.text import Text
 
 from ....workspace.base import moment_of
-from ...control import Standing, answered, duration, events, since
+from ...control import Standing, answered, colour, duration, events, since
 from .lines import joined, plain
 
-COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged": "red", "new": "", "moved": ""}
 MARKS = {"open": "[ ]", "begun": "[/]", "done": "[x]", "cancelled": "[-]"}
 _MARK_COLOURS = {"open": "", "begun": "yellow", "done": "green", "cancelled": "dim"}
 _RESULT = 60  # characters
 
-ACTIVE = ("running", "draining")
-
 
 def state(standing: Standing) -> Text:
-    return Text(standing.state, f"bold {COLOURS.get(standing.state, 'yellow')}".strip())
+    return Text(standing.state, f"bold {colour(standing.state) or ''}".strip())
 
 
 def items(standing: Standing) -> str:
@@ -141,7 +138,7 @@ def _of(told: events.Event) -> tuple[str, str, str]:
             return "started", f"by process {told.pid} on {told.host}{', after a crash' * told.after_crash}", "cyan"
         case events.RunStopped():
             why = told.error or told.reason or (f"until {told.until}" if told.until else "")
-            return "stopped", f"{told.status}{f', {why}' if why else ''}", COLOURS.get(told.status, "yellow")
+            return "stopped", f"{told.status}{f', {why}' if why else ''}", colour(told.status) or ""
         case events.ItemBegun():
             return "begin", f"{_scope(told.scope)} {told.title}", ""
         case events.ItemFailed():

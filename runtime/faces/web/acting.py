@@ -22,7 +22,7 @@ from ....workspace.base import SatchelError, UsageError
 from ....workspace.people.approvals import APPROVE, properties_of, with_changes
 from ....workspace.state import folder_of_agent
 from ... import control
-from ...control import OpenQuestion, counted, is_pausing
+from ...control import EXIT_CODES, OpenQuestion, counted, is_pausing
 from ...supervision.emergency import Stopped
 from . import forms
 from .forms import Act, Again, Asked, Done, said
@@ -86,7 +86,7 @@ def outcome_of(stopped: Stopped) -> str:
     return f"{_STOPPED[stopped.how]}{killed}{why}"
 
 
-_SAID = {0: "completed", 3: "paused", 4: "waiting for a person", 5: "sleeping", 7: "cancelled"}
+_SAID = {code: status for status, code in EXIT_CODES.items() if status != "failed"}
 
 
 def resume(asked: Asked) -> Done:

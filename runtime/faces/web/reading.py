@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError
-from ...control import STATES, Latest, Seen, SeenRun, by_need
+from ...control import STATES, Latest, Seen, SeenRun, State, by_need
 from . import facts
 from .site import Site, run_url
 
@@ -40,7 +40,7 @@ class Listed(Struct, frozen=True):
     runs: list[SeenRun]
     total: int
     matching: int
-    counts: list[tuple[str, int]]
+    counts: list[tuple[State, int]]
     wanted: int
     number: int
     pages: int

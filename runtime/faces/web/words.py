@@ -14,30 +14,11 @@ from markupsafe import Markup, escape
 from ....workspace.base import moment_of, visible
 from ....workspace.people import saving
 from ....workspace.people.approvals import with_changes
+from ....workspace.state import tone
 from ...control import duration, size
 
 LONG = 20_000
 """Characters of one text that a page shows at most."""
-
-_TONES = {
-    "running": "active",
-    "draining": "active",
-    "waiting": "ask",
-    "paused": "hold",
-    "interrupted": "ask",
-    "sleeping": "rest",
-    "failed": "bad",
-    "damaged": "bad",
-    "completed": "good",
-    "new": "rest",
-    "cancelled": "rest",
-    "moved": "rest",
-}
-
-
-def tone(state: str) -> str:
-    """The class of a state, for its colour."""
-    return _TONES.get(state, "rest")
 
 
 def ago(at: str) -> Markup:

@@ -15,5 +15,5 @@ from ....workspace.base.lazy import deferred
 if not deferred(__name__):
     from . import background, lifeline
     from .background import Background
-    from .child import EXIT_CODES, FORCE_AFTER, RESTARTS
+    from .child import FORCE_AFTER, RESTARTS
     from .supervisor import Order, supervise

@@ -55,9 +55,6 @@ def listening() -> Iterator[Bell]:
         os.close(writing)
 
 
-EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
-"""The exit code for each status of a run. 2: it was refused. 6: another process has it."""
-
 RESTARTS = 75
 """The exit code with which a child asks for another process, for its supervisor only."""
 

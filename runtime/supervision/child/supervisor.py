@@ -17,10 +17,11 @@ from msgspec import Struct
 from ....workspace.base import SIGNAL, SatchelError, StorageFailed
 from ....workspace.formats import pause_file
 from ....workspace.inspect import lease
+from ....workspace.state import EXIT_CODES
 from ....workspace.store import Store
 from ..emergency import processes
 from .background import bound_log
-from .child import ASKED, EXIT_CODES, FORCE_AFTER, RESTARTS, Bell, Child, how_it_died, listening
+from .child import ASKED, FORCE_AFTER, RESTARTS, Bell, Child, how_it_died, listening
 from .deadline import Deadline, Glance
 
 if TYPE_CHECKING:

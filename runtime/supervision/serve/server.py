@@ -12,13 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SatchelError, StorageFailed
 from ....workspace.inspect import discovery, lease
+from ....workspace.state import EXIT_CODES
 from ....workspace.store import Store, open_store
 from ...limits import utc_now
 from ..child.background import open_log
@@ -53,14 +54,9 @@ Kind = Literal[
     "listening",
 ]
 _OUTCOMES: dict[int, Kind] = {
-    0: "completed",
-    1: "failed",
+    **{code: cast("Kind", status) for status, code in EXIT_CODES.items()},
     2: "refused",
-    3: "paused",
-    4: "waiting",
-    5: "sleeping",
     6: "busy",
-    7: "cancelled",
     8: "storage",
 }
 
