@@ -24,14 +24,14 @@ from ...workspace.people.approvals import (
     blank,
     check_standing,
     fill_in,
-    find,
-    fit,
+    find_question,
     fit_arguments,
+    fit_decision,
     open_questions,
     outcome_text,
     path_of,
-    read,
     read_form,
+    read_reply,
     typed_arguments,
     with_changes,
 )
@@ -151,7 +151,7 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
         said = said.redacted_by(redactor_of(seen.definition))._replace(id=said.id or _only_one(moment, place))
         if (settled := _settled(said, moment, place)) is not None:
             return replace(settled, was_before=not written)
-        question = find(moment, said.id)
+        question = find_question(moment, said.id)
         if question is None:
             raise _unknown(moment, said.id, place)
         reply = _reply(said, question)
@@ -173,7 +173,7 @@ def _check_nothing_typed(question: Question, moment: Moment, place: Place) -> No
     """UsageError if a person has typed other arguments into the file, and no decision: this answer would drop them."""
     try:
         data = read_form(place.store, moment, question).data
-        typed = typed_arguments(data) if read(question, moment.run_id, data) is None else None
+        typed = typed_arguments(data) if read_reply(question, moment.run_id, data) is None else None
     except (FileNotFoundError, SatchelError):
         return
     if typed:
@@ -266,7 +266,7 @@ def _record(said: Saying, place: Place) -> Answering:
     takeover.check_free(place.store)
     with opened(place.store, "answer", report) as workspace:
         moment = workspace.moment
-        question = find(moment, said.id)
+        question = find_question(moment, said.id)
         if question is not None:
             workspace.desk.record(workspace.journal, question, _reply(said, question), "command")
         workspace.close()
@@ -294,7 +294,7 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
         version, there = store.version(path), form
         try:
             there = store.read(path).data if version is not None else form
-            before = read(question, run_id, there)
+            before = read_reply(question, run_id, there)
             data = fill_in(there, values)
         except FileNotFoundError:
             continue
@@ -342,7 +342,7 @@ def _reply(said: Saying, question: Question) -> Reply:
     reads = said.is_typed and not question.choices and question.schema is not None
     value = said.value if reads or not said.is_typed else said.text
     try:
-        decision = fit(question, value, said.text, file=said.id)
+        decision = fit_decision(question, value, said.text, file=said.id)
     except InvalidFile as error:
         raise _refusal(f"that is not a valid answer to {said.id}: {question.text}", error) from None
     if decision is None:
@@ -443,7 +443,7 @@ def _unclear(what: str, found: list[Question], place: Place) -> UsageError:
 def say_what(place: Place, id: str) -> UsageError:
     """The error that no answer was given: to the question `id`, or to any if that is empty."""
     moment = look_beside(place.store).moment
-    question = find(moment, id)
+    question = find_question(moment, id)
     if id and question is None:
         return _unknown(moment, id, place)
     found = [question] if question else open_questions(moment)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...workspace.base import SatchelError, UsageError
 from ...workspace.inspect import Remark, Report, lease, look
 from ...workspace.lifecycle import opened
-from ...workspace.people.edits import Noticed, Question, Side, notice
+from ...workspace.people.edits import Conflict, Noticed, Side, notice
 from . import takeover
 from .place import Place
 from .waiting import Steps
@@ -31,14 +31,14 @@ class Merging(Struct, frozen=True):
     `report` what it did.
     """
 
-    conflicts: tuple[Question, ...]
+    conflicts: tuple[Conflict, ...]
     merged: tuple[str, ...]
     refused: tuple[SatchelError, ...]
     settled: tuple[str, ...] = ()
     report: tuple[Remark, ...] = ()
 
     @property
-    def open(self) -> list[Question]:
+    def open(self) -> list[Conflict]:
         """The unresolved conflicts."""
         return [each for each in self.conflicts if each.path not in self.settled]
 

@@ -97,11 +97,11 @@ def questions_of(moment: Moment, place: Place | None) -> list[OpenQuestion]:
 
 
 def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
-    from ...workspace.people.approvals import read, read_form  # most runs ask nothing
+    from ...workspace.people.approvals import read_form, read_reply  # most runs ask nothing
     from ...workspace.secrets import parsed
 
     command = place.command("answer", question.id)
-    reading = partial(read, question, moment.run_id)
+    reading = partial(read_reply, question, moment.run_id)
     try:
         data = read_form(place.store, moment, question).data
         try:

@@ -10,7 +10,7 @@ from ...workspace.base import UsageError, myself
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.journal.records import Edited
 from ...workspace.lifecycle import Workspace, opened
-from ...workspace.people.edits import reach
+from ...workspace.people.edits import reopen_parents
 from ...workspace.state import AgentMoment, LaterEffect, Moment, going_back
 from ...workspace.todo import Task
 from ...workspace.views import TODO, folder_of
@@ -78,7 +78,7 @@ def _planned(place: Place, moment: Moment, item: str, by: str | None, effects: b
         effects=effects,
         says=(f"item {task.id} ({task.text!r}) will be done again",),
     )
-    above = reach(moment, {agent.path: plan}, [agent.path])
+    above = reopen_parents(moment, {agent.path: plan}, [agent.path])
     for path, why in above.unreached.items():
         raise UsageError(
             f"item {task.id} of {agent.path} can't be done again",

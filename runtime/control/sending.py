@@ -13,7 +13,7 @@ from ...schemas import Problem
 from ...workspace.base import InvalidFile, KeyReused, UsageError, arguments, decode, in_force
 from ...workspace.formats import yamltext
 from ...workspace.inspect import look_beside
-from ...workspace.people.inbox import inbox, keyed
+from ...workspace.people.inbox import archive, inbox
 from ...workspace.secrets import Redactor, redactor_of
 from .place import Place
 
@@ -42,7 +42,7 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
     if key and len(contents) != 1:
         raise UsageError("a key is for one task", why=f"there are {len(contents)}", remedy="send each with its own key")
     seen = look_beside(place.store)
-    earlier = keyed.find(place.store, key) if key else None
+    earlier = archive.find_keyed(place.store, key) if key else None
     if seen.moment.status == "cancelled" and earlier is None:
         raise UsageError(
             "was cancelled and accepts no tasks",
@@ -61,7 +61,9 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
         inbox.parse(f"{parcel.words or UNNAMED}.{parcel.extension}", parcel.data)
     if earlier is None:
         files = [inbox.send(place.store, *parcel, key=key) for parcel in parcels]
-    elif earlier.mark == keyed.mark(key, parcels[0].data) and earlier.path.endswith(f".{parcels[0].extension}"):
+    elif earlier.mark == archive.mark_of_key(key, parcels[0].data) and earlier.path.endswith(
+        f".{parcels[0].extension}"
+    ):
         place.store.settle(earlier.folder)  # its sender may have been killed before the name was durable
         files = [earlier.path]
     else:

@@ -33,7 +33,7 @@ from ...workspace.lifecycle import Leftover, adopt, pausing, recovery, retention
 from ...workspace.people import being_saved
 from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
-from ...workspace.people.inbox import archive, firing, inbox
+from ...workspace.people.inbox import archive, inbox
 from ...workspace.secrets import redactor_of
 from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Fired, Moment, Scope, State, prompts
 from ...workspace.store import Store, Version
@@ -266,7 +266,7 @@ def _limits(store: Store, standing: Standing, moment: Moment, definition: Defini
     for start in definition.schedule:
         following = windows.next_start([start], now)
         last = moment.fired.get(start.name, [])[-1:]
-        due = firing.firing_at("", following).due if following else ""
+        due = inbox.firing_at("", following).due if following else ""
         standing.schedule.append(Scheduled(start.name, last[0] if last else None, due))
 
 

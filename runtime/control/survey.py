@@ -20,7 +20,7 @@ from ...workspace.inspect import lease
 from ...workspace.journal.records import StepCompleted
 from ...workspace.lifecycle import recovery
 from ...workspace.people.approvals import FOLDER, form_problems
-from ...workspace.people.edits import rejected
+from ...workspace.people.edits import rejection
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store, read_if_there
@@ -160,7 +160,7 @@ def _pause(store: Store) -> Iterator[Finding]:
 def _approvals(store: Store) -> Iterator[Finding]:
     """The next opening checks whether an answer fits its question, and writes that into the file."""
     for entry in store.list(FOLDER):
-        if not entry.path.endswith(".yaml") or rejected.KEPT.search(entry.path):
+        if not entry.path.endswith(".yaml") or rejection.KEPT.search(entry.path):
             continue
         if (found := read_if_there(store, entry.path)) is not None:
             for problem in form_problems(entry.path, found.data):

@@ -23,7 +23,7 @@ from ...workspace.formats import PauseFile, parse, pause_file
 from ...workspace.inspect import another_run, lease
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Wish, Workspace, pausing
-from ...workspace.people.edits import CheckData, Noticed, notice, rejected
+from ...workspace.people.edits import CheckData, Noticed, notice, rejection
 from ...workspace.people.inbox import inbox
 from ...workspace.secrets import redactor_of
 from ...workspace.state import folder_of_agent
@@ -364,7 +364,7 @@ class EditWatch:
     def _leave(self, path: str, version: Version, error: SatchelError) -> None:
         """A file that can't even be kept aside stays where it is, and the run continues without it."""
         self._left[path] = version
-        self._context.notice("refused", f"{rejected.said(error)}; Satchel did not change it")
+        self._context.notice("refused", f"{rejection.said(error)}; Satchel did not change it")
 
     def _notice(self, held: dict[str, Content]) -> Noticed | None:
         context = self._context
@@ -396,7 +396,7 @@ class EditWatch:
         for finding in noticed.findings:
             if finding.path in held:
                 workspace.report.add("done", str(finding))
-        for said in rejected.set_aside(self._store, noticed):
+        for said in rejection.set_aside(self._store, noticed):
             workspace.report.add("done", said)
         workspace.record_edits(noticed)
         workspace.save_report()
@@ -412,7 +412,7 @@ class EditWatch:
             if self._is_quiet or _parallel(agent):
                 agent.refresh()
         for question in noticed.questions:
-            rejected.put_question(self._store, context.moment, question)
+            rejection.put_question(self._store, context.moment, question)
             if question.path in held:
                 context.stopping.pause(
                     PauseRequested(
@@ -431,8 +431,8 @@ class EditWatch:
             if refusal.data is None:
                 self._leave(refusal.path, version, refusal.error)
                 continue
-            kept = rejected.reject(self._store, refusal)
-            self._context.notice("refused", f"{rejected.said(refusal.error)}; your version is kept as {kept}")
+            kept = rejection.reject(self._store, refusal)
+            self._context.notice("refused", f"{rejection.said(refusal.error)}; your version is kept as {kept}")
             self._let_go(refusal.path, version)
         if refusals:
             self._context.workspace.take_conversations(noticed)

@@ -389,7 +389,7 @@ def record_config(workspace: Workspace, agent: Agent, code: Code | None, referre
         workspace.journal.add(Configured(config=now))
         if len(moment.taken_back) > asked_again:  # other code has been approved
             workspace.journal.flush()
-            workspace.desk.lay_out()
+            workspace.desk.write_questions()
 
 
 class Referred(Struct, frozen=True):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ...workspace.journal.records import Doubt, Key
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import find
+from ...workspace.people.approvals import find_question
 from .reverify import Rechecks
 from .stopping import Stopping
 
@@ -69,8 +69,8 @@ class Doubts:
 
 def put_question(workspace: Workspace, id: str) -> None:
     """Write the file of a recorded question."""
-    question = find(workspace.moment, id)
+    question = find_question(workspace.moment, id)
     assert question is not None
-    workspace.desk.put(question)
+    workspace.desk.write_question(question)
     for files in workspace.files.values():
         workspace.projector.want(files.state)

@@ -14,7 +14,7 @@ from functools import partial
 from ...workspace.base import SatchelError
 from ...workspace.journal.records import Key, Output, StepCompleted
 from ...workspace.lifecycle import Workspace
-from ...workspace.people import outputs
+from ...workspace.people.edits import rejection
 from ...workspace.state import AgentMoment, Moment
 from ...workspace.store import Store
 
@@ -146,7 +146,7 @@ class Outputs:
         workspace = self._workspace
         last = self._made.get(path) or agent.outputs.get(name)
         check_owner = partial(workspace.owned.check_has_it, workspace.store)
-        output, kept = outputs.write(workspace.store, path, data, last, check_owner)
+        output, kept = rejection.write_output(workspace.store, path, data, last, check_owner)
         self._made[path] = output
         if kept:
             workspace.report.add_late(

@@ -22,7 +22,17 @@ from ...workspace.base import InvalidFile, UsageError, arguments, time_text
 from ...workspace.formats import decoder
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import APPROVE, DENY, Question, Reply, blank, find, fit, read, with_changes
+from ...workspace.people.approvals import (
+    APPROVE,
+    DENY,
+    Question,
+    Reply,
+    blank,
+    find_question,
+    fit_decision,
+    read_reply,
+    with_changes,
+)
 from ...workspace.state import blobs
 from ..engine import Call, OpenScope, ScopeRun, check_outside_steps
 from ..live import Suspended, put_question, supervisor_link
@@ -236,7 +246,7 @@ class _Ask(OwnStep[..., Any]):
         if id not in moment.approvals or moment.stands_for(agent, self.tool) is None:
             return False
         context.tally.noticed += [each.text for each in desk.look_for_revocations(context.journal, is_fresh=True)]
-        under, question = moment.stands_for(agent, self.tool), find(moment, id)
+        under, question = moment.stands_for(agent, self.tool), find_question(moment, id)
         if under is None or question is None:
             return False
         reply = Reply(APPROVE, moment.standing[under].by, "", NOTHING)
@@ -336,11 +346,11 @@ def _check(asking: Asking, step: _Ask) -> None:
     )
     if asking.default is not None:
         try:
-            fit(shown, msgspec.json.decode(step.default), file="default")
+            fit_decision(shown, msgspec.json.decode(step.default), file="default")
         except InvalidFile as error:
             raise UsageError("the default is no answer to the question", why=str(error.problems[0])) from None
     try:
-        read(shown, "run", blank(shown, "run"))  # so that the file of the same question is found again
+        read_reply(shown, "run", blank(shown, "run"))  # so that the file of the same question is found again
     except (InvalidFile, UsageError) as error:
         why, remedy = str(error), "use a simpler context"
         raise UsageError("the question can't be shown in a file", why=why, remedy=remedy) from None

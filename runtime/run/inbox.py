@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import AgentError, InvalidFile
 from ...workspace.journal.records import TaskDone, TaskTaken
-from ...workspace.people.inbox import Found, Offered, archive, inbox
+from ...workspace.people.inbox import InboxFile, Offered, archive, inbox
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import Call, OpenScope, Session, check_outside_steps, items, recording
@@ -192,7 +192,7 @@ class Inbox:
         is_running = parallel is not None and (scope in parallel.keys or scope in parallel.held)
         return is_running or any(loop.current == id for loop in self._loops)
 
-    async def _next_file(self) -> Found | None:
+    async def _next_file(self) -> InboxFile | None:
         """The next task file that is completely saved. None if there is none, or if all others take very long to
         save."""
         if (found := self._from_queue()) is not None:
@@ -209,7 +209,7 @@ class Inbox:
             await asyncio.sleep(stable_read.WAITS.look)
             self._session.check_going_on()
 
-    def _from_queue(self) -> Found | None:
+    def _from_queue(self) -> InboxFile | None:
         while self._queue:
             found = self._read(self._queue.popleft())
             if found is not None and found.said.kind != "message":
@@ -271,7 +271,7 @@ class Inbox:
         self._arrivals.look()
         self._offer.files = self._arrivals.offered
 
-    def _read(self, path: str) -> Found | None:
+    def _read(self, path: str) -> InboxFile | None:
         """A file that was found, unless another task has taken it meanwhile. A file that can't be taken is refused."""
         try:
             found = self._arrivals.read(path)
@@ -291,7 +291,7 @@ class Inbox:
         if said:
             self._session.context.notice("refused", said)
 
-    def _record_of(self, found: Found, number: int) -> TaskTaken:
+    def _record_of(self, found: InboxFile, number: int) -> TaskTaken:
         """The `number`-th task about to be recorded."""
         said = found.said
         task = TaskTaken(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.workspace.people.inbox import firing
+from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import stable_read
 
@@ -228,7 +228,7 @@ def test_a_schedule_is_not_told_or_a_clock_that_ran_ahead(make: Make, cli: Cli) 
     folder = make(extra="schedule: [{cron: 0 9 * * *, name: daily}]\n")
     assert "schedule  daily: next 20" in cli("status", folder).stdout
     due = datetime.now(UTC).replace(microsecond=0) + timedelta(days=399, hours=12)
-    made = firing.firing_at("daily", due)
+    made = inbox.firing_at("daily", due)
     DiskStore(folder).create(made.path, made.data)
     assert cli("run", folder).exit_code == 0
     told = " ".join(cli("status", folder).stdout.split())

@@ -14,7 +14,7 @@ from satchel import Run, agent, step
 from satchel.runtime.control.streaming import stream
 from satchel.workspace.base import UsageError
 from satchel.workspace.inspect import load
-from satchel.workspace.people.edits import detect
+from satchel.workspace.people.edits import detection
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(module, name, count)
 
     counted(load, "_look", "journal")
-    counted(detect.state, "look", "files")
+    counted(detection.state, "look", "files")
     return found
 
 

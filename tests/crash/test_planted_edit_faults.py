@@ -15,7 +15,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.lifecycle import opening
 from satchel.workspace.lifecycle.workspace import Workspace
-from satchel.workspace.people.edits import Edit, Noticed, apply, rejected
+from satchel.workspace.people.edits import Edit, Noticed, detection, rejection
 from satchel.workspace.people.edits import findings as found
 from satchel.workspace.state.checkpoint import Written
 from satchel.workspace.state.run_state import Moment
@@ -30,39 +30,39 @@ Fault = AbstractContextManager[Any]
 
 
 def _file_rewritten_before_the_record_is_durable() -> Fault:
-    record_edit = apply.record_edit
+    record_edit = detection.record_edit
 
     def hasty(store: Store, moment: Moment, log: Journal, report: Report, edit: Edit, free: Any) -> None:
         if edit.record.sha:
-            rejected._restore(store, moment, edit.record.file, found.Noticed())
+            rejection._restore(store, moment, edit.record.file, found.Noticed())
         record_edit(store, moment, log, report, edit, free)
 
-    return mock.patch.object(apply, "record_edit", hasty)
+    return mock.patch.object(detection, "record_edit", hasty)
 
 
 def _rejected_copy_not_durable_before_the_file_is_restored() -> Fault:
-    reject = rejected.reject
+    reject = rejection.reject
 
     def careless(store: Store, refusal: found.Refusal) -> str:
         with mock.patch.object(store, "create", lambda path, data: store.replace(path, data, sync="no")):
             return reject(store, refusal)
 
-    return mock.patch.object(rejected, "reject", careless)
+    return mock.patch.object(rejection, "reject", careless)
 
 
 def _file_removed_before_the_rejected_copy_is_there() -> Fault:
-    reject = rejected.reject
+    reject = rejection.reject
 
     def late(store: Store, refusal: found.Refusal) -> str:
         store.remove(refusal.path)
         return reject(store, refusal)
 
-    return mock.patch.object(rejected, "reject", late)
+    return mock.patch.object(rejection, "reject", late)
 
 
 def _reasons_come_after_the_rejected_copy() -> Fault:
     """A crash between the two, and nobody says why: a copy that is there is not made again."""
-    reject = rejected.reject
+    reject = rejection.reject
 
     def reversed_(store: Store, refusal: found.Refusal) -> str:
         replace, waiting = store.replace, []
@@ -79,7 +79,7 @@ def _reasons_come_after_the_rejected_copy() -> Fault:
             replace(*each)
         return path
 
-    return mock.patch.object(rejected, "reject", reversed_)
+    return mock.patch.object(rejection, "reject", reversed_)
 
 
 def _rebuilt_checkpoint_not_written_first() -> Fault:

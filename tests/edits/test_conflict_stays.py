@@ -14,8 +14,8 @@ from satchel.workspace.base.errors import Conflicting, SatchelError
 from satchel.workspace.base.names import OF_A_RUN
 from satchel.workspace.inspect.load import look
 from satchel.workspace.lifecycle import opening
-from satchel.workspace.people.edits.findings import Question
-from satchel.workspace.people.edits.rejected import put_question
+from satchel.workspace.people.edits.findings import Conflict
+from satchel.workspace.people.edits.rejection import put_question
 from satchel.workspace.store import DiskStore
 
 from .folder import Place, world
@@ -263,7 +263,7 @@ def test_a_save_into_a_version_is_overwritten_by_the_next_question(torn: Place) 
             return super().replace(path, data, **how)  # type: ignore[arg-type]
 
     store = Saving(torn.folder)
-    put_question(store, look(store).moment, Question("todo.md", ("here",), None, b"ours", b"theirs, later"))
+    put_question(store, look(store).moment, Conflict("todo.md", ("here",), None, b"ours", b"theirs, later"))
     assert torn.get(theirs) == b"theirs, later" and any("Ring Dan" in kept.decode() for kept in rejected(torn))
 
 

@@ -256,7 +256,7 @@ def test_half_of_an_answer_is_taken_or_refused(place: Place, clock: Time) -> Non
         for length in boundaries(place.folder / path, data, clock):
             for _ in range(2):
                 assert workspace.desk.look(workspace.journal, may_wait=False) == [], length
-                workspace.desk.lay_out()
+                workspace.desk.write_questions()
                 assert place.get(path) == data[:length]
                 clock.now += 1
         kernel.writer = False

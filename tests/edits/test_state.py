@@ -13,7 +13,7 @@ import pytest
 import satchel
 from satchel import Run, agent, run
 from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, SatchelError
-from satchel.workspace.people.edits import rejected
+from satchel.workspace.people.edits import rejection
 from satchel.workspace.store import DiskStore
 
 from .folder import DEFINITION, Place, world
@@ -207,8 +207,8 @@ def test_an_edit_saved_while_a_refused_one_is_restored_is_lost(stopped: Place, m
         stopped.put("state.json", good.replace(b'"n": 1', b'"n": 5'))
         return path
 
-    real = rejected.reject
-    monkeypatch.setattr(rejected, "reject", reject)
+    real = rejection.reject
+    monkeypatch.setattr(rejection, "reject", reject)
     with pytest.raises(InvalidFile):
         stopped.recover()
     stopped.recover()

@@ -23,7 +23,7 @@ from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, P
 from satchel.workspace.journal.segment import segments
 from satchel.workspace.lifecycle import acquire, retention
 from satchel.workspace.lifecycle.acquire import Owned
-from satchel.workspace.people import outputs
+from satchel.workspace.people.edits import rejection
 from satchel.workspace.state import checkpoint
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
@@ -136,7 +136,7 @@ class Model:
                 journal.flush()
                 if makes and simulation.chance(0.6):
                     draft = Draft(owned.epoch, group + 1)
-                    last = outputs.write(
+                    last = rejection.write_output(
                         store, _OUTPUT, draft.encode(), last, partial(owned.check_has_it, store)
                     ).output
                     journal.add(_record(f"{name}.{group}.{_MADE}", 0, f"{draft.encode().decode()} {last.version}"))
@@ -375,13 +375,13 @@ class LateLook(Scripted):
                 self._over()
                 self._await(2)
 
-            outputs.write(store, _OUTPUT, Draft(1, 1).encode(), None, check_owner)
+            rejection.write_output(store, _OUTPUT, Draft(1, 1).encode(), None, check_owner)
 
     def _second(self) -> None:
         self._await(1)
         store = opened_store(self.simulation, self.bucket, None)
         with self._writing("second", store, look(store)) as (journal, _, owned):
-            outputs.write(store, _OUTPUT, Draft(2, 1).encode(), None, partial(owned.check_has_it, store))
+            rejection.write_output(store, _OUTPUT, Draft(2, 1).encode(), None, partial(owned.check_has_it, store))
             journal.add(_record(_MADE, 0, f"{Draft(2, 1).encode().decode()} -"))
             journal.flush()
         self._over()

@@ -21,7 +21,7 @@ from satchel.workspace.journal.records import Line, Output, written
 from satchel.workspace.journal.segment import segment_path, segments
 from satchel.workspace.journal.writer import Journal
 from satchel.workspace.lifecycle import acquire
-from satchel.workspace.people import outputs
+from satchel.workspace.people.edits import rejection
 from satchel.workspace.state import checkpoint
 from satchel.workspace.store import FileChanged, Store, Version
 from satchel.workspace.store.remote import bucket
@@ -331,11 +331,13 @@ def _checkpoint_ahead_of_the_journal() -> Fault:
 
 
 def _outputs_written_without_a_condition() -> Fault:
-    def careless(store: BucketStore, path: str, data: bytes, last: Output | None, check_owner: Any) -> outputs.Made:
+    def careless(
+        store: BucketStore, path: str, data: bytes, last: Output | None, check_owner: Any
+    ) -> rejection.WrittenOutput:
         answer = store._requests.call("put_object", "can't be written", path, Key=path, Body=data)
-        return outputs.Made(Output("", len(data), answer["ETag"]))
+        return rejection.WrittenOutput(Output("", len(data), answer["ETag"]))
 
-    return mock.patch.object(outputs, "write", careless)
+    return mock.patch.object(rejection, "write_output", careless)
 
 
 def _the_journal_is_not_asked_who_may_replace_an_output() -> Fault:
@@ -344,18 +346,20 @@ def _the_journal_is_not_asked_who_may_replace_an_output() -> Fault:
 
 def _the_journal_is_asked_before_an_output_is_looked_at() -> Fault:
     """So another may take the workspace, and write the output, in between."""
-    read = outputs.read_if_there
+    read = rejection.read_if_there
 
-    def hasty(store: BucketStore, path: str, data: bytes, last: Output | None, check_owner: Any) -> outputs.Made:
+    def hasty(
+        store: BucketStore, path: str, data: bytes, last: Output | None, check_owner: Any
+    ) -> rejection.WrittenOutput:
         def first(store: BucketStore, path: str, *, limit: int) -> Any:
             check_owner()
             return read(store, path, limit=limit)
 
-        with mock.patch.object(outputs, "read_if_there", first):
+        with mock.patch.object(rejection, "read_if_there", first):
             return write(store, path, data, last, lambda: None)
 
-    write = outputs.write
-    return mock.patch.object(outputs, "write", hasty)
+    write = rejection.write_output
+    return mock.patch.object(rejection, "write_output", hasty)
 
 
 _LOST = "lost|ends before|missing before|is damaged|histories of this run"

@@ -34,7 +34,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt, Fenced, StepStarted
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.approvals import Reply, find
+from satchel.workspace.people.approvals import Reply, find_question
 from satchel.workspace.state.questions import DONE, REDO
 from satchel.workspace.store import Store, open_store
 
@@ -179,7 +179,7 @@ class Fight:
                     self.store.replace("pause.yaml", pause.replace(b"status: paused", b"status: resume"))
                 with opened(self.store, "answer", Report()) as workspace:
                     for id, doubt in [*workspace.moment.doubts.items()]:
-                        question = find(workspace.moment, id)
+                        question = find_question(workspace.moment, id)
                         assert question is not None
                         parcel = msgspec.json.decode(bytes(arguments_of(self.store, doubt)))["parcel"]
                         has_arrived = parcel in self.deliveries.parcels

@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from satchel.workspace import todo as workspace_todo
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
-from satchel.workspace.people.edits import Edit, apply, rejected, state, steps, todo
+from satchel.workspace.people.edits import Edit, detection, rejection, state, steps, todo
 from satchel.workspace.state import going_back
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.json_merge import Merged
@@ -31,23 +31,23 @@ Fault = AbstractContextManager[Any]
 
 
 def _edit_of_a_plan_is_dropped() -> Fault:
-    record_edit = apply.record_edit
+    record_edit = detection.record_edit
 
     def forgetful(store: Store, moment: Moment, log: Journal, report: Report, edit: Edit, free: Any) -> None:
         if not edit.record.plan:
             record_edit(store, moment, log, report, edit, free)
 
-    return mock.patch.object(apply, "record_edit", forgetful)
+    return mock.patch.object(detection, "record_edit", forgetful)
 
 
 def _untick_is_ignored() -> Fault:
-    record_edit = apply.record_edit
+    record_edit = detection.record_edit
 
     def forgetful(store: Store, moment: Moment, log: Journal, report: Report, edit: Edit, free: Any) -> None:
         if not edit.record.redone:
             record_edit(store, moment, log, report, edit, free)
 
-    return mock.patch.object(apply, "record_edit", forgetful)
+    return mock.patch.object(detection, "record_edit", forgetful)
 
 
 def _merge_of_a_plan_takes_the_file_as_it_is() -> Fault:
@@ -79,7 +79,7 @@ def _file_without_a_stamp_is_obeyed() -> Fault:
 
 
 def _refused_file_is_not_kept() -> Fault:
-    return mock.patch.object(rejected, "reject", lambda store, refusal, fate="": refusal.path)
+    return mock.patch.object(rejection, "reject", lambda store, refusal, fate="": refusal.path)
 
 
 def _result_in_a_step_is_ignored() -> Fault:
@@ -87,7 +87,7 @@ def _result_in_a_step_is_ignored() -> Fault:
 
 
 def _a_sub_agents_new_work_is_not_reached() -> Fault:
-    return mock.patch.object(sys.modules["satchel.workspace.people.edits.detect"], "_reach", lambda looking: None)
+    return mock.patch.object(sys.modules["satchel.workspace.people.edits.detection"], "_reach", lambda looking: None)
 
 
 def _a_return_forgets_effects() -> Fault:

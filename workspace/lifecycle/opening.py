@@ -22,7 +22,7 @@ from ..inspect import Look, Report, lease, look, rebuild, transfer_file
 from ..journal.records import FORMAT, Opened, now
 from ..people import saving
 from ..people.approvals import path_of
-from ..people.edits import CheckData, Noticed, Side, displaced, notice, rejected
+from ..people.edits import CheckData, Noticed, Side, notice, rejection
 from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
 from ..state import Moment, checkpoint
@@ -76,8 +76,8 @@ def opened(
     nothing recorded, if another process has paused, resumed or ended the run since.
 
     People's edits are merged, recorded and reported. Refused or InvalidFile for one that can't be accepted, Conflicting
-    for one that a person has to decide about, by `choices`; see edits/detect.py for these and `check_data`. To `merge`,
-    unresolved conflicts stay as they are, and the next opening asks again.
+    for one that a person has to decide about, by `choices`; see edits/detection.py for these and `check_data`. To
+    `merge`, unresolved conflicts stay as they are, and the next opening asks again.
     """
     seen = seen or look(store)  # refuse before anything is touched
     decided = _standing(seen.moment)
@@ -121,7 +121,7 @@ def _notice(store: Store, mine: Owned, choices: Mapping[str, Side] | None, check
     """Find people's edits, without taking them yet."""
     seen = mine.seen
     if not seen.is_rebuilt:
-        displaced.put_back(store, seen.moment)
+        rejection.put_back_displaced(store, seen.moment)
     noticed = notice(
         store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt, listed=seen.listed
     )
@@ -135,14 +135,14 @@ def _turn_away(store: Store, seen: Look, noticed: Noticed, report: Report, *, se
     try:
         if seen.is_rebuilt and (asked := rebuild.begun(seen.moment)):
             raise asked
-        rejected.turn_away(store, seen.moment, noticed, settling=settling)
+        rejection.turn_away(store, seen.moment, noticed, settling=settling)
     except SatchelError as error:
         paths = {each.path for each in noticed.refusals} | {each.path for each in noticed.questions}
         about = error.path if error.path in paths and error.path else ""
-        report.add("wanted", rejected.said(error), about, (about and store.version(about)) or "")
+        report.add("wanted", rejection.said(error), about, (about and store.version(about)) or "")
         report.save(store)
         raise
-    for said in rejected.set_aside(store, noticed):
+    for said in rejection.set_aside(store, noticed):
         report.add("done", said)
 
 
@@ -224,7 +224,7 @@ def _record_opening(workspace: Workspace, how: _Came, seen: Look, noticed: Notic
     if why not in ("run", "replay", "pause") and not workspace.was_finished:
         _record_emergency(workspace)
     writer.flush()
-    workspace.desk.lay_out()
+    workspace.desk.write_questions()
 
 
 def _record_emergency(workspace: Workspace) -> None:
@@ -270,7 +270,7 @@ def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more
 def _take_answers(workspace: Workspace) -> None:
     """Record the answers in approvals/ since the last look."""
     found = workspace.desk.look(workspace.journal, may_wait=True)
-    workspace.desk.lay_out()
+    workspace.desk.write_questions()
     for each in (*found, *workspace.desk.refused()):
         if each.kind == "answered":
             workspace.report.add("edited", each.text)
@@ -283,7 +283,7 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     """Step 8: afterwards all files show the moment of this opening. Where a write is a request, the projector does it
     later, so that no caller has to wait. `is_born`: a fork gets its files now, so none was missing."""
     store, moment = workspace.store, workspace.moment
-    rejected.clear_questions(store, moment, noticed.questions)
+    rejection.clear_questions(store, moment, noticed.questions)
     for text in () if is_born else noticed.told:
         workspace.report.add("done", text)
     for path in noticed.being_saved:

@@ -17,7 +17,7 @@ from ..base import SIGNAL, Damaged, InvalidFile, Mode, Refused, SatchelError, Us
 from ..formats import PauseFile, pause_file
 from ..inspect import lease
 from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
-from ..people.edits import Refusal, rejected
+from ..people.edits import Refusal, rejection
 from ..secrets import as_recorded
 from ..state import ROOT, Moment, Pause, checkpoint
 from ..store import Content, FileChanged, Store, Version
@@ -264,9 +264,9 @@ def _typed(file: PauseFile, pause: Pause) -> dict[str, Any]:
 def _keep_aside(store: Store, there: Content | None, error: SatchelError) -> None:
     refusal = Refusal(pause_file.PATH, error, there.data if there else None)
     if there is None:  # no file at all: a folder, a link
-        rejected.move_aside(store, refusal, pause_file.FATE)
+        rejection.move_aside(store, refusal, pause_file.FATE)
     else:
-        rejected.reject(store, refusal, pause_file.FATE)
+        rejection.reject(store, refusal, pause_file.FATE)
 
 
 def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = None) -> None:

@@ -17,8 +17,8 @@ from ..formats import Checkpoints, Definition
 from ..inspect import Report, ReportDocument, listed_at_stop
 from ..journal import Journal, Own
 from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
-from ..people.approvals import Desk
-from ..people.edits import Noticed, apply
+from ..people.approvals import ApprovalFiles
+from ..people.edits import Noticed, detection
 from ..people.inbox import archive, inbox
 from ..secrets import redactor_of
 from ..state import Kept, Moment, Written, checkpoint, folder_of_agent
@@ -67,7 +67,9 @@ class Workspace:
         self.owned: Owned
         self.files: dict[str, Files] = {}  # by agent
         self.messages: dict[str, MessageFile] = {}
-        self.desk = Desk(store, moment, lambda: self.redactor, partial(rewind.obey_answer, store, moment, report))
+        self.desk = ApprovalFiles(
+            store, moment, lambda: self.redactor, partial(rewind.obey_answer, store, moment, report)
+        )
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
         self.checkpointed = ""  # the last checkpoint that was written
         self.has_edits = False  # this opening has recorded people's edits
@@ -182,13 +184,13 @@ class Workspace:
         """From here on people's edits count. Durable when this returns, and kept by a return to a checkpoint."""
         self.add_edits(noticed)
         self.journal.flush()
-        self.desk.lay_out()
+        self.desk.write_questions()
         if noticed.edits:
             self.checkpoint("edit")
 
     def add_edits(self, noticed: Noticed) -> None:
         """The same, in the next group."""
-        apply.record(self.store, self.moment, self.journal, self.report, noticed, self.desk.free_id)
+        detection.record_edits(self.store, self.moment, self.journal, self.report, noticed, self.desk.free_id)
         self.take_conversations(noticed)
 
     def take_conversations(self, noticed: Noticed) -> None:
@@ -270,7 +272,7 @@ class Workspace:
         )
         self.journal.flush()
         self.pruner.remove(self.journal)
-        self.desk.lay_out()
+        self.desk.write_questions()
         for found in self.desk.refused():
             self.report.add_late("wanted", found.text)
         if not is_settled:

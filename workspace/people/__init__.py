@@ -5,5 +5,5 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import outputs, saving
+    from . import saving
     from .saving import being_saved

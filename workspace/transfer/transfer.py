@@ -24,7 +24,7 @@ from ..inspect import Kind, Manifest, Tombstone, define, lease, look, read_defin
 from ..journal import segment_path
 from ..journal.records import now
 from ..lifecycle import acquire
-from ..people.edits import displaced
+from ..people.edits import rejection
 from ..store import DISPLACED, LOCK, Content, Entry, FileChanged, Store, Syscalls, open_store, settle_place
 from ..views import schema_files, stable_read
 from . import copy_files
@@ -197,7 +197,7 @@ def _look(source: Store, journey: Journey) -> None:
         return
     journey.is_clean = moment.clean
     if any(source.list(DISPLACED)):
-        displaced.put_back(source, moment)  # people's saves, which are recognised only at their own place
+        rejection.put_back_displaced(source, moment)  # people's saves, which are recognised only at their own place
     if not moment.clean:
         journey.notes.append("its last process did not close it; the next opening repairs that")
 

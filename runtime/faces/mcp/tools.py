@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 
 from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
-from ....workspace.people.inbox import firing
+from ....workspace.people.inbox import inbox
 from ...control import ACTIVE, Handle, by_need, is_pausing
 from ...supervision.child import Background
 from . import describing, shapes
@@ -134,7 +134,7 @@ def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.Answered:
 
 def send(asking: Asking, wanted: shapes.SendArguments) -> shapes.SentFiles:
     handle = asking.runs.find(wanted.run)
-    if firing.is_one(wanted.content):
+    if inbox.is_firing(wanted.content):
         raise UsageError("a time of a schedule can't be sent", remedy="only `satchel serve` makes them; send a task")
     sent = handle.send(wanted.content, message=wanted.message)
     return shapes.SentFiles([shapes.SentFile(each.file, each.kind) for each in sent], asking.status(handle).next)

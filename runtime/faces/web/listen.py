@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from ....workspace.base import InvalidFile, KeyReused, SatchelError, StorageFailed, UsageError, decode
 from ....workspace.formats import jsontext
-from ....workspace.people.inbox import firing, inbox
+from ....workspace.people.inbox import inbox
 from ...control import UNNAMED, Below
 from .access import Guesses, given_token, is_bearer, tokens_of
 from .address import Address, Names, address_of, bound
@@ -180,7 +180,7 @@ def _json(text: str) -> Any:
 
 def _check_kind(value: Any) -> None:
     """The token is for tasks and messages. A time of a schedule would count as taken, and the true one never come."""
-    if firing.is_one(value):
+    if inbox.is_firing(value):
         raise Problem(
             422,
             "a time of a schedule can't be sent",

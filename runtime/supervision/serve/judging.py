@@ -21,7 +21,7 @@ from ....workspace.inspect import Lease, Look, glance, lease
 from ....workspace.lifecycle import Wish, pausing
 from ....workspace.people.approvals import filled_in, open_questions
 from ....workspace.people.edits import Noticed, not_settled, notice, untaken
-from ....workspace.people.inbox import archive, firing, inbox
+from ....workspace.people.inbox import archive, inbox
 from ....workspace.store import Store
 from ....workspace.views import BRIEF, Unsettled
 from ...limits import windows
@@ -105,7 +105,7 @@ def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afre
 
 
 def _with_tasks(paths: list[str]) -> Verdict:
-    fired = [found.schedule for path in paths if (found := firing.of_file(path))]
+    fired = [found.schedule for path in paths if (found := inbox.firing_of_file(path))]
     why = f"its schedule {fired[0]}" if fired else "a task in its inbox"
     return Verdict(True, why=why) if paths else NEVER
 

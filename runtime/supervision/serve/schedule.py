@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from ....workspace.base import DEFINITION, SatchelError
 from ....workspace.formats import Start
 from ....workspace.inspect import Look, define, glance
-from ....workspace.people.inbox import firing, inbox
+from ....workspace.people.inbox import inbox
 from ....workspace.state import Fired
 from ....workspace.store import Store, Version
 from ...limits import windows
@@ -69,18 +69,18 @@ class Schedule:
             times = [after]  # since workspace.yaml was saved: all who serve it make the same task
         if times and (start.keep or not self._waits(start, seen)):
             for due in times:
-                self._create(firing.firing_at(start.name, due), seen)
+                self._create(inbox.firing_at(start.name, due), seen)
         if len(times) == _MOST and after and (windows.next_start([start], after) or now) < times[0]:
             return [f"the schedule {start.name}: only the last {_MOST} missed times are started"]
         return []
 
     def _waits(self, start: Start, seen: Look) -> bool:
         """Whether a task of this schedule waits in the inbox. It counts for later times, too."""
-        files = map(firing.of_file, inbox.waiting(self._store, seen.moment))
+        files = map(inbox.firing_of_file, inbox.waiting(self._store, seen.moment))
         return any(each is not None and each.schedule == start.name for each in files)
 
-    def _create(self, made: firing.Firing, seen: Look) -> None:
-        if not firing.was_taken(seen.moment, made):
+    def _create(self, made: inbox.Firing, seen: Look) -> None:
+        if not inbox.was_taken(seen.moment, made):
             with suppress(FileExistsError):  # another process that serves this workspace was faster
                 self._store.create(made.path, made.data)
 

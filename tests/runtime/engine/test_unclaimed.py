@@ -17,7 +17,7 @@ from satchel.workspace.base.errors import DoesNotFit
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import NOTHING, Resolved
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.approvals import Reply, find
+from satchel.workspace.people.approvals import Reply, find_question
 from satchel.workspace.store import DiskStore
 
 
@@ -69,7 +69,7 @@ class Mails:
 
     def answer(self, id: str, decision: str, result: bytes = b"") -> None:
         with opened(DiskStore(self.workspace), "answer", Report()) as found:
-            question = find(found.moment, id)
+            question = find_question(found.moment, id)
             assert question is not None and decision in question.choices, question
             reply = Reply(decision, "tester", "", Raw(result) if result else NOTHING)
             found.desk.record(found.journal, question, reply, "command")

@@ -21,7 +21,7 @@ from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import NOTHING
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.approvals import Reply, find
+from satchel.workspace.people.approvals import Reply, find_question
 from satchel.workspace.store import DiskStore
 
 
@@ -318,7 +318,7 @@ def test_a_second_signal_does_not_wait_any_longer(workspace: Path) -> None:
 
 def answer(workspace: Path, id: str, decision: str) -> None:
     with opened(DiskStore(workspace), "answer", Report()) as found:
-        question = find(found.moment, id)
+        question = find_question(found.moment, id)
         assert question is not None
         found.desk.record(found.journal, question, Reply(decision, "tester", "", NOTHING), "command")
         found.close()

@@ -34,8 +34,8 @@ from satchel.workspace.journal.records import (
     StepStarted,
 )
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.approvals import Question, find, nothing_has_come, open_questions, render
-from satchel.workspace.people.approvals.parse import read
+from satchel.workspace.people.approvals import Question, find_question, form, nothing_has_come, open_questions
+from satchel.workspace.people.approvals.form import read_reply
 from satchel.workspace.state.questions import Answered
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, Syscalls
@@ -96,7 +96,7 @@ def test_the_form_does_not_say_what_can_be_answered(asked: Asked) -> None:
     assert "#     approve\n#     deny\n" in text and "\ndecision:\nby:\nnote:\n" in text
     assert "\ncontext:\n  user: ada\n  diff: |\n    one\n    two\n" in text
     assert schemas.problems("approval", yamltext.load(text, "a1").value) == []
-    assert render.is_signed(path.read_bytes()) and answer(path) is None and path.read_text() == text
+    assert form.is_signed(path.read_bytes()) and answer(path) is None and path.read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_can_t_be_taken_is_obeyed_or_lost(asked: Asked, changes: list[tuple
     path = asked(context=Raw(b'{"user": "ada"}'))
     written = fill_in(path, *changes)
     _, remarks = recover(path)
-    assert find(look(DiskStore(path.parent.parent)).moment, "a1") is not None
+    assert find_question(look(DiskStore(path.parent.parent)).moment, "a1") is not None
     assert any(remark.kind == "wanted" and path.name in remark.text for remark in remarks)
     shown = path.read_text()
     told = [line for line in shown.splitlines() if line.startswith("# not accepted: ")]
@@ -288,7 +288,7 @@ def test_an_answer_by_an_editor_that_moves_the_old_file_away_first_is_overwritte
         data = path.read_text().replace("decision:\n", "decision: approve\n")
         path.unlink()
         system.saves = lambda: path.write_text(data)
-        workspace.desk.lay_out()
+        workspace.desk.write_questions()
     assert path.read_text() == data and answer(path) == "approve"
 
 
@@ -364,7 +364,7 @@ def test_a_scope_that_ends_leaves_its_question_open(tmp_path: Path) -> None:
         workspace.journal.add(ScopeBegun(scope="_s", title="s"))
         workspace.journal.add(ApprovalAsked(**{**CALL, "scope": "_s"}, id="a1", question="Now?"))
         workspace.journal.flush()
-        workspace.desk.lay_out()
+        workspace.desk.write_questions()
         workspace.journal.add(ScopeCommitted(scope="_s"))
         workspace.close("paused", "enough")
     path = tmp_path / "approvals/a1.yaml"
@@ -461,13 +461,13 @@ def test_a_form_comes_back_as_another_question(text: str, choices: list[str], co
     facts = {"context": context} if context is not None else {}
     asked = ApprovalAsked(**CALL, id="a1", question=text, choices=tuple(choices), context=raw)
     question = Question("a1", text, asked, tuple(choices), None, "", "An item: é", AT, "", facts)
-    data = render.blank(question, "run-1")
-    assert render.is_signed(data) and read(question, "run-1", data) is None
+    data = form.blank(question, "run-1")
+    assert form.is_signed(data) and read_reply(question, "run-1", data) is None
     for choice in choices or ["an answer"]:
-        filled = render.fill_in(data, {"decision": choice, "by": "Ada: #1"})
-        reply = read(question, "run-1", filled)
+        filled = form.fill_in(data, {"decision": choice, "by": "Ada: #1"})
+        reply = read_reply(question, "run-1", filled)
         assert reply is not None and (reply.decision, reply.by) == (choice, "Ada: #1")
-        shown = render.answered(filled, Answered(decision=Raw(b'"x"'), by="eve", at=AT))
-        assert shown is not None and render.is_signed(shown)
+        shown = form.answered(filled, Answered(decision=Raw(b'"x"'), by="eve", at=AT))
+        assert shown is not None and form.is_signed(shown)
         with pytest.raises(InvalidFile):
-            read(question, "run-1", shown)
+            read_reply(question, "run-1", shown)

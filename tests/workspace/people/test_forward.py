@@ -17,7 +17,7 @@ from satchel.workspace.journal.records import PauseRequested, TaskTaken
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.lifecycle.workspace import Workspace
-from satchel.workspace.people.edits.origin import sha
+from satchel.workspace.people.edits.findings import sha
 from satchel.workspace.people.inbox import forward, inbox
 from satchel.workspace.store import DiskStore, Store
 from satchel.workspace.views import stable_read

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from satchel.workspace.people.edits import displaced
+from satchel.workspace.people.edits import rejection
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store.remote.fsspec_store import OtherStore
 
@@ -88,7 +88,7 @@ def test_the_next_opening_puts_back_what_a_killed_process_has_moved_aside(renami
     renaming.meddle = killed
     with pytest.raises(SystemExit):
         renaming.store.replace(PATH, NEW)
-    displaced.put_back(OtherStore(renaming.url), Moment(run_id="r-1"))
+    rejection.put_back_displaced(OtherStore(renaming.url), Moment(run_id="r-1"))
     left = renaming.files_left()
     assert left.pop(PATH) == OLD and not any(path.startswith(".satchel/displaced") for path in left)
 

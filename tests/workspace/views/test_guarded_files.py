@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.workspace.people.edits import displaced
+from satchel.workspace.people.edits import rejection
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk.store import DISPLACED
@@ -246,7 +246,7 @@ def test_an_unmerged_save_is_cleared_away_at_the_close(guard: Guard, tmp_path: P
         editor.write(b"mine")
     guard.clear()
     assert [path.read_bytes() for path in (tmp_path / DISPLACED).iterdir()] == [b"mine"]
-    displaced.put_back(DiskStore(tmp_path), Moment(run_id="r"))
+    rejection.put_back_displaced(DiskStore(tmp_path), Moment(run_id="r"))
     assert not (tmp_path / DISPLACED).exists()
     assert b"mine" in {path.read_bytes() for path in tmp_path.glob("todo*.md")}
 
@@ -257,7 +257,7 @@ def test_an_edit_that_was_merged_is_put_back_after_a_crash(guard: Guard, tmp_pat
     (tmp_path / NAME).write_bytes(b"- [ ] mine\n")
     guard.take(NAME, DiskStore(tmp_path).version(NAME) or "")
     guard.replace(NAME, b"- [ ] merged\n")
-    displaced.put_back(DiskStore(tmp_path), Moment(run_id="r"))
+    rejection.put_back_displaced(DiskStore(tmp_path), Moment(run_id="r"))
     assert (tmp_path / NAME).read_bytes() == b"- [ ] merged\n" and not (tmp_path / DISPLACED).exists()
     assert [path.name for path in tmp_path.glob("todo*")] == [NAME]
 

@@ -16,7 +16,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import Workspace, opened, pausing
 from satchel.workspace.lifecycle.pausing import Wish
-from satchel.workspace.people.edits import rejected
+from satchel.workspace.people.edits import rejection
 from satchel.workspace.people.edits.findings import Noticed, version_of
 from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import Store
@@ -113,8 +113,8 @@ def test_a_version_in_conflicts_that_was_saved_since_it_was_kept_stays(objects: 
     kept = version_of("state.json", "theirs")
     store.replace(kept, b"as it was")
     noticed = Noticed(kept={"state.json": b"as it was"})
-    with mock.patch.object(rejected, "_keep", lambda *_: save(objects, kept, b"2") or "x"):
-        rejected.set_aside(store, noticed)
+    with mock.patch.object(rejection, "_keep", lambda *_: save(objects, kept, b"2") or "x"):
+        rejection.set_aside(store, noticed)
     assert objects.copy() == {"conflicts/state.theirs.json": b"2"}
 
 

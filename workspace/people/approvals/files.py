@@ -26,11 +26,10 @@ from ...state import Answered, Kept, Moment, blobs
 from ...store import Content, FileChanged, Store, Version, read_if_there
 from ...views import Settling, Unsettled, stable_read, until_settled
 from ..edits import Refusal, reject
-from ..edits import origin as looking
-from . import render
-from .parse import Reply, check_asked, check_form, read, revoked_by
-from .question import FOLDER, Question, closed, open_questions, path_of, with_changes
-from .question import find as find_question
+from ..edits.findings import is_blank
+from . import form
+from .form import Reply, check_asked, check_form, read_reply, revoked_by
+from .question import FOLDER, Question, closed, find_question, open_questions, path_of, with_changes
 
 _NAME = re.compile(rf"{FOLDER}/([ad])([0-9]{{1,9}})\.yaml")
 _LOOKED_AT = 200
@@ -44,7 +43,7 @@ GoBack = Callable[[Journal, Back, str, str], None]
 """Does what a person has decided about files of a checkpoint: the decision, and who it was."""
 
 
-class Found(NamedTuple):
+class AnswerFound(NamedTuple):
     """The results of a look, for people."""
 
     kind: Literal["answered", "refused"]
@@ -52,7 +51,7 @@ class Found(NamedTuple):
     text: str
 
 
-class Desk:
+class ApprovalFiles:
     """The work on approvals/ for one opening. Used from one thread, like the moment that it reads."""
 
     def __init__(self, store: Store, moment: Moment, redactor: Callable[[], Redactor], go_back: GoBack):
@@ -62,7 +61,7 @@ class Desk:
         self._seen: dict[str, Version] = {}  # by id: files that need no change
         self._closed: dict[str, Version] = {}  # by id: files whose question is closed
         self._revoked: set[str] = set()  # the files of these show that their approval was revoked
-        self._refused: list[Found] = []  # changes of answered files, not told yet
+        self._refused: list[AnswerFound] = []  # changes of answered files, not told yet
         self._settling = Settling(store)
         self._numbers = {"a": 0, "d": 0}  # the last ones given away
 
@@ -77,11 +76,11 @@ class Desk:
 
     # What people see
 
-    def lay_out(self) -> None:
+    def write_questions(self) -> None:
         """Write a file for every open question, durably; files of the others say that they are closed."""
         for question in open_questions(self._moment):
             with suppress(InvalidFile):  # something else is in its place, and `look` has reported it
-                self.put(question)
+                self.write_question(question)
         for id, answer in self._moment.answered.items():
             if answer.revoked and id not in self._revoked:
                 self._revoked.add(id)
@@ -90,13 +89,13 @@ class Desk:
                 self._show_answer(id)
         self._withdraw()
 
-    def put(self, question: Question) -> None:
+    def write_question(self, question: Question) -> None:
         """Write the file of an open question, unless it exists. One that shows an answer which does not count any more
         is written again."""
         there = read_if_there(self._store, question.path)
         if there is not None and not (self._is_taken_back(question, there) or self._is_emptied(question.path, there)):
             return
-        data = render.blank(question, self._moment.run_id)
+        data = form.blank(question, self._moment.run_id)
         with suppress(FileChanged, FileExistsError):  # a person was faster
             if there is None:
                 self._store.create(question.path, data)
@@ -105,11 +104,11 @@ class Desk:
 
     def _is_taken_back(self, question: Question, there: Content) -> bool:
         """Whether it shows an answer that does not count any more."""
-        return question.id in self._moment.taken_back and bool(render.remarks(there.data, "answered"))
+        return question.id in self._moment.taken_back and bool(form.remarks(there.data, "answered"))
 
     def _is_emptied(self, path: str, there: Content) -> bool:
         """Not only for a moment, by a program that is about to save it."""
-        return looking.is_blank(there.data) and self._settling.stage(path, there.version) == "settled"
+        return is_blank(there.data) and self._settling.stage(path, there.version) == "settled"
 
     def _show_answer(self, id: str, question: Question | None = None) -> None:
         """Write a recorded answer into the file. What can't show it, because it is half saved, is kept next to it, and
@@ -124,22 +123,23 @@ class Desk:
                 return
             if id in self._moment.standing and revoked_by(self._moment.run_id, id, there.data) is not None:
                 return  # `look_for_revocations` takes it; until then the file must keep it
-            if render.is_signed(there.data) and render.tells(there.data, answer):
+            if form.is_signed(there.data) and form.tells(there.data, answer):
                 self._closed[id] = there.version
                 return
             data = self._redactor().data(there.data)
-            shown = render.answered(data, answer)
-            problem = _no_form(path, data if shown is None else shown)
+            shown = form.answered(data, answer)
+            problem = _problem(check_form, path, data if shown is None else shown)
             if problem is None:
                 if question is None and id[0] == "a":  # the words of a doubt are Satchel's, and may be others by now
                     question = self._asked(id)
-                problem = self._other_question(question, data) if question is not None else None
+                if question is not None:
+                    problem = _problem(check_asked, question, self._moment.run_id, data)
             if problem is not None:
                 if self._store.has_writer(path):
                     return
                 kept = reject(self._store, Refusal(path, problem, data), "and was written again with the answer")
-                if not looking.is_blank(data):  # absence is never an instruction
-                    self._refused.append(Found("refused", id, f"{problem}; kept as {kept}"))
+                if not is_blank(data):  # absence is never an instruction
+                    self._refused.append(AnswerFound("refused", id, f"{problem}; kept as {kept}"))
                 shown = self._written_again(id, question or self._asked(id))
             if shown is None:
                 stable_read.remove(self._store, path, there.version)
@@ -155,20 +155,12 @@ class Desk:
                 return closed(line.record, line.at, self._moment)
         return None
 
-    def _other_question(self, question: Question, data: bytes) -> InvalidFile | None:
-        """Why the form shows another question than was asked, if so."""
-        try:
-            check_asked(question, self._moment.run_id, data)
-        except InvalidFile as error:
-            return error
-        return None
-
     def _written_again(self, id: str, question: Question | None) -> bytes | None:
         """The form of an answered question."""
         if question is None:
             return None
-        form = self._redactor().data(render.blank(question, self._moment.run_id))
-        return render.answered(form, self._moment.answered[id])
+        blank = self._redactor().data(form.blank(question, self._moment.run_id))
+        return form.answered(blank, self._moment.answered[id])
 
     def _withdraw(self) -> None:
         """Mark the files of withdrawn questions."""
@@ -187,16 +179,16 @@ class Desk:
             self._closed[id] = there.version
             if self._is_cut_off(id, there):
                 continue
-            if render.is_open(there.data, self._moment.run_id) and (shown := render.withdrawn(there.data)):
+            if form.is_open(there.data, self._moment.run_id) and (shown := form.withdrawn(there.data)):
                 self._replace(self._closed, id, shown, there.version)
 
     def _is_cut_off(self, id: str, there: Content) -> bool:
         """Whether the file of a closed question was half saved. Then it is kept under another name."""
         path = path_of(id)
         asked = self._moment.doubts_asked if id[0] == "d" else self._moment.approvals_asked
-        if int(id[1:]) > asked or render.is_signed(there.data) or self._store.has_writer(path):
+        if int(id[1:]) > asked or form.is_signed(there.data) or self._store.has_writer(path):
             return False
-        if (problem := _no_form(path, there.data)) is None:
+        if (problem := _problem(check_form, path, there.data)) is None:
             return False
         reject(self._store, Refusal(path, problem, there.data), "and was removed, because its question is closed")
         stable_read.remove(self._store, path, there.version)
@@ -214,7 +206,7 @@ class Desk:
 
     # What people say
 
-    def look(self, journal: Journal, *, may_wait: bool) -> list[Found]:
+    def look(self, journal: Journal, *, may_wait: bool) -> list[AnswerFound]:
         """Record answers and expired questions, durably; write into the other files why an answer is not taken.
 
         With `may_wait` this waits until a file that was just saved has settled; otherwise a later look takes it.
@@ -226,7 +218,7 @@ class Desk:
                 if there is not None and (said := self._judge(question, there, journal)):
                     found.append(said)
             except (InvalidFile, Refused) as error:  # it can't even be read: too large, a folder, a link elsewhere
-                found.append(Found("refused", question.id, str(error)))
+                found.append(AnswerFound("refused", question.id, str(error)))
             is_open = find_question(self._moment, question.id) is not None
             if is_open and question.has_expired(datetime.now(UTC)):
                 self.record(journal, question, Reply(question.facts["default"], BY_DEFAULT, "", NOTHING), "expired")
@@ -239,29 +231,29 @@ class Desk:
         if version is None or version == self._seen.get(question.id):
             return None
         there = read_if_there(self._store, question.path)
-        if there is None or render.is_signed(there.data):
+        if there is None or form.is_signed(there.data):
             return there
         with suppress(Unsettled, FileNotFoundError):
             return until_settled(self._store, question.path) if may_wait else self._settling.read(question.path)
         return None
 
-    def _judge(self, question: Question, there: Content, journal: Journal) -> Found | None:
-        if looking.is_blank(there.data):
+    def _judge(self, question: Question, there: Content, journal: Journal) -> AnswerFound | None:
+        if is_blank(there.data):
             return None  # absence is never an instruction
-        if render.is_signed(there.data):
+        if form.is_signed(there.data):
             self._seen[question.id] = there.version
-            told = render.remarks(there.data, "not accepted")
-            return Found("refused", question.id, f"{question.path}: {'; '.join(told)}") if told else None
+            told = form.remarks(there.data, "not accepted")
+            return AnswerFound("refused", question.id, f"{question.path}: {'; '.join(told)}") if told else None
         try:
-            reply = parsed(partial(read, question, self._moment.run_id), there.data, self._redactor())
+            reply = parsed(partial(read_reply, question, self._moment.run_id), there.data, self._redactor())
         except InvalidFile as error:
             if self._store.has_writer(question.path):
                 return None  # it is checked when it is closed, since no remark can be written into it before
             self._seen[question.id] = there.version
-            shown = render.refused(self._redactor().data(there.data), error.problems)
+            shown = form.refused(self._redactor().data(there.data), error.problems)
             if shown is not None:
                 self._replace(self._seen, question.id, shown, there.version)
-            return Found("refused", question.id, str(error))
+            return AnswerFound("refused", question.id, str(error))
         if reply is None:
             self._seen[question.id] = there.version
             return None
@@ -270,12 +262,12 @@ class Desk:
         self.record(journal, question, reply, reply.how)
         return self._told(question)
 
-    def refused(self) -> list[Found]:
+    def refused(self) -> list[AnswerFound]:
         """What was refused in files of answered questions since the last call."""
         found, self._refused = self._refused, []
         return found
 
-    def look_for_revocations(self, journal: Journal, *, is_fresh: bool = False) -> list[Found]:
+    def look_for_revocations(self, journal: Journal, *, is_fresh: bool = False) -> list[AnswerFound]:
         """Record which standing approvals people have revoked in their files, durably. `is_fresh`: also where a look is
         a request."""
         if is_fresh and self._moment.standing and self._store.abilities.remote:
@@ -291,10 +283,10 @@ class Desk:
             except (InvalidFile, Refused):
                 continue
             by = None if there is None else revoked_by(self._moment.run_id, id, there.data)
-            if there is None or render.is_signed(there.data) or by is None:
+            if there is None or form.is_signed(there.data) or by is None:
                 continue
             self.revoke(journal, id, self._redactor().text(by) or self._store.trace(path).by or "a person")
-            found.append(Found("answered", id, f"{path}: it counts for no later call of {standing.tool}"))
+            found.append(AnswerFound("answered", id, f"{path}: it counts for no later call of {standing.tool}"))
         return found
 
     def revoke(self, journal: Journal, id: str, by: str) -> None:
@@ -310,7 +302,7 @@ class Desk:
         for each in asked_again:
             self._closed.pop(each, None)
             if (question := find_question(self._moment, each)) is not None:
-                self.put(question)
+                self.write_question(question)
 
     def record(
         self,
@@ -357,18 +349,18 @@ class Desk:
         journal.flush()
         self._show_answer(question.id, question)
 
-    def _told(self, question: Question) -> Found:
+    def _told(self, question: Question) -> AnswerFound:
         answer = self._moment.answered[question.id]
         shown = outcome_text(answer)
         shown += f", for later calls of {answer.standing} too" if answer.standing else ""
         who = "the default, because the question expired" if answer.how == "expired" else f"by {answer.by}"
-        return Found("answered", question.id, f"{question.path}: {shown}, {who}")
+        return AnswerFound("answered", question.id, f"{question.path}: {shown}, {who}")
 
 
-def _no_form(path: str, data: bytes) -> InvalidFile | None:
-    """Why it is none, if so."""
+def _problem(check: Callable[..., None], *of: object) -> InvalidFile | None:
+    """What a check of a form has found."""
     try:
-        check_form(path, data)
+        check(*of)
     except InvalidFile as error:
         return error
     return None
@@ -394,9 +386,9 @@ def nothing_has_come(store: Store, moment: Moment, at: datetime) -> list[str] | 
             data = read_form(store, moment, question).data
         except (FileNotFoundError, SatchelError):
             return None
-        if question.has_expired(at) or not render.is_signed(data):
+        if question.has_expired(at) or not form.is_signed(data):
             return None
-        refused += [f"{question.path}: {reason}" for reason in render.remarks(data, "not accepted")]
+        refused += [f"{question.path}: {reason}" for reason in form.remarks(data, "not accepted")]
     return refused
 
 
@@ -409,12 +401,12 @@ def filled_in(store: Store, moment: Moment) -> list[str]:
             data = read_form(store, moment, question).data
         except (FileNotFoundError, SatchelError):
             continue
-        if looking.is_blank(data) or render.is_signed(data):
+        if is_blank(data) or form.is_signed(data):
             continue
         try:
-            has_come = read(question, moment.run_id, data) is not None
+            has_come = read_reply(question, moment.run_id, data) is not None
         except InvalidFile as error:
-            has_come = render.refused(data, error.problems) is not None  # else no start could write that into the file
+            has_come = form.refused(data, error.problems) is not None  # else no start could write that into the file
         found += [question.id] * has_come
     return found
 
@@ -422,5 +414,5 @@ def filled_in(store: Store, moment: Moment) -> list[str]:
 def read_form(store: Store, moment: Moment, question: Question) -> Content:
     """The file of an open question. Costs no request if the listing shows that it is unchanged."""
     if store.abilities.remote:
-        store.expect(question.path, render.blank(question, moment.run_id))
+        store.expect(question.path, form.blank(question, moment.run_id))
     return store.read(question.path)

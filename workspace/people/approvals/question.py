@@ -110,7 +110,7 @@ def open_questions(moment: Moment) -> list[Question]:
     return sorted(found, key=lambda question: question.asked_at)
 
 
-def find(moment: Moment, id: str) -> Question | None:
+def find_question(moment: Moment, id: str) -> Question | None:
     if id in moment.doubts:
         return _of_doubt(moment.doubts[id], moment)
     return _of_approval(moment.approvals[id], moment) if id in moment.approvals else None
@@ -131,7 +131,7 @@ def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
         asked.choices,
         asked.answer_schema,
         asked.agent,
-        _item(asked, moment),
+        _scope(asked, moment).title,
         moment.asked_at.get(asked.id, ""),
         asked.expires,
         {key: msgspec.json.decode(value) for key, value in raw.items() if len(value)},
@@ -160,10 +160,6 @@ def _of_doubt(doubt: Doubt, moment: Moment) -> Question:
 
 def _scope(asked: ApprovalAsked | Doubt, moment: Moment) -> Scope:
     return moment.agents[asked.agent].scopes.get(asked.scope) or Scope()
-
-
-def _item(asked: ApprovalAsked | Doubt, moment: Moment) -> str:
-    return _scope(asked, moment).title
 
 
 def _doubtful(doubt: Doubt, scope: Scope) -> str:

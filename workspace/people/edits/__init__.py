@@ -5,9 +5,8 @@
 from ...base.lazy import deferred
 
 if not deferred(__name__):
-    from . import apply, displaced, rejected
-    from .detect import cut_off, editable, judge, notice, untaken
-    from .findings import CheckData, Edit, Noticed, Question, Refusal, Side
+    from . import detection, rejection
+    from .detection import cut_off, editable, judge, notice, reopen_parents, untaken
+    from .findings import CheckData, Conflict, Edit, Noticed, Refusal, Side
     from .messages import CutOff
-    from .rejected import is_known, not_settled, reject
-    from .upwards import reach
+    from .rejection import is_known, not_settled, reject

@@ -12,8 +12,7 @@ from ...base import Copy, Refused, decode, stamp
 from ...formats import jsontext
 from ...journal.records import ApprovalAsked, Back
 from ...state import DATA, GO_BACK, KEEP, ROOT, AgentMoment, Moment
-from .findings import Copied, Looking
-from .origin import foreign, of_another_run
+from .findings import Copied, Looking, foreign
 
 Usable = Callable[[Looking, AgentMoment, str, bytes, Copy], Raw | None]
 """The data of such a state.json, if the agent could take them."""
@@ -57,7 +56,12 @@ def _check(looking: Looking, agent: AgentMoment, path: str, copy: Copy) -> None:
     moment = looking.moment
     run, _, of_agent = copy.of.partition("/")
     if run != moment.run_id:
-        raise of_another_run(path, f"it is a copy from the checkpoint {copy.name} of the run {run}")
+        raise Refused(
+            "is from another run",
+            path=path,
+            why=f"it is a copy from the checkpoint {copy.name} of the run {run}",
+            remedy="copy a file of this run, from its own folder checkpoints/",
+        )
     if path.endswith(".md") and of_agent != agent.path:
         raise foreign(path, f"it is a copy of the plan of {of_agent or 'the run itself'} in a checkpoint")
     if copy.seq > moment.seq or moment.is_new:

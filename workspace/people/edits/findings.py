@@ -1,22 +1,27 @@
-"""The possible findings about the readable files."""
+"""The possible findings about the readable files, and what the bytes of such a file alone tell."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
+import msgspec
 from msgspec import Raw, Struct, field
 
-from ...base import Copy, Refused, SatchelError
+from ....schemas import short
+from ...base import Copy, Refused, SatchelError, Stamped, decode
+from ...formats import decoder, jsontext
 from ...inspect import is_unchanged
 from ...journal.records import ApprovalAsked, Doubt, Edited, OfCall
 from ...secrets import Redactor
 from ...state import AgentMoment, History, Listed, Moment
-from ...store import READ_LIMIT, Content, Store, Version
+from ...store import READ_LIMIT, Content, Store, Trace, Version
 from ...todo import Changes, Plan
 from ...views import PATIENCE, Row, Unsettled, conversation, until_settled
 
 CONFLICTS = "conflicts"
+_FEW = 4
 
 Side = Literal["ours", "theirs", "edited"]
 """Which version wins in a conflict: the run's, the file's where they differ, or the file as a whole."""
@@ -69,7 +74,7 @@ class Refusal(Struct, frozen=True):
     data: bytes | None = None
 
 
-class Question(Struct, frozen=True):
+class Conflict(Struct, frozen=True):
     """A file that conflicts with the run, or may have lost something: a person has to decide."""
 
     path: str
@@ -100,9 +105,6 @@ def version_of(path: str, side: Kept) -> str:
     return f"{CONFLICTS}/{stem}.{side}.{extension}"
 
 
-_FEW = 4
-
-
 class Finding(NamedTuple):
     path: str
     text: str
@@ -130,7 +132,7 @@ class Noticed(Struct):
     findings: list[Finding] = field(default_factory=list)  # repairs that need no question
     edits: list[Edit] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
+    questions: list[Conflict] = field(default_factory=list)
     overruled: list[Refusal] = field(default_factory=list)  # files that a person has settled in favour of the run
     kept: dict[str, bytes] = field(default_factory=dict)  # by path: people's versions in unresolved conflicts
     plans: dict[str, str] = field(default_factory=dict)  # by agent: a plan that a person wrote where there was none
@@ -243,3 +245,70 @@ class Looking(Struct):
     def is_merged(self, agent: AgentMoment, path: str, sha: str) -> bool:
         """Whether this very edit already counts: a crash has prevented the file from being written again."""
         return agent.edits.get(path) == sha
+
+
+# What the bytes of a readable file alone tell: its run, and its moment
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def mark_of(data: bytes, trace: Trace) -> str:
+    """The SHA-256 of an edit of messages.jsonl. A person may cut a conversation off at the same message again, so of a
+    cut the time counts, too. All other edits change nothing the second time."""
+    return sha(data + trace.at.encode() if b'"cut"' in data else data)
+
+
+class _OfRun(msgspec.Struct):
+    run_id: str
+
+
+_of_run = decoder(_OfRun)
+
+
+def is_of_run(data: bytes, run_id: str) -> bool:
+    """A JSON file of another run may be untouched too. It must not be taken for an old one of this run, because it
+    would be lost."""
+    try:
+        return bool(_of_run.decode(data).run_id == run_id)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def object_of_run(data: bytes, path: str, run_id: str, remedy: str) -> dict[str, Any]:
+    """The object that a JSON file of this run holds. InvalidFile if it is not JSON, Refused if it holds something else
+    or is another run's. `remedy` says what may be edited in it."""
+    found = jsontext.load(decode(data, path), path)
+    if not isinstance(found, dict):
+        raise Refused("is no longer an object", path=path, remedy=remedy)
+    if found.get("run_id", run_id) != run_id:
+        raise foreign(path, f"it says it belongs to the run {short(found['run_id'])}")
+    return found
+
+
+def is_blank(data: bytes) -> bool:
+    """It is empty: an editor has truncated it, or a power failure has left a hole."""
+    return not data.strip(b" \t\r\n\0\xef\xbb\xbf")
+
+
+def ahead(path: str, stamped: Stamped, moment: Moment) -> Refused | None:
+    """The message about a file from a later moment than the journal's; None if it is not."""
+    stamp = stamped.stamp
+    if stamp is None or (stamp.seq <= moment.seq and stamp.epoch <= moment.epoch):
+        return None
+    return Refused(
+        f"is newer (record {stamp.seq}) than the journal (record {moment.seq})",
+        path=path,
+        why="the folder was copied during the run, or the journal was replaced by an older one",
+        remedy="copy the whole folder again, or move this file away to continue from the journal",
+    )
+
+
+def foreign(path: str, why: str) -> Refused:
+    return Refused(
+        "does not belong to this run",
+        path=path,
+        why=why,
+        remedy="to change the plan or the data, edit the file of this run",
+    )

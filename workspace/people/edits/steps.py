@@ -16,8 +16,7 @@ from ...journal.records import NOTHING, Edited, OfCall, StepCompleted, StepEdit,
 from ...state import AgentMoment, json_patch
 from ...store import Store
 from ...views import projection, schema_files
-from .findings import Edit, Looking, StillMoving
-from .origin import ahead, foreign, is_blank, is_of_run, object_of_run, sha
+from .findings import Edit, Looking, StillMoving, ahead, foreign, is_blank, is_of_run, object_of_run, sha
 
 
 def look(looking: Looking, agent: AgentMoment) -> None:

@@ -5,6 +5,6 @@
 from ...base.lazy import deferred
 
 if not deferred(__name__):
-    from . import archive, firing, forward, inbox, keyed
+    from . import archive, forward, inbox
     from .archive import FOLDER
-    from .inbox import Arrivals, Found, Offered
+    from .inbox import Arrivals, InboxFile, Offered

@@ -1,26 +1,39 @@
-"""The files of finished tasks go into `inbox/done/`, or `inbox/moved/` if they were handed on.
+"""The files of tasks after they are taken, and those that were sent with an idempotency key.
 
-A program may still have such a file open for writing. Then it first goes into `inbox/open/`, in a folder that is named
-after its target and its hash as a task. So later writes to it are not lost. The same happens to a file that could not
-be taken and is kept as rejected.
+The files of finished tasks go into `inbox/done/`, or `inbox/moved/` if they were handed on. A program may still have
+such a file open for writing. Then it first goes into `inbox/open/`, in a folder that is named after its target and its
+hash as a task. So later writes to it are not lost. The same happens to a file that could not be taken and is kept as
+rejected.
+
+However often a sender repeats a task with a key, it is done once. The name of its file has the hash of the key and the
+hash of the content. So the files themselves remember the key, wherever they are by now: in `inbox/`, or in one of its
+folders until `keep: inbox:` removes them. Two processes may still write a file each, if both send the key at the same
+moment. Then the first file is the task, and the other one is a double: no agent gets it, and the next opening removes
+it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from ...base import InvalidFile, fitting
 from ...state import Moment, TaskFile
 from ...store import FileChanged, Store, Version
 from ...views import is_left_open
-from ..edits.origin import sha
+from ..edits.findings import sha
 
 FOLDER = "inbox"
 READ_LIMIT = 1 << 30
 _DONE = f"{FOLDER}/done"
 _OPEN = f"{FOLDER}/open"
 _REJECTED = "rejected"
+_ENDED = (f"{FOLDER}/done", f"{FOLDER}/moved")
+_KEYED = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z-([0-9a-f]{32})-([0-9a-f]{16}))\.(?:.*\.)?([a-z]+)")
 _UNCUT = 160
 """Bytes of a name's beginning that `_place` never cuts."""
 
@@ -169,3 +182,60 @@ def sha_of(store: Store, path: str) -> str:
     with suppress(FileNotFoundError, InvalidFile):
         return sha(store.read(path, limit=READ_LIMIT).data)
     return ""
+
+
+# Tasks that are sent with a key
+
+
+class KeyMark(NamedTuple):
+    """A key and the content that was sent with it, as hashes."""
+
+    key: str
+    content: str
+
+    def __str__(self) -> str:
+        return f"{self.key}-{self.content}"
+
+
+class Keyed(NamedTuple):
+    mark: KeyMark
+    path: str  # the path in `inbox/` that it had first
+    folder: str  # the folder that it is in now
+
+
+def mark_of_key(key: str, data: bytes) -> KeyMark:
+    return KeyMark(hashlib.sha256(key.encode()).hexdigest()[:32], hashlib.sha256(data).hexdigest()[:16])
+
+
+def keyed_file(path: str) -> Keyed | None:
+    folder, _, name = path.rpartition("/")
+    match = _KEYED.fullmatch(name)
+    return Keyed(KeyMark(match[2], match[3]), f"{FOLDER}/{match[1]}.{match[4]}", folder) if match else None
+
+
+def find_keyed(store: Store, key: str) -> Keyed | None:
+    """The file that was sent with a key. It may be waiting, taken, done, handed on or cancelled."""
+    wanted = mark_of_key(key, b"").key
+    # In this order: a file that is moved meanwhile is in one of them.
+    for folder in (FOLDER, *store.folders(f"{FOLDER}/open"), CANCELLED, *_ENDED):
+        for entry in store.list(folder):
+            if wanted in entry.path and (found := keyed_file(entry.path)) and found.mark.key == wanted:
+                return found
+    return None
+
+
+def doubles(store: Store, moment: Moment, paths: Sequence[str]) -> set[str]:
+    """The files among `paths`, sorted by name, that repeat another task: an earlier one of them, or one that is taken
+    or done. Two kinds are no doubles, because a person may want them to be done: a file that comes back under its own
+    name, and one that was edited."""
+    marked = {path: keyed for path in paths if (keyed := keyed_file(path))}
+    if not marked:
+        return set()
+    others = [task.file for tasks in (moment.tasks, moment.tasks_done) for task in tasks.values()]
+    others += [entry.path for folder in (*store.folders(f"{FOLDER}/open"), *_ENDED) for entry in store.list(folder)]
+    first = {each.mark: each.path for path in others if (each := keyed_file(path))}
+    return {
+        path
+        for path, keyed in marked.items()
+        if first.setdefault(keyed.mark, keyed.path) != keyed.path and sha_of(store, path)[:16] == keyed.mark.content
+    }

@@ -16,10 +16,10 @@ from ...journal import Journal
 from ...journal.records import TaskDone, TaskTaken
 from ...state import Moment
 from ...store import Store, open_store
-from ..edits.origin import sha
+from ..edits.findings import sha
 from . import archive, inbox
 from .archive import FOLDER, READ_LIMIT
-from .inbox import Found
+from .inbox import InboxFile
 
 
 def redirect(store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report) -> None:
@@ -94,7 +94,7 @@ def _target(store: Store, redirect_to: str) -> tuple[Store, str]:
         raise _TargetFailed(str(error)) from error
 
 
-def _hand_over(store: Store, moment: Moment, journal: Journal, found: Found, target: Store, folder: str) -> None:
+def _hand_over(store: Store, moment: Moment, journal: Journal, found: InboxFile, target: Store, folder: str) -> None:
     id = f"t{moment.tasks_taken + 1}"
     path = folder + _name(moment, id, found.sha256, found.path)
     try:

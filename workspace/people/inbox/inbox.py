@@ -3,6 +3,11 @@
 `*.md` is text, `*.yaml` is a JSON value. Both are tasks, except a YAML with `kind: message`. A task is identified by
 its file's name and SHA-256: another file under an old name is another task, and the same file that comes back after a
 power failure is not.
+
+A time of `schedule:`, which `satchel serve` puts there, is identified by the name of its schedule and its due time, and
+so is its file. The file is created exclusively, so two processes that serve a workspace make one. The moment remembers
+the last ones that were taken (`Moment.fired`): one that is made again, by a process that was frozen meanwhile, is no
+task any more.
 """
 
 from __future__ import annotations
@@ -25,12 +30,10 @@ from ...journal.records import TaskDone, TaskTaken
 from ...state import Kept, Moment, blobs, scope_of_task
 from ...store import Content, Store, Version
 from ...views import BRIEF, Settling, Stage, stable_read
-from ..edits.findings import Refusal
-from ..edits.origin import sha
-from ..edits.rejected import KEPT, reject
-from . import firing, keyed
+from ..edits.findings import Refusal, sha
+from ..edits.rejection import KEPT, reject
+from . import archive
 from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
-from .firing import Firing
 
 if TYPE_CHECKING:
     from ...formats import Document
@@ -43,6 +46,7 @@ Kind = Literal["task", "message", "schedule"]
 
 _TEXT = (".md",)
 _DATA = (".yaml", ".yml")
+_FIRED = re.compile(r"inbox/schedule-([a-z0-9][a-z0-9-]*)-([0-9]{8}T[0-9]{6}Z)\.yaml")
 _SENT = re.compile(r"inbox/([0-9]{8}T[0-9]{6})\.[0-9]{6}Z-([0-9a-f]{6}|[0-9a-f]{32}-[0-9a-f]{16})[-.]")
 
 
@@ -54,7 +58,7 @@ class Said(NamedTuple):
     firing: Firing | None = None  # of a schedule, which has no other content
 
 
-class Found(NamedTuple):
+class InboxFile(NamedTuple):
     """A file that can be taken."""
 
     path: str
@@ -85,14 +89,14 @@ def waiting(store: Store, moment: Moment) -> list[str]:
         for path in files(store)
         if (path not in names or (path, sha_of(store, path)) not in taken) and not _was_fired(moment, path)
     ]
-    doubles = keyed.doubles(store, moment, found)
+    doubles = archive.doubles(store, moment, found)
     return [path for path in found if path not in doubles]
 
 
 def _was_fired(moment: Moment, path: str) -> bool:
     """Whether it is a time of a schedule that was taken before, and was made again."""
-    found = firing.of_file(path)
-    return found is not None and firing.was_taken(moment, found)
+    found = firing_of_file(path)
+    return found is not None and was_taken(moment, found)
 
 
 def known(moment: Moment) -> set[tuple[str, str]]:
@@ -201,7 +205,7 @@ class Arrivals:
         }
         return "message" in self._kinds.values()
 
-    def read(self, path: str) -> Found | None:
+    def read(self, path: str) -> InboxFile | None:
         """A file that has settled; None if it has changed again, or is gone. InvalidFile if it can't be taken."""
         try:
             if _is_as_sent(self._store, path):
@@ -210,7 +214,7 @@ class Arrivals:
                 found = self._settling.read(path, limit=LIMIT)
         except FileNotFoundError:
             return None
-        return None if found is None else Found(path, sha(found.data), parse(path, found.data), found.data)
+        return None if found is None else InboxFile(path, sha(found.data), parse(path, found.data), found.data)
 
 
 def look_until_settled(store: Store, moment: Moment) -> Arrivals:
@@ -263,7 +267,7 @@ def _firing(path: str, document: Document, rest: dict[str, object]) -> Firing:
     try:
         due = datetime.fromisoformat(str(rest.get("due", "")))
         if rest.keys() == {"schedule", "due"} and isinstance(rest["schedule"], str) and due.tzinfo is not None:
-            return firing.firing_at(rest["schedule"], due)
+            return firing_at(rest["schedule"], due)
     except (ValueError, OverflowError):
         pass
     expected = "`schedule:`, its name, and `due:`, a time with its zone"
@@ -330,7 +334,7 @@ def put_away_repeated(store: Store, moment: Moment) -> None:
     sent twice under its key. When none is running."""
     at_work = {task.file for task in moment.tasks.values()}
     paths = [path for path in files(store) if path not in at_work]
-    for path in keyed.doubles(store, moment, paths):
+    for path in archive.doubles(store, moment, paths):
         store.remove(path)
     for path in paths:
         if _was_fired(moment, path):
@@ -341,7 +345,7 @@ def put_away_repeated(store: Store, moment: Moment) -> None:
 def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offered) -> None:
     """The agent has completed without opening its inbox: this settles the schedule times that were `offered` to it."""
     for path in [path for path in waiting(store, moment) if path in offered]:
-        found = firing.of_file(path)
+        found = firing_of_file(path)
         if found is None or store.version(path) != offered[path]:
             continue
         put_away(store, moment)
@@ -363,6 +367,44 @@ def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offere
     put_away(store, moment)
 
 
+# Times of a schedule
+
+
+class Firing(NamedTuple):
+    schedule: str
+    due: str  # UTC, ISO 8601, `2026-11-23T07:30:00Z`
+
+    @property
+    def path(self) -> str:
+        return f"inbox/schedule-{self.schedule}-{re.sub('[:-]', '', self.due)}.yaml"
+
+    @property
+    def data(self) -> bytes:
+        return yamltext.dump({"kind": "schedule", "schedule": self.schedule, "due": self.due}).encode()
+
+
+def is_firing(content: object) -> bool:
+    """Whether data that a program sends would be a time of a schedule. Only `satchel serve` and people may make one."""
+    return isinstance(content, dict) and content.get("kind") == "schedule"
+
+
+def firing_at(schedule: str, due: datetime) -> Firing:
+    return Firing(schedule, f"{due.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+
+
+def firing_of_file(path: str) -> Firing | None:
+    """The time of a schedule in the name of a file."""
+    match = _FIRED.fullmatch(path)
+    try:
+        return firing_at(match[1], datetime.fromisoformat(match[2])) if match else None
+    except ValueError:
+        return None
+
+
+def was_taken(moment: Moment, firing: Firing) -> bool:
+    return any(taken.due == firing.due for taken in moment.fired.get(firing.schedule, ()))
+
+
 # Sending
 
 
@@ -374,7 +416,7 @@ def send(store: Store, data: bytes, extension: Literal["md", "yaml"], words: str
     while True:
         at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         said = f"-{slug(words)}" if slug(words) and not key else ""
-        mark = str(keyed.mark(key, data)) if key else os.urandom(3).hex()
+        mark = str(archive.mark_of_key(key, data)) if key else os.urandom(3).hex()
         path = f"{FOLDER}/{at}Z-{mark}{said}.{extension}"
         with suppress(FileExistsError):
             store.create(path, data)

@@ -1,25 +1,35 @@
-"""Keep what a person wrote and the run can't take: refused files next to the restored ones, all versions of a conflict
-in `conflicts/`."""
+"""Keep what a person or another program wrote and the run can't take, before the run writes the file again.
+
+Refused files are kept next to the restored ones, and all versions of a conflict in `conflicts/`. A save into a file
+that the run was replacing is put back, to be merged. So is an output of the run replaced only where another program's
+version is kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
+from typing import NamedTuple
+from urllib.parse import unquote
 
 from ...base import Conflicting, InvalidFile, Refused, SatchelError, UsageError, fitting, stamp
+from ...journal.records import Output
 from ...state import AgentMoment, Moment
-from ...store import FileChanged, Store, read_if_there
+from ...store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
 from ...views import conversation, projection
 from ...views import stable_read as settling
-from .findings import CONFLICTS, Kept, Noticed, Question, Refusal, version_of
-from .origin import is_blank, sha
+from .findings import CONFLICTS, Conflict, Kept, Noticed, Refusal, is_blank, sha, version_of
 
 KEPT = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
 """The end of the name of a refused file that was kept, and of the file with the reasons."""
 
+_DISPLACED_NAME = re.compile(r"\d+-\d+-(?P<version>\d+-\d+-\d+)-(?P<path>.+?)~?")
+_HASH = re.compile("[0-9a-f]{64}")
 _TOLD = 3
+_READ_LIMIT = 1 << 32
 _EXTENSION = 40
 """Characters of the longest extension. What is longer is a part of the name, which may be cut."""
 
@@ -152,7 +162,7 @@ def not_settled(store: Store, moment: Moment) -> dict[str, bytes]:
     return found
 
 
-def put_question(store: Store, moment: Moment, question: Question) -> None:
+def put_question(store: Store, moment: Moment, question: Conflict) -> None:
     """Write the versions of a conflict where a person can compare them, durably."""
     versions: dict[Kept, bytes | None] = {"base": question.base, "ours": question.ours, "theirs": question.theirs}
     for side, data in versions.items():
@@ -169,7 +179,8 @@ def _put_version(store: Store, moment: Moment, path: str, file: str, data: bytes
             if there is None and data is not None:
                 store.create(file, data)
             elif there is not None:
-                _save_from(store, moment, path, there.data)
+                if not is_known(moment, path, there.data):
+                    _keep(store, path, there.data)
                 if data is not None:
                     store.replace(file, data, if_version=there.version)
                 else:
@@ -199,7 +210,7 @@ def _changed_copies(store: Store, noticed: Noticed) -> Iterator[str]:
             yield f"your changed copy of {path} is kept as {kept}"
 
 
-def clear_questions(store: Store, moment: Moment, still_open: Sequence[Question]) -> None:
+def clear_questions(store: Store, moment: Moment, still_open: Sequence[Conflict]) -> None:
     """Remove the files of resolved conflicts. Other files there do not belong to Satchel."""
     there, asked = set(_files(store, CONFLICTS)), {question.path for question in still_open}
     for agent in moment.agents.values() if there else ():
@@ -209,12 +220,6 @@ def clear_questions(store: Store, moment: Moment, still_open: Sequence[Question]
                 _put_version(store, moment, path, file, None)
             if path not in asked and _reasons_of(path) in there:
                 store.remove(_reasons_of(path))
-
-
-def _save_from(store: Store, moment: Moment, path: str, data: bytes) -> None:
-    """Before a version of `path` is removed from conflicts/: keep what a person wrote into it."""
-    if not is_known(moment, path, data):
-        _keep(store, path, data)
 
 
 def _keep(store: Store, path: str, data: bytes) -> str:
@@ -253,3 +258,97 @@ def _reasons_of(path: str) -> str:
 def _files(store: Store, folder: str) -> Sequence[str]:
     inside = [path for below in store.folders(folder) for path in _files(store, below)]
     return [*(entry.path for entry in store.list(folder)), *inside]
+
+
+# Saves into a file while the run was replacing it, if the process ended before it looked at them
+
+
+def put_back_displaced(store: Store, moment: Moment) -> None:
+    """Put such saves back, to be merged like any other, and remove the rest. If a later save is in the place, the
+    earlier one is kept as rejected."""
+    for entry in [*store.list(DISPLACED)]:
+        match = _DISPLACED_NAME.fullmatch(entry.path.rpartition("/")[2])
+        if match is None:
+            continue
+        path = _displaced_path(moment, match["path"])
+        if store.has_writer(entry.path):
+            continue  # more may come
+        if store.version(entry.path) == match["version"]:
+            store.remove(entry.path)  # it is as it was when the run had written or merged it
+            continue
+        try:
+            data = store.read(entry.path).data
+            there = read_if_there(store, path)
+        except SatchelError:
+            continue  # it stays where it is
+        if not (is_known(moment, path, data) or (there and there.data == data)):
+            if there is None or is_ours(moment, path, there.data):
+                try:
+                    store.replace(path, data, if_version=there.version) if there else store.create(path, data)
+                except (FileChanged, FileExistsError):
+                    continue  # saved once more at this moment: the next opening looks again
+            else:
+                error = Refused(
+                    "was saved twice at the same time",
+                    path=path,
+                    why="the other version is newer",
+                    remedy="add to the newer version what is missing there",
+                )
+                reject(store, Refusal(path, error, data))
+        store.remove(entry.path)
+
+
+def _displaced_path(moment: Moment, name: str) -> str:
+    """The path of the file whose displaced version has this name."""
+    for agent in moment.agents.values() if _HASH.fullmatch(name) else ():
+        files = (agent.folder + projection.STATE, agent.folder + projection.TODO)
+        for path in (*files, *(file.path for file in projection.step_files(agent))):
+            if displaced_name(path) == name:
+                return path
+    return unquote(name)
+
+
+# Outputs: a version of another program is kept, and a version of a later owner stays
+
+
+class WrittenOutput(NamedTuple):
+    output: Output
+    kept: str = ""  # the place of another program's version
+
+
+def write_output(
+    store: Store, path: str, data: bytes, last: Output | None, check_owner: Callable[[], None]
+) -> WrittenOutput:
+    """Make `data` the output `path`, durably. `last` is what the run has made there last; None: nothing yet.
+
+    Only `last` or nothing is replaced. For anything else `check_owner` first raises if this process no longer has the
+    workspace. Then that version is kept as rejected, unless its bytes are those of `last` or of `data`. Not guaranteed,
+    on a disk: that a save in the microseconds between a look and the replacement is seen; and in a bucket, whose
+    versions are hashes: that a late request does nothing if the same bytes are there again.
+    """
+    sha256, kept = hashlib.sha256(data).hexdigest(), ""
+    known = last.version if last else ""
+    while True:
+        try:
+            if known:
+                version = store.replace(path, data, if_version=known)
+            else:
+                store.create(path, data)
+                version = store.version(path) or ""
+            md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            return WrittenOutput(Output(sha256, len(data), version, md5), kept)
+        except (FileChanged, FileExistsError):
+            there = read_if_there(store, path, limit=_READ_LIMIT)
+        check_owner()  # after the look: a later owner's write has another version
+        if there is None:
+            known = ""
+            continue
+        known = there.version
+        if hashlib.sha256(there.data).hexdigest() not in (sha256, last.sha256 if last else ""):
+            error = Refused(
+                "is not what the run made",
+                path=path,
+                why="another program wrote it, or an interrupted attempt wrote it",
+                remedy="add to the new version what is missing there",
+            )
+            kept = reject(store, Refusal(path, error, there.data), "and the agent has made it again")

@@ -1,22 +1,30 @@
-"""Look at all readable files of a run, and work out what an edit of one agent means for its parents."""
+"""Look at all readable files of a run, work out what an edit of one agent means for its parents, and record what was
+found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
+from typing import Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
+from ....schemas import short
 from ...base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
-from ...formats import Definition
-from ...secrets import redactor_of
-from ...state import AgentMoment, History, Listed, Moment
+from ...formats import Definition, parse
+from ...inspect import Report
+from ...journal import Journal
+from ...journal.records import ApprovalAsked, Edited, PlanChanged
+from ...secrets import as_recorded, redactor_of
+from ...state import ROOT, AgentMoment, History, Listed, Moment, blobs, folder_of_agent, json_patch
 from ...store import Content, Store, read_if_there
-from ...todo import Plan
+from ...todo import Plan, Splice, Task, between
 from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
-from . import copies, definition, messages, rejected, state, steps, todo
-from .findings import CheckData, Looking, Noticed, Question, Refusal, Side, StillMoving, version_of
-from .upwards import reach
+from . import copies, messages, rejection, state, steps, todo
+from .findings import CheckData, Conflict, Edit, Looking, Noticed, Refusal, Side, StillMoving, sha, version_of
 
 
 def notice(
@@ -54,7 +62,7 @@ def notice(
     )
     if held is None:
         store.fetch(path for path in _expected(store, moment) if not looking.is_as_listed(path))
-        looking.noticed.kept = rejected.not_settled(store, moment)
+        looking.noticed.kept = rejection.not_settled(store, moment)
     for agent in moment.agents.values():
         for look in (state.look, todo.look, steps.look, messages.look):
             try:
@@ -68,7 +76,7 @@ def notice(
     if looking.redactor:
         _refuse_secrets(looking)
     try:
-        definition.look(looking, defined)
+        look_at_definition(looking, defined)
     except StillMoving:
         pass
     except (InvalidFile, Refused) as error:
@@ -101,7 +109,7 @@ def judge(
         redactor=redactor_of(defined),
         is_unsaved=True,
     )
-    looking.noticed.kept = rejected.not_settled(store, moment)
+    looking.noticed.kept = rejection.not_settled(store, moment)
     agent = editable(moment)[path]
     try:
         if path.endswith(STATE):
@@ -143,8 +151,8 @@ def _ask_again(looking: Looking) -> None:
                 if looking.choice(path) == "ours":
                     noticed.overruled.append(Refusal(path, error, data))
                 else:
-                    ours = rejected.current(moment, path) or b""
-                    noticed.questions.append(Question(path, (str(error),), None, ours, data))
+                    ours = rejection.current(moment, path) or b""
+                    noticed.questions.append(Conflict(path, (str(error),), None, ours, data))
             if noticed.questions and (question := noticed.questions[-1]).path == path:
                 where = version_of(path, "theirs")
                 gone = f"{path} itself is missing, empty or older now; its content is kept in {where}"
@@ -229,7 +237,176 @@ def _reach(looking: Looking) -> None:
     plans |= {path: Plan(text) for path, text in noticed.plans.items()}
     waiting = [path for path, plan in plans.items() if plan.progress.settled < plan.progress.leaves]
     waiting += [edit.record.agent for edit in noticed.edits if edit.record.step is not None]
-    found = reach(moment, plans, waiting)
+    found = reopen_parents(moment, plans, waiting)
     noticed.edits += found.edits
     for path, why in found.unreached.items():
         looking.find(moment.agents[path].folder + TODO, f"adds work to {path}, but {why}")
+
+
+# workspace.yaml
+
+
+def look_at_definition(looking: Looking, definition: Definition) -> None:
+    """workspace.yaml is a person's file. Its content counts as it is; changes are recorded."""
+    known = looking.moment.definition
+    says: dict[str, object] = as_recorded(known, looking.redactor.value(definition.recorded))
+    if known is None:
+        if looking.store.has_writer(DEFINITION) is not False:
+            _settled_definition(looking, definition)
+        looking.noticed.definition = says
+        return
+    change = json_patch.diff(known, says)
+    if not change:
+        return
+    found = _settled_definition(looking, definition)
+    trace = looking.store.trace(DEFINITION)
+    told = []
+    for each in change:
+        value = f" is now {short(each['value'])}" if "value" in each else " is removed"
+        told.append(str(each["path"])[1:].replace("/", ".") + value + _without_effect(looking, str(each["path"])))
+    record = Edited(file=DEFINITION, by=trace.by, saved=trace.at, sha=sha(found.data), patch=change, says=tuple(told))
+    looking.noticed.edits.append(Edit(record))
+
+
+def _without_effect(looking: Looking, place: str) -> str:
+    root = looking.moment.root
+    has_begun = root.has_data or root.input is not None
+    return "; the run keeps the arguments it began with" if has_begun and place.split("/")[1] == "input" else ""
+
+
+def _settled_definition(looking: Looking, definition: Definition) -> Content:
+    """The file, which must still have the content that was read before."""
+    try:
+        found = looking.steady(DEFINITION)
+    except StillMoving:
+        if looking.held is not None:
+            raise
+        found = None
+    if found is None or parse(found.data).said != definition.said:
+        raise Refused("is changing at this moment", path=DEFINITION, remedy="wait until it is saved, then run again")
+    return found
+
+
+# Ways to an ended sub-agent that a person gives work to
+
+
+class ReopenedParents(NamedTuple):
+    """What is entered again, and the sub-agents that nothing reaches any more, with the reasons."""
+
+    edits: list[Edit]
+    unreached: dict[str, str]
+
+
+def reopen_parents(moment: Moment, plans: dict[str, Plan], waiting: Iterable[str]) -> ReopenedParents:
+    """The way to the agents `waiting`. `plans`: those that this change leaves behind, by agent; it adds its own."""
+    edits: list[Edit] = []
+    unreached: dict[str, str] = {}
+    reached: set[tuple[str, str]] = set()
+    paths = [*waiting]
+    while paths:
+        path = paths.pop()
+        if not path:
+            continue
+        agent = moment.agents[path]
+        above = moment.agents[path.rpartition("/")[0]]
+        key = agent.spawned_in
+        if (above.path, key) in reached:
+            continue
+        reached.add((above.path, key))
+        plan = plans.get(above.path, above.plan)
+        task = plan.task(key) if key != ROOT and not key.startswith("_") else None
+        needs, says = False, ""
+        if key == ROOT:
+            needs, says = above.result is not None, f"{above.path} runs again, because {path} was spawned by it"
+        elif key.startswith("_inbox-"):
+            if key not in above.scopes:
+                unreached[path] = "the task of the inbox that spawned it is done"
+        elif key.startswith("_"):
+            needs, says = key in above.results, f"{key[1:]} will run again, because {path} was spawned in it"
+        elif task is None or _is_newly_left(task, plan, above.plan):
+            unreached[path] = f"its item {key} is not in the plan above"
+        else:
+            needs = not plan.is_to_do(key)
+            says = f"item {key} ({task.text!r}) will run again, because {path} was spawned in it"
+        if needs:
+            after = plan.copy()
+            if task is not None:
+                after.reopen(task)
+            plans[above.path] = after
+            record = Edited(
+                agent=above.path,
+                file=f"{agent.folder}{TODO}",
+                by="the runtime",
+                sha="",
+                redone=(key,),
+                plan=tuple(between(list(plan.lines), list(after.lines))),
+                says=(says,),
+            )
+            edits.append(Edit(record, after))
+        paths.append(above.path)
+    return ReopenedParents(edits, unreached)
+
+
+def _is_newly_left(task: Task, plan: Plan, before: Plan) -> bool:
+    """Whether a person has just dropped an item or a parent of it, or marked it as done."""
+    if task.is_finished and (was := before.task(task.id or "")) is not None and was.mark != task.mark:
+        return True
+    return task.parent is not None and _is_newly_left(plan.at(task.parent), plan, before)
+
+
+# Recording what was found: from then on it counts
+
+
+FreeId = Callable[[Literal["a", "d"]], str]
+
+
+def record_edits(
+    store: Store, moment: Moment, journal: Journal, report: Report, noticed: Noticed, free_id: FreeId
+) -> None:
+    """Add the edits, plans and copies that were found to the next group, and report each. `free_id` names new
+    questions."""
+    for edit in noticed.edits:
+        record_edit(store, moment, journal, report, edit, partial(free_id, "d"))
+    if noticed.back is not None:
+        _ask_whether_back(store, journal, report, noticed.back, free_id("a"))
+    for path, text in noticed.plans.items():
+        adopted, file = Plan(text), folder_of_agent(path) + TODO
+        splices = (Splice(0, 0, text), *adopted.identify(moment.agents[path].highest_id))
+        journal.add(
+            PlanChanged(
+                agent=path,
+                plan=splices,
+                outline=adopted.outline(),
+                by="person",
+                person=store.trace(file).by,
+                why="written before the run began",
+            )
+        )
+        report.add("found", f"a plan of {len(adopted.tasks)} items in {file}")
+
+
+def _ask_whether_back(store: Store, journal: Journal, report: Report, asked: ApprovalAsked, id: str) -> None:
+    assert asked.back is not None
+    kept = blobs.keep(store, bytes(asked.back.data), journal.generation)
+    back = msgspec.structs.replace(asked.back, data=kept.result, blob=kept.blob)
+    journal.add(msgspec.structs.replace(asked, id=id, back=back))
+    report.add("wanted", f"{id}: {asked.question}")
+
+
+def record_edit(
+    store: Store, moment: Moment, journal: Journal, report: Report, edit: Edit, free_id: Callable[[], str]
+) -> None:
+    """One of them. `free_id` names a question that it leads to."""
+    made = edit.record
+    if made.step is not None and len(made.step.result):
+        kept = blobs.keep(store, bytes(made.step.result), journal.generation)  # an edit with a secret was refused
+        made = msgspec.structs.replace(
+            made, step=msgspec.structs.replace(made.step, result=kept.result, blob=kept.blob)
+        )
+    journal.add(made)
+    for say in made.says:
+        report.add("edited", f"{made.file}: {say}")
+    for doubt in edit.doubts:
+        known = moment.doubts.values()
+        if not any((each.agent, each.scope, each.key) == (doubt.agent, doubt.scope, doubt.key) for each in known):
+            journal.add(msgspec.structs.replace(doubt, id=free_id()))
