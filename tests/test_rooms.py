@@ -30,7 +30,7 @@ TABLES = {
         "views",
         "inspect",
         "history",
-        "people",
+        "inbound",
         "retention",
         "lifecycle",
         "transfer",

@@ -13,10 +13,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import InvalidFile, LeaseHeld, SatchelError, UsageError, arguments, in_force, one_line, since
 from ...workspace.formats import jsontext, yamltext
-from ...workspace.inspect import Remark, Report, lease, look_beside
-from ...workspace.journal.records import NOTHING
-from ...workspace.lifecycle import opened
-from ...workspace.people.approvals import (
+from ...workspace.inbound.approvals import (
     APPROVE,
     Question,
     Reply,
@@ -35,7 +32,10 @@ from ...workspace.people.approvals import (
     typed_arguments,
     with_changes,
 )
-from ...workspace.people.edits import Refusal, reject
+from ...workspace.inbound.edits import Refusal, reject
+from ...workspace.inspect import Remark, Report, lease, look_beside
+from ...workspace.journal.records import NOTHING
+from ...workspace.lifecycle import opened
 from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import DONE, Answered, Moment, same
 from ...workspace.store import FileChanged

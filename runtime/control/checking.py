@@ -12,11 +12,11 @@ from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace import journal
 from ...workspace.base import SatchelError, UsageError, arguments, counted
+from ...workspace.inbound import saving
+from ...workspace.inbound.edits import notice
 from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
 from ...workspace.journal.records import BadLine, LineReader
 from ...workspace.lifecycle import recovery
-from ...workspace.people import saving
-from ...workspace.people.edits import notice
 from ...workspace.state import Moment, folder_of_agent
 from ...workspace.store import Abilities, Exposure, Store, check_conditional_puts, check_lock, check_writes
 from ...workspace.views import BRIEF

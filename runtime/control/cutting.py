@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import SatchelError, UsageError, arguments
+from ...workspace.inbound.edits import CutOff, cut_off
 from ...workspace.inspect import Look, Remark, Report, lease, look_beside
 from ...workspace.lifecycle import opened
-from ...workspace.people.edits import CutOff, cut_off
 from ...workspace.state import AgentMoment
 from ...workspace.store import FileChanged, Version
 from ...workspace.views import conversation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ...workspace.base import Conflicting, Refused, UsageError, arguments, decode, in_force
+from ...workspace.inbound.edits import editable, is_known, judge
 from ...workspace.inspect import Look, lease, look_beside
-from ...workspace.people.edits import editable, is_known, judge
 from ...workspace.store import Content, FileChanged, read_if_there
 from .place import Place
 from .waiting import Steps

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...workspace.base import DEFINITION, InvalidFile, UsageError, arguments, check_path, is_name
+from ...workspace.inbound.approvals import FOLDER as APPROVALS
+from ...workspace.inbound.inbox import archive
 from ...workspace.inspect import define
-from ...workspace.people.approvals import FOLDER as APPROVALS
-from ...workspace.people.inbox import archive
 from ...workspace.secrets import redactor_of
 from ...workspace.store import Store
 from ...workspace.views import PARTIALS, RECOVERED, STATE, STEPS, TODO

@@ -15,8 +15,8 @@ from .waiting import Steps, at_once, finish, finish_async
 
 if TYPE_CHECKING:
     from ...workspace.base import Mode, Resume
+    from ...workspace.inbound.edits import Side
     from ...workspace.lifecycle import Cut
-    from ...workspace.people.edits import Side
     from ...workspace.transfer import Journey, Tell
     from ..agent import Agent
     from ..live import Watch

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from ...workspace.base import SatchelError, StorageFailed
 from ...workspace.history import read
+from ...workspace.inbound.approvals import FOLDER as APPROVALS
+from ...workspace.inbound.inbox import FOLDER as INBOX
 from ...workspace.inspect import lease, signature
 from ...workspace.journal import first_kept, records, segments
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import recovery
-from ...workspace.people.approvals import FOLDER as APPROVALS
-from ...workspace.people.inbox import FOLDER as INBOX
 from ...workspace.views import PARTIALS, running_file
 from .handle import Handle
 from .history import Row

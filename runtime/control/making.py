@@ -23,7 +23,7 @@ from ...workspace.base import (
     urls,
 )
 from ...workspace.formats import definition, yamltext
-from ...workspace.people.inbox import archive
+from ...workspace.inbound.inbox import archive
 from ...workspace.store import Store, Syscalls, settle_place
 from . import storage, template
 from .opening import reach

@@ -9,9 +9,9 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from ...workspace.base import SatchelError, UsageError
+from ...workspace.inbound.edits import Conflict, Noticed, Side, notice
 from ...workspace.inspect import Remark, Report, lease, look
 from ...workspace.lifecycle import opened
-from ...workspace.people.edits import Conflict, Noticed, Side, notice
 from . import takeover
 from .place import Place
 from .waiting import Steps

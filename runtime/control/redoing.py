@@ -7,10 +7,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from ...workspace.base import UsageError, myself
+from ...workspace.inbound.edits import reopen_parents
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.journal.records import Edited
 from ...workspace.lifecycle import Workspace, opened
-from ...workspace.people.edits import reopen_parents
 from ...workspace.state import AgentMoment, LaterEffect, Moment, going_back
 from ...workspace.todo import Task
 from ...workspace.views import TODO, folder_of

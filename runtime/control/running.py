@@ -12,10 +12,10 @@ from msgspec import field
 from msgspec.structs import fields
 
 from ...workspace.base import AgentError, UsageError, arguments
+from ...workspace.inbound.edits import not_settled
+from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import Look
 from ...workspace.journal.records import Failure, Output
-from ...workspace.people.edits import not_settled
-from ...workspace.people.inbox import inbox
 from ...workspace.state import Pause
 from ...workspace.todo import Progress
 from ..agent import Agent

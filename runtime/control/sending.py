@@ -12,8 +12,8 @@ from msgspec import Struct
 from ...schemas import Problem
 from ...workspace.base import InvalidFile, KeyReused, UsageError, arguments, decode, in_force
 from ...workspace.formats import yamltext
+from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.inspect import look_beside
-from ...workspace.people.inbox import archive, inbox
 from ...workspace.secrets import Redactor, redactor_of
 from .place import Place
 

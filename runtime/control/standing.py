@@ -13,6 +13,10 @@ from msgspec.structs import replace
 
 from ...workspace.base import DEFINITION, DRIFTED, Refused, SatchelError, in_force, one_line, read_markdown, urls
 from ...workspace.formats import Definition
+from ...workspace.inbound import being_saved
+from ...workspace.inbound.approvals import FOLDER as APPROVALS
+from ...workspace.inbound.edits import Noticed, not_settled, notice, untaken
+from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.inspect import (
     Lease,
     Look,
@@ -30,10 +34,6 @@ from ...workspace.inspect import (
 )
 from ...workspace.journal import records
 from ...workspace.lifecycle import Leftover, adopt, pausing, recovery, retention
-from ...workspace.people import being_saved
-from ...workspace.people.approvals import FOLDER as APPROVALS
-from ...workspace.people.edits import Noticed, not_settled, notice, untaken
-from ...workspace.people.inbox import archive, inbox
 from ...workspace.secrets import redactor_of
 from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Fired, Moment, Scope, State, prompts
 from ...workspace.store import Store, Version

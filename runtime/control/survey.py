@@ -16,12 +16,12 @@ from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace.base import SCHEMAS, Damaged, InvalidFile, NewerFormat, SatchelError, decode
 from ...workspace.formats import jsontext, pause_file
+from ...workspace.inbound.approvals import FOLDER, form_problems
+from ...workspace.inbound.edits import rejection
+from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.inspect import lease
 from ...workspace.journal.records import StepCompleted
 from ...workspace.lifecycle import recovery
-from ...workspace.people.approvals import FOLDER, form_problems
-from ...workspace.people.edits import rejection
-from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store, read_if_there
 from ...workspace.views import checkpoint_folder, conversation, partial_files, projection, running_file, schema_files

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...workspace.base import LeaseHeld, UsageError, since, visible
+from ...workspace.inbound import saving
 from ...workspace.inspect import Lease, lease
 from ...workspace.lifecycle import acquire
-from ...workspace.people import saving
 from ...workspace.store import Store
 from .place import Place
 from .waiting import Steps

@@ -14,8 +14,8 @@ from msgspec import Struct
 from ...schemas import Where, nearest
 from ...workspace.base import DEFINITION, OF_A_RUN, InvalidFile, UsageError, decode, stamp
 from ...workspace.formats import definition, yamltext
+from ...workspace.inbound.inbox import archive
 from ...workspace.inspect import transfer_file
-from ...workspace.people.inbox import archive
 from ...workspace.store import DiskStore
 from ...workspace.views import TODO
 

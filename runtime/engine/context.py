@@ -20,9 +20,9 @@ from msgspec import Struct, field
 from ... import schemas
 from ...workspace.base import UsageError
 from ...workspace.formats import jsontext
+from ...workspace.inbound.inbox import Arrivals
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.inbox import Arrivals
 from ...workspace.secrets import Redactor
 from ...workspace.state import AgentMoment
 from ...workspace.views import Files, publish, schema_files

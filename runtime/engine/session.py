@@ -16,8 +16,8 @@ from typing import Any
 from msgspec import Struct
 
 from ...workspace.base import AgentError, SatchelError, UsageError, arguments
+from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.journal.records import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled
-from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs, is_of_item
 from ...workspace.todo import Plan, Splice, Task
 from ...workspace.views import folder_of

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from ...workspace.base import Refused
+from ...workspace.inbound.approvals import nothing_has_come
+from ...workspace.inbound.edits import Noticed, notice
+from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Point, Wish, pausing, recovery, rewind
-from ...workspace.people.approvals import nothing_has_come
-from ...workspace.people.edits import Noticed, notice
-from ...workspace.people.inbox import inbox
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
 from ..limits import budget, limits, windows

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from ...workspace.base import DEFINITION, DRIFTED, SIGNAL, AgentError, SatchelError, StorageFailed, myself
 from ...workspace.formats import pause_file as pausefile
+from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import Look, Report, lease
 from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
-from ...workspace.people.inbox import inbox
 from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, OVER, ROOT, Pause
 from ...workspace.views import stable_read

@@ -8,10 +8,10 @@ from typing import Any
 
 from ...workspace.base import LeaseHeld, UsageError
 from ...workspace.formats import pause_file
+from ...workspace.inbound import saving
 from ...workspace.inspect import Look, Report, look
 from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace, acquire, opening, pausing, recovery
-from ...workspace.people import saving
 from ...workspace.state import Moment, blobs
 from ..agent import load
 from ..limits import Announcer

@@ -20,11 +20,11 @@ from typing import Any
 
 from ...workspace.base import DEFINITION, InvalidFile, SatchelError
 from ...workspace.formats import PauseFile, parse, pause_file
+from ...workspace.inbound.edits import CheckData, Noticed, notice, rejection
+from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import another_run, lease
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Wish, Workspace, pausing
-from ...workspace.people.edits import CheckData, Noticed, notice, rejection
-from ...workspace.people.inbox import inbox
 from ...workspace.secrets import redactor_of
 from ...workspace.state import folder_of_agent
 from ...workspace.store import Content, Version

@@ -35,10 +35,10 @@ from ...schemas import Problem
 from ...workspace.base import DEFINITION, InvalidFile, SatchelError, time_text, version
 from ...workspace.formats import Definition, Webhook
 from ...workspace.formats import definition as definition_file
+from ...workspace.inbound.approvals import Question, open_questions
 from ...workspace.inspect import report
 from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import Question, open_questions
 from ...workspace.state import Moment
 from ...workspace.store import Store
 from .budget import BY

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from ...workspace.inbound.approvals import find_question
 from ...workspace.journal.records import Doubt, Key
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import find_question
 from .reverify import Rechecks
 from .stopping import Stopping
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from ...workspace.base import SatchelError
+from ...workspace.inbound.edits import rejection
 from ...workspace.journal.records import Key, Output, StepCompleted
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.edits import rejection
 from ...workspace.state import AgentMoment, Moment
 from ...workspace.store import Store
 

@@ -20,9 +20,7 @@ from msgspec.structs import replace
 from ...schemas import against
 from ...workspace.base import InvalidFile, UsageError, arguments, time_text
 from ...workspace.formats import decoder
-from ...workspace.journal.records import NOTHING, ApprovalAsked, now
-from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import (
+from ...workspace.inbound.approvals import (
     APPROVE,
     DENY,
     Question,
@@ -33,6 +31,8 @@ from ...workspace.people.approvals import (
     read_reply,
     with_changes,
 )
+from ...workspace.journal.records import NOTHING, ApprovalAsked, now
+from ...workspace.lifecycle import Workspace
 from ...workspace.state import blobs
 from ..engine import Call, OpenScope, ScopeRun, check_outside_steps
 from ..live import Suspended, put_question, supervisor_link

@@ -18,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError, InvalidFile
+from ...workspace.inbound.inbox import InboxFile, Offered, archive, inbox
 from ...workspace.journal.records import TaskDone, TaskTaken
-from ...workspace.people.inbox import InboxFile, Offered, archive, inbox
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import Call, OpenScope, Session, check_outside_steps, items, recording

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.workspace.people.inbox import inbox
+from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import stable_read
 

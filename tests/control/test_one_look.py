@@ -13,8 +13,8 @@ import satchel
 from satchel import Run, agent, step
 from satchel.runtime.control.streaming import stream
 from satchel.workspace.base import UsageError
+from satchel.workspace.inbound.edits import detection
 from satchel.workspace.inspect import load
-from satchel.workspace.people.edits import detection
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_definition_that_is_being_saved_is_read_before_it_is_whole(
         (folder / "workspace.yaml").write_bytes(whole)
         return saving if found else []
 
-    monkeypatch.setattr("satchel.workspace.people.saving.being_saved", is_saved)
+    monkeypatch.setattr("satchel.workspace.inbound.saving.being_saved", is_saved)
     with pytest.raises(UsageError, match="nothing to resume yet"):
         satchel.open(folder).resume(ending("completed"))
     assert satchel.open(folder).run(ending("completed")).status == "completed"

@@ -16,10 +16,10 @@ import satchel
 from satchel.runtime.control import Merging, stop_all
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, SatchelError, UsageError
+from satchel.workspace.inbound.edits import Side
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.edits import Side
 from satchel.workspace.store import DiskStore
 
 

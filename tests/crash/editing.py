@@ -17,9 +17,9 @@ from turns.tree import Acted, Committed, Process, answer, make, was_done
 
 from satchel import run
 from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused
+from satchel.workspace.inbound.edits import Side
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.edits import Side
 from satchel.workspace.store import DiskStore
 
 from . import memory

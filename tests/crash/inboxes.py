@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Raw
 
 from satchel import InboxTask, Run, agent, effect, run
+from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.journal.records import Resolved
-from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import DiskStore
 
 from .checker import Violation

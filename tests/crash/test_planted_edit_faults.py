@@ -11,12 +11,12 @@ import pytest
 from properties import ROUNDS
 
 from satchel.workspace import journal
+from satchel.workspace.inbound.edits import Edit, Noticed, detection, rejection
+from satchel.workspace.inbound.edits import findings as found
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.lifecycle import opening
 from satchel.workspace.lifecycle.workspace import Workspace
-from satchel.workspace.people.edits import Edit, Noticed, detection, rejection
-from satchel.workspace.people.edits import findings as found
 from satchel.workspace.state.checkpoint import Written
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, Store, Sync, Version

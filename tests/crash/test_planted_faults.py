@@ -15,12 +15,12 @@ from properties import ROUNDS
 from satchel.runtime.engine.open_scope import OpenScope
 from satchel.runtime.live import data
 from satchel.workspace import journal
+from satchel.workspace.inbound.edits import todo
 from satchel.workspace.journal import Tail, segment
 from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
 from satchel.workspace.lifecycle import opening, recovery
 from satchel.workspace.lifecycle.recovery import Leftover
 from satchel.workspace.lifecycle.retention import Pruner, carry_out
-from satchel.workspace.people.edits import todo
 from satchel.workspace.state import blobs, going_back
 from satchel.workspace.state.scope_state import Kept, Past, Scope
 from satchel.workspace.store import DiskStore, Store, Sync

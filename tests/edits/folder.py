@@ -15,11 +15,11 @@ from satchel import NotDone, Run, agent, effect, step
 from satchel.runtime.execution.running import Outcome, run
 from satchel.runtime.run.plan import Item
 from satchel.workspace import journal
+from satchel.workspace.inbound.edits import Noticed, notice
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Edited
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.edits import Noticed, notice
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore

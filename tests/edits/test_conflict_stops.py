@@ -16,8 +16,8 @@ from satchel.runtime.execution.live_files import EditWatch
 from satchel.runtime.execution.running import Outcome
 from satchel.runtime.execution.start import Start
 from satchel.workspace.base.errors import Conflicting
+from satchel.workspace.inbound.edits import CheckData
 from satchel.workspace.inspect.load import look
-from satchel.workspace.people.edits import CheckData
 
 from .folder import Place
 from .running import Gate, going

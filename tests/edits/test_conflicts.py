@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from satchel.workspace.base.errors import Conflicting
+from satchel.workspace.inbound.edits import Side
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.edits import Side
 
 from .folder import Place, world
 

@@ -22,13 +22,13 @@ from satchel.runtime.live.doubts import Doubts
 from satchel.runtime.live.signals import Interruption
 from satchel.runtime.live.stopping import Stopping
 from satchel.workspace.base.errors import SatchelError
+from satchel.workspace.inbound.edits import Noticed, notice
+from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.workspace import Workspace
-from satchel.workspace.people.edits import Noticed, notice
-from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import DiskStore, Syscalls
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.stable_read import Unsettled, Waits

@@ -16,6 +16,7 @@ from unittest import mock
 
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.formats import Keep, Rule, definition
+from satchel.workspace.inbound.edits import rejection
 from satchel.workspace.inspect import lease, load
 from satchel.workspace.inspect.load import Look, look
 from satchel.workspace.journal import Own, first_kept, kept_lines, object_log, reader, writer
@@ -23,7 +24,6 @@ from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, P
 from satchel.workspace.journal.segment import segments
 from satchel.workspace.lifecycle import acquire, retention
 from satchel.workspace.lifecycle.acquire import Owned
-from satchel.workspace.people.edits import rejection
 from satchel.workspace.state import checkpoint
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store

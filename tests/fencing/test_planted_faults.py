@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
+from satchel.workspace.inbound.edits import rejection
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import Tail, object_log, pruning, writer
 from satchel.workspace.journal.object_log import Fence, SegmentObjects
@@ -21,7 +22,6 @@ from satchel.workspace.journal.records import Line, Output, written
 from satchel.workspace.journal.segment import segment_path, segments
 from satchel.workspace.journal.writer import Journal
 from satchel.workspace.lifecycle import acquire
-from satchel.workspace.people.edits import rejection
 from satchel.workspace.state import checkpoint
 from satchel.workspace.store import FileChanged, Store, Version
 from satchel.workspace.store.remote import bucket

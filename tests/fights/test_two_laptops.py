@@ -29,12 +29,12 @@ from servers import Server
 from fights import laptop
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
+from satchel.workspace.inbound.approvals import Reply, find_question
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt, Fenced, StepStarted
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.approvals import Reply, find_question
 from satchel.workspace.state.questions import DONE, REDO
 from satchel.workspace.store import Store, open_store
 

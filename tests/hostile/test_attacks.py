@@ -20,6 +20,7 @@ from linked import last_crc, linked
 from msgspec import Raw
 
 from satchel.workspace.base.errors import SatchelError
+from satchel.workspace.inbound.approvals import open_questions
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report, last
 from satchel.workspace.journal import records as record
@@ -41,7 +42,6 @@ from satchel.workspace.journal.records import (
     StepStarted,
 )
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.approvals import open_questions
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import partial_files
 from satchel.workspace.views.partial_files import PartialHead

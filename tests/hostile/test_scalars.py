@@ -18,7 +18,7 @@ from satchel.workspace.base import time_text, times
 from satchel.workspace.base.errors import InvalidFile, UsageError
 from satchel.workspace.base.names import is_name
 from satchel.workspace.formats import definition, pause_file, yamltext
-from satchel.workspace.people.inbox import inbox
+from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import stable_read
 

@@ -18,10 +18,10 @@ from satchel.runtime.supervision.serve.judging import judge
 from satchel.runtime.supervision.serve.schedule import Schedule
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
+from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.inbox import inbox
 from satchel.workspace.state.run_state import FIRED
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import stable_read

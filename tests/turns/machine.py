@@ -23,13 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from satchel import run
 from satchel.runtime.control import Handle
 from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, UsageError
+from satchel.workspace.inbound.edits import Side
+from satchel.workspace.inbound.edits.findings import version_of
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.lifecycle.opening import Why, opened
-from satchel.workspace.people.edits import Side
-from satchel.workspace.people.edits.findings import version_of
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views.projector import Projector
 

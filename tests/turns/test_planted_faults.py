@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from satchel.workspace import todo as workspace_todo
+from satchel.workspace.inbound.edits import Edit, detection, rejection, state, steps, todo
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
-from satchel.workspace.people.edits import Edit, detection, rejection, state, steps, todo
 from satchel.workspace.state import going_back
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.json_merge import Merged
@@ -87,7 +87,7 @@ def _result_in_a_step_is_ignored() -> Fault:
 
 
 def _a_sub_agents_new_work_is_not_reached() -> Fault:
-    return mock.patch.object(sys.modules["satchel.workspace.people.edits.detection"], "_reach", lambda looking: None)
+    return mock.patch.object(sys.modules["satchel.workspace.inbound.edits.detection"], "_reach", lambda looking: None)
 
 
 def _a_return_forgets_effects() -> Fault:

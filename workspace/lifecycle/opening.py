@@ -18,12 +18,12 @@ from typing import Literal, NamedTuple
 from .. import journal
 from ..base import SatchelError, myself, version
 from ..formats import pause_file
+from ..inbound import saving
+from ..inbound.approvals import path_of
+from ..inbound.edits import CheckData, Noticed, Side, notice, rejection
+from ..inbound.inbox import archive, forward, inbox
 from ..inspect import Look, Report, lease, look, rebuild, transfer_file
 from ..journal.records import FORMAT, Opened, now
-from ..people import saving
-from ..people.approvals import path_of
-from ..people.edits import CheckData, Noticed, Side, notice, rejection
-from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
 from ..state import Moment, checkpoint
 from ..store import TEMPORARY, Store

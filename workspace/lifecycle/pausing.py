@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from ..base import SIGNAL, Damaged, InvalidFile, Mode, Refused, SatchelError, UsageError
 from ..formats import PauseFile, pause_file
+from ..inbound.edits import Refusal, rejection
 from ..inspect import lease
 from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
-from ..people.edits import Refusal, rejection
 from ..secrets import as_recorded
 from ..state import ROOT, Moment, Pause, checkpoint
 from ..store import Content, FileChanged, Store, Version
@@ -141,7 +141,7 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     Damaged if the bytes differ from what was written; then nothing is released, as after a crash."""
     store, moment = workspace.store, workspace.moment
     if workspace.reaches_out:
-        from ..people.inbox import forward  # a look at a pause hands nothing on
+        from ..inbound.inbox import forward  # a look at a pause hands nothing on
 
         forward.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
     workspace.record_what_goes()

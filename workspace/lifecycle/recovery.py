@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from ..base import InvalidFile, fitting
 from ..formats import pause_file
+from ..inbound.edits import Noticed, notice
+from ..inbound.inbox import inbox
 from ..inspect import Look, lease
 from ..journal.records import PartialPromoted
-from ..people.edits import Noticed, notice
-from ..people.inbox import inbox
 from ..state import Moment
 from ..store import Store, read_if_there
 from ..views import BRIEF, PartialHead, conversation, partial_files

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..formats import Checkpoints, Definition
+from ..inbound.approvals import ApprovalFiles
+from ..inbound.edits import Noticed, detection
+from ..inbound.inbox import archive, inbox
 from ..inspect import Report, ReportDocument, listed_at_stop
 from ..journal import Journal, Own
 from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
-from ..people.approvals import ApprovalFiles
-from ..people.edits import Noticed, detection
-from ..people.inbox import archive, inbox
 from ..secrets import redactor_of
 from ..state import Kept, Moment, Written, checkpoint, folder_of_agent
 from ..store import Store, Version

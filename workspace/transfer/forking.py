@@ -21,10 +21,10 @@ from .. import journal
 from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageError, decode, fresh_run_id
 from ..formats import definition, yamltext
 from ..history import check_kept
+from ..inbound.inbox import FOLDER as INBOX
 from ..inspect import Manifest, Report, look, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
-from ..people.inbox import FOLDER as INBOX
 from ..state import AgentMoment, Answered, LaterEffect, Moment, after, blobs, checkpoint, going_back, prompts
 from ..store import DiskStore, RemoteStore, Store, link
 from ..views import TODO, Row, conversation, schema_files

@@ -20,11 +20,11 @@ from msgspec import Struct, field
 from .. import journal
 from ..base import DEFINITION, LeaseHeld, NewerFormat, SatchelError, UsageError, shown, urls, version
 from ..formats import definition
+from ..inbound.edits import rejection
 from ..inspect import Kind, Manifest, Tombstone, define, lease, look, read_definition, transfer_file
 from ..journal import segment_path
 from ..journal.records import now
 from ..lifecycle import acquire
-from ..people.edits import rejection
 from ..store import DISPLACED, LOCK, Content, Entry, FileChanged, Store, Syscalls, open_store, settle_place
 from ..views import schema_files, stable_read
 from . import copy_files

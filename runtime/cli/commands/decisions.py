@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
-from ....workspace.people.edits import Conflict
+from ....workspace.inbound.edits import Conflict
 from ...control import EXIT_CODES, Answering, Handle, Merging, changes_of, counted, of_error, say_what
 from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked

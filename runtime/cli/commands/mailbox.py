@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import asdict
 
 from ....workspace.base import UsageError, decode, urls, visible
-from ....workspace.people.inbox import inbox
+from ....workspace.inbound.inbox import inbox
 from ...control import Handle, cut
 from ..arguments import complete_folders, find, is_workspace, json_option, of_named, storage_option
 from ..render.output import columns, fold, print_json, remarks

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from ....workspace.base import visible
-from ....workspace.people import saving
+from ....workspace.inbound import saving
 from ....workspace.state import AgentMoment, Moment
 from ....workspace.todo import Plan, Task
 from ....workspace.views import status_of

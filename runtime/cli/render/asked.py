@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ....workspace.base import visible
+from ....workspace.inbound.approvals import APPROVE, Question, with_changes
 from ....workspace.journal.records import Doubt
-from ....workspace.people.approvals import APPROVE, Question, with_changes
 from ....workspace.state import DONE, REDO
 from ...control import Given, Handle, OpenQuestion, one_line, since
 
@@ -117,7 +117,7 @@ def _expiry(question: Question) -> str:
 
 def text_of(value: Any) -> str:
     """A JSON value as a person would type it."""
-    from ....workspace.people.approvals import answer_text  # most runs ask nothing
+    from ....workspace.inbound.approvals import answer_text  # most runs ask nothing
 
     return answer_text(msgspec.Raw(msgspec.json.encode(value)))
 

@@ -16,7 +16,7 @@ import msgspec
 from mcp import MCPError
 
 from ....workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
-from ....workspace.people.approvals import APPROVE, properties_of
+from ....workspace.inbound.approvals import APPROVE, properties_of
 from ...control import ACTIVE, OVER, Handle, OpenQuestion, Standing
 from . import describing, tools
 from .runs import Asking

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 
 from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
-from ....workspace.people.inbox import inbox
+from ....workspace.inbound.inbox import inbox
 from ...control import ACTIVE, Handle, by_need, is_pausing
 from ...supervision.child import Background
 from . import describing, shapes

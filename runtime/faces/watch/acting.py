@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
-from ....workspace.people.approvals import with_changes
+from ....workspace.inbound.approvals import with_changes
 from ...control import ACTIVE, OVER, Draft, Editing, Handle, changes_of, counted
 from . import words
 from .feed import Feed

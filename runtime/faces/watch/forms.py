@@ -16,7 +16,7 @@ from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
-from ....workspace.people.approvals import with_changes
+from ....workspace.inbound.approvals import with_changes
 from ...control import OpenQuestion, since
 from .lines import Bar, Lines, fold, plain
 

@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, UsageError
-from ....workspace.people.approvals import APPROVE, properties_of, with_changes
+from ....workspace.inbound.approvals import APPROVE, properties_of, with_changes
 from ....workspace.state import folder_of_agent
 from ... import control
 from ...control import EXIT_CODES, OpenQuestion, counted, is_pausing

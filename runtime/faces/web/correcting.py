@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import Conflicting, SatchelError, UsageError, check_path, urls
 from ....workspace.formats import jsontext
-from ....workspace.people.edits import Conflict
+from ....workspace.inbound.edits import Conflict
 from ....workspace.views import STATE
 from . import forms
 from .forms import Act, Again, Asked, Done, said

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from ....workspace.base import moment_of, visible
-from ....workspace.people import saving
-from ....workspace.people.approvals import with_changes
+from ....workspace.inbound import saving
+from ....workspace.inbound.approvals import with_changes
 from ....workspace.state import tone
 from ...control import duration, size
 

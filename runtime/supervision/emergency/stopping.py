@@ -135,7 +135,7 @@ def _write(store: Store, reason: str, by: str) -> None:
     try:
         data = pause_file.filled(found.data, values)
     except (InvalidFile, UsageError) as error:
-        from ....workspace.people.edits import Refusal, reject
+        from ....workspace.inbound.edits import Refusal, reject
 
         reject(store, Refusal(pause_file.PATH, error, found.data), pause_file.FATE)
         data = pause_file.new(values)

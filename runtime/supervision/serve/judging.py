@@ -17,11 +17,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SIGNAL, InvalidFile, SatchelError
+from ....workspace.inbound.approvals import filled_in, open_questions
+from ....workspace.inbound.edits import Noticed, not_settled, notice, untaken
+from ....workspace.inbound.inbox import archive, inbox
 from ....workspace.inspect import Lease, Look, glance, lease
 from ....workspace.lifecycle import Wish, pausing
-from ....workspace.people.approvals import filled_in, open_questions
-from ....workspace.people.edits import Noticed, not_settled, notice, untaken
-from ....workspace.people.inbox import archive, inbox
 from ....workspace.store import Store
 from ....workspace.views import BRIEF, Unsettled
 from ...limits import windows

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from ....workspace.inbound.approvals import FOLDER as APPROVALS
+from ....workspace.inbound.inbox import FOLDER as INBOX
 from ....workspace.inspect import below, below_store, lease, read_by_glance
-from ....workspace.people.approvals import FOLDER as APPROVALS
-from ....workspace.people.inbox import FOLDER as INBOX
 from ....workspace.store import Store, Version, open_store
 
 _SILENCE = 30.0

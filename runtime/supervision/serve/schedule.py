@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from ....workspace.base import DEFINITION, SatchelError
 from ....workspace.formats import Start
+from ....workspace.inbound.inbox import inbox
 from ....workspace.inspect import Look, define, glance
-from ....workspace.people.inbox import inbox
 from ....workspace.state import Fired
 from ....workspace.store import Store, Version
 from ...limits import windows

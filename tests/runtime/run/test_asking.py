@@ -21,7 +21,7 @@ from msgspec import structs
 import satchel
 from satchel import Answer, Item, Run, SatchelError, agent, effect, run, run_async, step
 from satchel.runtime.supervision.serve.judging import judge
-from satchel.workspace.people.approvals.question import Question
+from satchel.workspace.inbound.approvals.question import Question
 from satchel.workspace.store import DiskStore
 
 CHOICES = ["approve", "deny"]

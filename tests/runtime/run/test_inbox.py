@@ -15,10 +15,10 @@ from waits import NOBODY_SAVES
 from satchel import InboxTask, Run, agent, run, step
 from satchel.runtime.supervision.serve.judging import Verdict, judge
 from satchel.workspace.base.errors import AgentError
+from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import stable_read
 

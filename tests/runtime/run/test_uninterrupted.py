@@ -18,10 +18,10 @@ import warm
 from satchel import Run, agent, effect, run, step
 from satchel.workspace.base.errors import AgentError
 from satchel.workspace.formats import yamltext
+from satchel.workspace.inbound.approvals import Reply, find_question
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import NOTHING
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.approvals import Reply, find_question
 from satchel.workspace.store import DiskStore
 
 

@@ -8,6 +8,7 @@ import pytest
 from msgspec import Raw
 
 from satchel.workspace.base.errors import Damaged
+from satchel.workspace.inbound.approvals import open_questions
 from satchel.workspace.journal import records as record
 from satchel.workspace.journal.records import (
     AnyRecord,
@@ -28,7 +29,6 @@ from satchel.workspace.journal.records import (
     StepFailed,
     StepStarted,
 )
-from satchel.workspace.people.approvals import open_questions
 from satchel.workspace.state.agent_state import ROOT
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.todo import Splice

@@ -11,14 +11,14 @@ from fencing.scheduler import Simulation
 
 from satchel.runtime.supervision.emergency import stopping
 from satchel.workspace.base.errors import InvalidFile
+from satchel.workspace.inbound.edits import rejection
+from satchel.workspace.inbound.edits.findings import Noticed, version_of
+from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import Workspace, opened, pausing
 from satchel.workspace.lifecycle.pausing import Wish
-from satchel.workspace.people.edits import rejection
-from satchel.workspace.people.edits.findings import Noticed, version_of
-from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import Store
 from satchel.workspace.store.remote.bucket import BucketStore
 from satchel.workspace.transfer import transfer

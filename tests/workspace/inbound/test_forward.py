@@ -11,14 +11,14 @@ import pytest
 from waits import NOBODY_SAVES
 
 from satchel.workspace.base import urls
+from satchel.workspace.inbound.edits.findings import sha
+from satchel.workspace.inbound.inbox import forward, inbox
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested, TaskTaken
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.lifecycle.workspace import Workspace
-from satchel.workspace.people.edits.findings import sha
-from satchel.workspace.people.inbox import forward, inbox
 from satchel.workspace.store import DiskStore, Store
 from satchel.workspace.views import stable_read
 

@@ -21,6 +21,8 @@ from satchel import schemas
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import yamltext
+from satchel.workspace.inbound.approvals import Question, find_question, form, nothing_has_come, open_questions
+from satchel.workspace.inbound.approvals.form import read_reply
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Remark, Report
 from satchel.workspace.journal.records import (
@@ -34,8 +36,6 @@ from satchel.workspace.journal.records import (
     StepStarted,
 )
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.people.approvals import Question, find_question, form, nothing_has_come, open_questions
-from satchel.workspace.people.approvals.form import read_reply
 from satchel.workspace.state.questions import Answered
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, Syscalls

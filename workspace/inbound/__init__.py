@@ -1,4 +1,4 @@
-"""Read what people write: edits, answers, and files in the inbox."""
+"""What people and programs put in: edits, answers, and files in the inbox."""
 
 # mypy: implicit-reexport
 
