@@ -39,10 +39,8 @@ from ...workspace.lifecycle import opened
 from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import DONE, Answered, Moment, same
 from ...workspace.store import FileChanged
-from . import takeover
-from .place import Place
+from .place import Place, Steps, check_free
 from .questions import Given, OpenQuestion, questions_of, value_of
-from .waiting import Steps
 
 _PATIENCE = 5.0
 """Seconds to wait until the process that runs the workspace has taken the answer."""
@@ -203,7 +201,7 @@ def revoke(place: Place, id: str, by: str) -> Steps[Answering]:
             return replace(_told(said, moment, place, is_recorded=True), was_before=not is_written)
         with suppress(LeaseHeld):
             report = Report()
-            takeover.check_free(place.store)
+            check_free(place.store)
             with opened(place.store, "answer", report) as workspace:
                 if id in workspace.moment.standing:
                     workspace.desk.revoke(workspace.journal, id, said.by)
@@ -263,7 +261,7 @@ def _told(said: Saying, moment: Moment, place: Place, *, is_recorded: bool) -> A
 
 def _record(said: Saying, place: Place) -> Answering:
     report = Report()
-    takeover.check_free(place.store)
+    check_free(place.store)
     with opened(place.store, "answer", report) as workspace:
         moment = workspace.moment
         question = find_question(moment, said.id)

@@ -1,35 +1,308 @@
-"""Check whether a workspace is sound, what an opening would do to it, and what its storage guarantees."""
+"""Check whether a workspace is sound, what an opening would do to it, and what its storage guarantees.
+
+Every file is checked against its schema and its record. There is one function for each kind of file; each yields its
+findings and never stops the others. Changes nothing.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace import journal
-from ...workspace.base import SatchelError, UsageError, arguments, counted
+from ...workspace.base import (
+    SCHEMAS,
+    Damaged,
+    InvalidFile,
+    NewerFormat,
+    SatchelError,
+    UsageError,
+    arguments,
+    counted,
+    decode,
+)
+from ...workspace.formats import jsontext, pause_file
 from ...workspace.inbound import saving
-from ...workspace.inbound.edits import notice
+from ...workspace.inbound.approvals import FOLDER, form_problems
+from ...workspace.inbound.edits import notice, rejection
+from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
-from ...workspace.journal.records import BadLine, LineReader
+from ...workspace.journal.records import BadLine, LineReader, StepCompleted
 from ...workspace.lifecycle import recovery
-from ...workspace.state import Moment, folder_of_agent
-from ...workspace.store import Abilities, Exposure, Store, check_conditional_puts, check_lock, check_writes
-from ...workspace.views import BRIEF
+from ...workspace.state import Kept, Moment, blobs, checkpoint, folder_of_agent
+from ...workspace.store import (
+    Abilities,
+    Exposure,
+    Store,
+    check_conditional_puts,
+    check_lock,
+    check_writes,
+    read_if_there,
+)
+from ...workspace.views import (
+    BRIEF,
+    checkpoint_folder,
+    conversation,
+    partial_files,
+    projection,
+    running_file,
+    schema_files,
+)
 from ..limits import TriedNotice, limits, notices
-from . import survey
+from ..live import reverify
 from .finding import Finding, of_error, of_problem
-from .place import Place
+from .place import Place, Steps
 from .questions import OpenQuestion, questions_of
-from .waiting import Steps
 
 _READ_LIMIT = 1 << 30
+_BACKUP = "Restore the file from a backup"
+
 _LOOKS = 3  # a running workspace, whose files change meanwhile
+
 _TOLD = 500  # records
+
+
+def files(store: Store, moment: Moment | None, *, is_active: bool) -> Iterator[Finding]:
+    """The findings in all files except the journal. Without a moment, only those that need none. `is_active`: a process
+    has the run; otherwise a crash may have torn the file about its calls, which the next opening removes."""
+    yield from _guarded(_checkpoints, store)
+    yield from _guarded(_checkpoint_folders, store)
+    yield from _guarded(_lease, store)
+    if is_active:
+        yield from _guarded(_running, store)
+    yield from _guarded(_pause, store)
+    yield from _guarded(_approvals, store)
+    yield from _guarded(_inbox, store)
+    agents = {agent.folder: agent.has_data for agent in moment.agents.values()} if moment else {"": None}
+    for folder, has_data in agents.items():
+        yield from _guarded(_state, store, folder, has_data)
+        for check_files in (_steps, _messages, _recovered):
+            yield from _guarded(check_files, store, folder)
+    yield from _guarded(_result_schemas, store)
+    if moment is not None:
+        yield from _guarded(_partials, store, moment)
+        yield from _guarded(_outputs, store, moment)
+        yield from _guarded(_blobs, store, moment)
+
+
+def _guarded(look: Callable[..., Iterator[Finding]], *args: Any) -> Iterator[Finding]:
+    """A file that can't be read must not hide findings in the next one."""
+    try:
+        yield from look(*args)
+    except SatchelError as error:
+        yield from of_error(error)
+    except OSError as error:
+        yield Finding(str(error.filename or "the workspace"), "", error.strerror or str(error), "", "")
+
+
+def json_file(
+    store: Store, path: str, kind: str, data_schema: dict[str, Any] | bool | None = None
+) -> Iterator[Finding]:
+    """A JSON file against a schema; nothing if there is no such file."""
+    try:
+        text = decode(store.read(path, limit=_READ_LIMIT).data, path)
+        value = jsontext.load(text, path)
+    except FileNotFoundError:
+        return
+    except InvalidFile as error:
+        yield from of_error(error)
+        return
+    for problem in schemas.problems(kind, value, place=jsontext.place_of(text), data_schema=data_schema):
+        yield of_problem(path, problem)
+
+
+def _state(store: Store, folder: str, has_data: bool | None) -> Iterator[Finding]:
+    """`has_data`: the agent has its own state, so `data` must fit its type and not be null. None: the journal can't
+    tell, and `data` may be null."""
+    if has_data is None:
+        has_data = _shows_data(store, folder + projection.STATE)
+    path = f"{SCHEMAS}/{folder}data.json"
+    try:
+        text = decode(store.read(path).data, path)
+        own = jsontext.load(text, path)
+    except FileNotFoundError:
+        own = None
+    except InvalidFile as error:
+        yield from of_error(error)
+        own = None
+    own = own if has_data and isinstance(own, dict | bool) else None
+    yield from json_file(store, folder + projection.STATE, "state", own)
+
+
+def _shows_data(store: Store, path: str) -> bool:
+    try:
+        value = jsontext.load(decode(store.read(path, limit=_READ_LIMIT).data, path), path)
+    except (FileNotFoundError, InvalidFile):
+        return False
+    return isinstance(value, dict) and value.get("data") is not None
+
+
+def _checkpoints(store: Store) -> Iterator[Finding]:
+    for path in checkpoint.paths(store):
+        try:
+            checkpoint.load(store, path)
+            value = msgspec.json.decode(store.read(path, limit=_READ_LIMIT).data)
+        except FileNotFoundError:
+            continue  # a newer one has replaced it meanwhile
+        except NewerFormat as error:
+            yield from of_error(error, path)
+        except InvalidFile as error:
+            yield from of_error(error)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            # Harmless while an older one is good, but then something is wrong with the disk.
+            yield Finding(
+                path, "", f"it can't be used: {error}", "", "Remove it: the run uses an older one or the journal"
+            )
+        else:
+            yield from _plain("checkpoint", path, value)
+
+
+def _checkpoint_folders(store: Store) -> Iterator[Finding]:
+    for path in checkpoint_folder.edited(store):
+        remedy = "The run never reads this file: make the change in the file of that name of the workspace"
+        yield Finding(path, "", "it was changed", "what the run was at this checkpoint", remedy)
+
+
+def _inbox(store: Store) -> Iterator[Finding]:
+    for path in inbox.files(store):
+        try:
+            inbox.parse(path, store.read(path, limit=inbox.LIMIT).data)
+        except FileNotFoundError:
+            continue  # taken meanwhile
+        except InvalidFile as error:
+            yield from of_error(error)
+    for path in inbox.others(store):
+        yield Finding(path, "", "neither .md nor .yaml", "a task", "Rename it, or move it away")
+    for name in store.unusable(archive.FOLDER):
+        found = f"the file {name}, whose name is not valid on every system; the run ignores it"
+        yield Finding(archive.FOLDER, "", found, "letters, digits, hyphens and dots", "Rename it")
+
+
+def _pause(store: Store) -> Iterator[Finding]:
+    try:
+        pause_file.parse(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
+    except FileNotFoundError:
+        pass
+    except InvalidFile as error:
+        yield from of_error(error)
+
+
+def _approvals(store: Store) -> Iterator[Finding]:
+    """The next opening checks whether an answer fits its question, and writes that into the file."""
+    for entry in store.list(FOLDER):
+        if not entry.path.endswith(".yaml") or rejection.KEPT.search(entry.path):
+            continue
+        if (found := read_if_there(store, entry.path)) is not None:
+            for problem in form_problems(entry.path, found.data):
+                yield of_problem(entry.path, problem)
+
+
+def _lease(store: Store) -> Iterator[Finding]:
+    yield from json_file(store, lease.PATH, "lease")
+
+
+def _running(store: Store) -> Iterator[Finding]:
+    yield from json_file(store, running_file.PATH, "running")
+
+
+def _steps(store: Store, folder: str) -> Iterator[Finding]:
+    for of_scope in store.folders(folder + projection.STEPS):
+        for entry in store.list(of_scope):
+            yield from json_file(store, entry.path, "step")
+
+
+def _result_schemas(store: Store) -> Iterator[Finding]:
+    for entry in store.list(schema_files.FOLDER):
+        name = entry.path.rpartition("/")[2].removesuffix(".json")
+        if entry.path == schema_files.result_path(name) and schema_files.load_result(store, name) is None:
+            remedy = "Remove it: the next run of a step with this result writes it again"
+            yield Finding(entry.path, "", "what can't be used", "the schema of a step's result", remedy)
+
+
+def _partials(store: Store, moment: Moment) -> Iterator[Finding]:
+    for leftover in recovery.leftovers(store, moment):
+        if leftover.head is not None:
+            yield from _plain("partial", leftover.path, asdict(leftover.head))
+
+
+def _recovered(store: Store, folder: str) -> Iterator[Finding]:
+    for of_scope in store.folders(folder + partial_files.RECOVERED):
+        for entry in store.list(of_scope):
+            if entry.path.endswith("-damaged.md"):
+                continue  # kept for people; it never had a front matter
+            if (found := read_if_there(store, entry.path, limit=_READ_LIMIT)) is None:
+                continue  # pruned meanwhile
+            parsed = partial_files.parse_recovered(found.data)
+            if parsed is None:
+                remedy = "Move it away; the next attempt then starts its answer again"
+                yield Finding(entry.path, "line 1", "no front matter", "what marks a recovered text", remedy)
+            else:
+                yield from _plain("recovered", entry.path, asdict(parsed[0]))
+
+
+def _messages(store: Store, folder: str) -> Iterator[Finding]:
+    path = folder + conversation.NAME
+    try:
+        data = store.read(path, limit=_READ_LIMIT).data
+    except FileNotFoundError:
+        return
+    remedy = "Move the file away: it is rebuilt from the journal"
+    for number, row in enumerate(data.split(b"\n")[:-1], 1):  # a last line without an end is what a crash leaves
+        try:
+            value = msgspec.json.decode(row)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            yield Finding(path, f"line {number}", f"what is not JSON ({error})", "one message", remedy)
+            return
+        problems = schemas.problems("message", value)
+        for problem in problems:
+            yield Finding(path, f"line {number} ({problem.place})", problem.found, problem.expected, remedy)
+        if problems:
+            return
+
+
+def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
+    at_rest = reverify.outputs_at_rest(moment)
+    for path, output in moment.outputs.items():
+        try:
+            data = store.read(path, limit=_READ_LIMIT).data
+        except FileNotFoundError:
+            yield Finding(path, "", "no such file", "the output that the run made", _BACKUP)
+            continue
+        if path in at_rest and hashlib.sha256(data).hexdigest() != output.sha256:
+            found = f"{len(data):,} bytes that differ from what the run wrote"
+            yield Finding(path, "", found, f"its {output.bytes:,} bytes", "If it was edited on purpose, ignore this")
+
+
+def _blobs(store: Store, moment: Moment) -> Iterator[Finding]:
+    kept_results: list[Kept | StepCompleted] = []
+    for agent in moment.agents.values():
+        kept_results += agent.results.values()
+        kept_results += [kept for kept in (agent.input, agent.result) if kept]
+        for scope in agent.scopes.values():
+            kept_results += scope.done.values()
+        for past in agent.past.values():
+            kept_results += past.done.values()
+    kept_results += [Kept(task.content, task.blob) for task in moment.tasks.values()]
+    for kept in kept_results:
+        if kept.blob:
+            try:
+                blobs.fetch(store, kept)
+            except Damaged as error:
+                yield from of_error(error)
+
+
+def _plain(kind: str, file: str, value: Any) -> Iterator[Finding]:
+    place: Callable[[Where], str] = dotted
+    for problem in schemas.problems(kind, value, place=place):
+        yield of_problem(file, problem)
+
 
 Progress = Callable[[int, int], None]
 
@@ -142,7 +415,7 @@ def _checked(store: Store, progress: Progress) -> Checked:
     checked.problems += _journal(store, checked.seen, progress)
     checked.problems += [
         found
-        for found in survey.files(store, checked.moment, is_active=_holder(store) is not None)
+        for found in files(store, checked.moment, is_active=_holder(store) is not None)
         if found.file not in checked.handled
     ]
     checked.problems = list(dict.fromkeys(checked.problems))

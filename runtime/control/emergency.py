@@ -118,8 +118,8 @@ def _is_mine(place: Place) -> bool:
 
 def _drain(place: Place, reason: str, by: str) -> Stopped:
     from ...workspace.journal.records import PauseRequested  # slow: the kill of the others must not wait for it
+    from .place import at_once
     from .requests import ask
-    from .waiting import at_once
 
     try:
         asked = at_once(ask(place, PauseRequested(reason=reason, by=by), wait=False))

@@ -14,8 +14,7 @@ from ...workspace.history import LATEST, Records, Work, moment_at, records_of, s
 from ...workspace.inspect import look_beside
 from ...workspace.state import ROOT, LaterEffect, Moment, going_back, scope_of_task
 from ...workspace.transfer import Forked, Tell
-from . import storage
-from .place import Place
+from .place import Place, use_options
 from .rewinding import later_steps
 
 
@@ -43,7 +42,7 @@ def fork(
     then, latest, records = _moments(place, at)
     if again is not None:
         latest = _with_task(latest, then, moment_at(place.store, again.ended, records), again.scope)
-    storage.use(urls.checked(typed), storage_options)
+    use_options(urls.checked(typed), storage_options)
     if urls.is_remote(typed):
         urls.check_protocol(urls.checked(typed))
     tell = progress or (lambda *_: None)

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...workspace.base import arguments
 from .looking import Look
-from .waiting import Steps, finish, finish_async
+from .place import Steps, finish, finish_async
 
 if TYPE_CHECKING:
     from ...workspace.transfer import Forked, Tell
     from ..agent import Agent
     from ..live import Watch
-    from .redoing import Redoing
     from .rehearsing import Rehearsed
-    from .replayed import Replayed
-    from .replaying import Text
-    from .rewinding import Rewinding
+    from .replaying import Replayed, Text
+    from .rewinding import Redoing, Rewinding
 
 
 class GoBack(Look):
@@ -69,9 +67,9 @@ class GoBack(Look):
         return await finish_async(self._redo(item, effects, dry_run, by))
 
     def _redo(self, item: str, effects: bool, dry_run: bool, by: str | None) -> Steps[Redoing]:
-        from . import redoing
+        from . import rewinding
 
-        return redoing.redo(self, item, by, effects=effects, dry_run=dry_run)
+        return rewinding.redo(self, item, by, effects=effects, dry_run=dry_run)
 
     def fork(
         self,

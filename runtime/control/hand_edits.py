@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .looking import Look
-from .waiting import Steps, finish, finish_async
+from .place import Steps, finish, finish_async
 
 if TYPE_CHECKING:
-    from .cutting import Cutting
-    from .editing import Draft, Editing
+    from .editing import Cutting, Draft, Editing
 
 
 class EditByHand(Look):
@@ -53,9 +52,9 @@ class EditByHand(Look):
         return await finish_async(self._cut_messages(after, agent))
 
     def _cut_messages(self, after: int, agent: str) -> Steps[Cutting]:
-        from . import cutting
+        from . import editing
 
-        return cutting.cut(self, after, agent)
+        return editing.cut(self, after, agent)
 
     def _edit(self, file: str, text: str, version: str, conflict: bool) -> Steps[Editing]:
         from . import editing

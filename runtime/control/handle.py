@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...workspace.base import arguments, myself
 from .going_back import GoBack
 from .hand_edits import EditByHand
-from .waiting import Steps, at_once, finish, finish_async
+from .place import Steps, at_once, finish, finish_async
 
 if TYPE_CHECKING:
     from ...workspace.base import Mode, Resume
@@ -23,14 +23,11 @@ if TYPE_CHECKING:
     from ..supervision.child import Background
     from ..supervision.emergency import Stopped
     from .answering import Answering
-    from .merging import Files, Merging
-    from .pruning import Pruned
-    from .recovering import Recovered
-    from .requests import Stopping
+    from .recovering import Files, Merging, Pruned, Recovered
+    from .requests import Stopping, Withdrawn
     from .running import Ended
     from .sending import Sent
     from .starting import Supervised
-    from .withdrawing import Withdrawn
 
 
 class Handle(GoBack, EditByHand):
@@ -247,15 +244,15 @@ class Handle(GoBack, EditByHand):
         is being cancelled or killed, was stopped by a signal, or waits for instructions. Not guaranteed: that it has
         not stopped before; then the status says so, and `resume` continues it.
         """
-        from . import withdrawing
+        from . import requests
 
-        return finish("withdraw", withdrawing.withdraw(self))
+        return finish("withdraw", requests.withdraw(self))
 
     async def withdraw_async(self) -> Withdrawn:
         """`withdraw`, without blocking the event loop."""
-        from . import withdrawing
+        from . import requests
 
-        return await finish_async(withdrawing.withdraw(self))
+        return await finish_async(requests.withdraw(self))
 
     def wait(self) -> Stopping:
         """Wait until no process runs it, after `pause` or `cancel`. The status stays "requested" if it has not stopped
@@ -367,9 +364,9 @@ class Handle(GoBack, EditByHand):
         return await finish_async(self._prune(dry_run, by, take_over, adopt))
 
     def _prune(self, dry_run: bool, by: str | None, take_over: bool, adopt: bool) -> Steps[Pruned]:
-        from . import pruning
+        from . import recovering
 
-        return pruning.prune(self, by or myself(), dry_run=dry_run, take_over=take_over, adopt=adopt)
+        return recovering.prune(self, by or myself(), dry_run=dry_run, take_over=take_over, adopt=adopt)
 
     def merge(self, use: Side | None = None, *, files: Files = ()) -> Merging:
         """The conflicts between edited files and the run. With `use`, resolve them.
@@ -378,15 +375,15 @@ class Handle(GoBack, EditByHand):
         version is kept as NAME.rejected.EXT. `files`: only these, or this one, by their paths in the workspace or on
         the disk. Without `use` nothing changes. UsageError for a file without a conflict, and for another `use`.
         """
-        from . import merging
+        from . import recovering
 
-        return finish("merge", merging.merge(self, use, files))
+        return finish("merge", recovering.merge(self, use, files))
 
     async def merge_async(self, use: Side | None = None, *, files: Files = ()) -> Merging:
         """`merge`, without blocking the event loop."""
-        from . import merging
+        from . import recovering
 
-        return await finish_async(merging.merge(self, use, files))
+        return await finish_async(recovering.merge(self, use, files))
 
     # Moving it
 

@@ -1,35 +1,199 @@
-"""What happened in a run, record by record, and its current result."""
+"""What happened in a run, record by record: all of it, the part that a filter lets through, or the audit, which tells
+what people and processes did to it. And its current result.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
+from ...schemas import nearest
 from ...workspace import journal
-from ...workspace.base import Damaged, SatchelError, UsageError, arguments
+from ...workspace.base import Damaged, SatchelError, UsageError, arguments, time_text, times
 from ...workspace.inspect import define, look_beside
 from ...workspace.journal import records
-from ...workspace.journal.records import Before, Failure, Line, Output
+from ...workspace.journal.records import (
+    AnyRecord,
+    ApprovalAnswered,
+    ApprovalRevoked,
+    Before,
+    Closed,
+    Edited,
+    Failure,
+    Forced,
+    Line,
+    Opened,
+    Output,
+    Paused,
+    PauseLate,
+    PauseRequested,
+    PlanChanged,
+    Pruned,
+    Resolved,
+    Resumed,
+    Rewound,
+    Saved,
+)
 from ...workspace.state import OVER, Kept, Status, blobs
 from ...workspace.store import Store
 from ...workspace.todo import Progress
-from . import auditing
-from .log_filter import Filter
-from .place import Place
-from .waiting import at_once
+from .place import Place, at_once
+
+_AUDITED = (
+    Opened,
+    Closed,
+    Saved,
+    Edited,
+    ApprovalAnswered,
+    ApprovalRevoked,
+    Resolved,
+    PauseRequested,
+    PauseLate,
+    Forced,
+    Paused,
+    Resumed,
+    Rewound,
+    Pruned,
+)
+
+OWN = "."
+"""Names the run's own agent."""
+
+_SHOWN = 10
 
 READ_LIMIT = 1 << 30
+
 _LOOK = 0.1
 """Seconds between two looks of a follower on a disk."""
 
 _LOOKS = 8
+
 _SHARE = 4
 """A look is followed by a rest that is so many times as long."""
+
+
+def is_audited(record: AnyRecord) -> bool:
+    """Whether a record is a save of a checkpoint, an opening or a closing, or the deed of a person."""
+    return isinstance(record, _AUDITED) or (isinstance(record, PlanChanged) and record.by == "person")
+
+
+class Who:
+    """Who did what a record tells. Give it every record, in their order."""
+
+    def __init__(self) -> None:
+        self._process = ""  # that has the workspace
+
+    def did(self, line: Line) -> str:
+        """A person, as the record names one; else the process and the user who has started it. Empty if the record of
+        its opening was not read."""
+        record = line.record
+        if isinstance(record, Opened):
+            self._process = f"{record.by or record.host}, process {record.pid}"
+            return self._process
+        if isinstance(record, PlanChanged):
+            return record.person or f"the {record.by}"
+        said: str | None = getattr(record, "by", None)
+        return self._process if said is None else said or "a person"
+
+
+RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in records.AnyRecord.__args__)
+"""The types of records: `step.completed`, `edited`, ..."""
+
+
+class Filter(Struct):
+    """What a record must be. It notes the names in all records, for the error about a name that none of them has."""
+
+    types: frozenset[str] | None
+    names: dict[str, str]  # of an `item`, an `agent` and a `step`
+    since: str  # UTC, in the form of a record's time
+    audit: bool
+    _seen: dict[str, set[str]] = field(default_factory=dict)
+
+    def takes(self, line: Line) -> bool:
+        record = line.record
+        named = [self._is_of(name, wanted, record) for name, wanted in self.names.items()]
+        return (
+            all(named)
+            and (self.types is None or record.__struct_config__.tag in self.types)
+            and line.at >= self.since
+            and (not self.audit or is_audited(record))
+        )
+
+    def check(self) -> None:
+        """After all records: UsageError for a name that none of them has, if they have others."""
+        for name, wanted in self.names.items():
+            seen = self._seen.get(name)
+            if seen and wanted not in seen:
+                close = nearest(wanted, sorted(seen))
+                known = ", ".join(sorted(seen)[:_SHOWN]) + (", ..." if len(seen) > _SHOWN else "")
+                remedy = f"did you mean {close!r}?" if close else f"the records name {known}"
+                raise UsageError(f"no record is of the {name} {wanted!r}", remedy=remedy)
+
+    def _is_of(self, name: str, wanted: str, record: AnyRecord) -> bool:
+        found = _NAMED[name](record)
+        if not found:
+            return False
+        self._seen.setdefault(name, set()).add(found)
+        return found == wanted or (name == "agent" and found.startswith(f"{wanted}/"))
+
+
+def _agent_of(record: Any) -> str | None:
+    agent: str | None = getattr(record, "agent", None)
+    return OWN if agent == "" else agent
+
+
+def _step_of(record: Any) -> str | None:
+    step = getattr(record, "step", None)
+    return step if isinstance(step, str) else step and step.key[0]  # an edit names the call
+
+
+_NAMED = {"item": lambda record: getattr(record, "scope", None), "agent": _agent_of, "step": _step_of}
+"""What a record says of each."""
+
+
+def filter_of(
+    item: str | None,
+    type: str | None,
+    agent: str | None,
+    step: str | None,
+    since: str | timedelta | datetime | None,
+    audit: bool,
+) -> Filter:
+    """UsageError for a value that can't be one."""
+    named = {"item": item, "agent": agent, "step": step}
+    names = {name: arguments.text(name, value) for name, value in named.items() if value is not None}
+    if "item" in names:
+        names["item"] = names["item"].removeprefix("^")
+    types = None if type is None else _types(type)
+    return Filter(types, names, "" if since is None else time_text(_since(since)), audit)
+
+
+def _types(pattern: str) -> frozenset[str]:
+    found = frozenset(each for each in RECORD_TYPES if isinstance(pattern, str) and fnmatchcase(each, pattern))
+    if not found:
+        close = nearest(pattern, RECORD_TYPES) if isinstance(pattern, str) else None
+        raise UsageError(
+            f"there are no records of type {pattern!r}",
+            remedy=f"did you mean {close!r}?" if close else f"there are {', '.join(RECORD_TYPES)}",
+        )
+    return found
+
+
+def _since(since: str | timedelta | datetime) -> datetime:
+    """So long ago, or a time: of a time of day the last one."""
+    now = datetime.now(UTC)
+    if isinstance(since, timedelta):
+        return now - since
+    if isinstance(since, datetime):
+        return arguments.aware("log(since=)", since, "the records have times in UTC")
+    return times.moment_before(arguments.text("since", since), now)
 
 
 class Row(NamedTuple):
@@ -159,7 +323,7 @@ class _Rows:
         self.is_broken = self.is_over = False
         self.seq, self.crc = 0, ""  # of the last one; an empty crc is not known
         self.last: Line | None = None
-        self._store, self._who = store, auditing.Who()
+        self._store, self._who = store, Who()
 
     def read(self) -> Iterator[Row]:
         """A process that runs the workspace may merge or prune segments meanwhile: then the rest is listed again."""

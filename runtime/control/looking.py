@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...workspace.base import SatchelError, arguments
-from .place import Place
-from .waiting import finish, finish_async
+from .place import Place, finish, finish_async
 
 if TYPE_CHECKING:
     from ...workspace.history import Worked
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
     from ...workspace.lifecycle import Cut
     from ...workspace.transfer import Tell
     from ..limits import TriedNotice
-    from .blaming import Blame
     from .checking import Checked, Tried
-    from .comparing import Difference
+    from .comparing import Blame, Difference
     from .events import Event
     from .files import RunFile
     from .history import Result, Row
@@ -100,7 +98,8 @@ class Look(Place):
         `follow`: then it waits, and also yields what becomes durable from now on, until the run is completed or
         cancelled. In an event loop use `events(follow=True)`.
         """
-        from . import history, log_filter
+        from . import history
+        from . import history as log_filter
 
         wanted = log_filter.filter_of(item, type, agent, step, since, audit)
         return history.log(self, last, wanted, follows=follow)
@@ -186,9 +185,9 @@ class Look(Place):
         while it stays the same, wherever a list moves it. After a return to an earlier record it has the origin that it
         had there, and `brought_back_by`. UsageError for what is not there, naming the nearest.
         """
-        from . import blaming
+        from . import comparing
 
-        return blaming.blame(self, path)
+        return comparing.blame(self, path)
 
     def export(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> Exported:
         """Write a zip file for other people to read: the readable files, the journal and the checkpoints, as of one
@@ -199,10 +198,10 @@ class Look(Place):
         The first `run` of an unpacked export needs `adopt` while the original exists. `progress` is called with
         "copying", the bytes done and the total. UsageError if `to` exists or is inside the workspace.
         """
-        from . import exporting
+        from . import carrying
 
         arguments.no_loop("export")
-        return exporting.export(self, to, progress)
+        return carrying.export(self, to, progress)
 
     async def export_async(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> Exported:
         """`export`, without blocking the event loop. `progress` is called in a thread."""
@@ -234,6 +233,6 @@ class Look(Place):
     def holder(self) -> str:
         """In a bucket: the process that would lose the run in a take-over, in words; empty if none has it. If it is
         alive, it stops before its next effect. UsageError on a disk, where a lock tells."""
-        from . import takeover
+        from .place import holder_to_replace
 
-        return takeover.holder(self)
+        return holder_to_replace(self)

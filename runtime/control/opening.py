@@ -1,20 +1,20 @@
-"""Find the workspace that a person or a program has named."""
+"""Find the workspace that a person or a program has named, or the run of a name below a folder or URL."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
-from ...workspace.base import DEFINITION, UsageError, arguments, urls
+from ...workspace.base import DEFINITION, UsageError, arguments, is_name, urls
 from ...workspace.inspect import below, below_store, transfer_file
-from ...workspace.store import Store, open_store
-from . import storage
+from ...workspace.store import Store, open_store, read_if_there
 from .handle import Handle
+from .place import PATIENCE, reach, root_of, use_options
 
-PATIENCE = 12.0
-"""Seconds during which a request to a bucket is repeated, except in a run."""
+_PATHS = (DEFINITION, transfer_file.MOVED)
 
 
 def open(
@@ -38,7 +38,7 @@ def open(
     """
     arguments.function("tell", tell)
     if url is None:
-        storage.use(".", storage_options)
+        use_options(".", storage_options)
         if not os.path.isfile(DEFINITION) and not os.path.isfile(transfer_file.MOVED):
             raise UsageError(
                 "the current folder is not a workspace",
@@ -52,7 +52,7 @@ def open(
         remedy = f"name its folder: {shlex.quote(folder)}" if os.path.basename(typed) == DEFINITION else None
         raise UsageError("is a file, and a workspace is a folder", path=typed, remedy=remedy)
     if patience is None:
-        storage.use(urls.checked(typed), storage_options)
+        use_options(urls.checked(typed), storage_options)
         return Handle(open_store(urls.checked(typed)), typed, tell, is_patient=True)
     return Handle(reach(typed, storage_options, arguments.seconds("patience", patience)), typed, tell)
 
@@ -78,25 +78,71 @@ def open_all(
     return [Handle(each, each.url, tell, was_found=True) for each in below_store(store)]
 
 
-def root_of(typed: str, storage_options: Mapping[str, Any] | None) -> Store | None:
-    """The store that holds workspaces at a URL; None for a folder. UsageError if it is neither."""
-    place = urls.checked(typed)
-    if urls.is_remote(place):
-        return reach(place, storage_options)
-    storage.use(place, storage_options)
-    if not os.path.isdir(place):
-        is_file = os.path.exists(place)
-        raise UsageError("is a file, not a folder" if is_file else "no such folder", path=typed)
-    return None
+class Below:
+    """The runs below `root`, a folder or URL. Each goes by its path below it; a root that is a run itself goes by the
+    name of its folder. What `open_all` would not find is not found here either, so no name leads out of the root."""
+
+    def __init__(self, root: str, storage_options: Mapping[str, Any] | None = None):
+        """UsageError if it is neither a folder nor a URL."""
+        self._store = root_of(root, storage_options)
+        self._root = os.path.realpath(root) if self._store is None else self._store.url
+        self._in_bucket = lru_cache(256)(self._opened)
+
+    def find(self, name: str) -> Handle | None:
+        """A handle on the run, or on the place that it has left; None if there is none of this name. Lists nothing, so
+        that the cost does not depend on the number of runs."""
+        parts = name.split("/")
+        if not leads_below(name, is_remote=self._store is not None):
+            return None
+        if self._store is None:
+            return self._on_disk(parts)
+        handle = self._in_bucket(*parts)
+        return handle if handle is not None and _has_run(handle.store) else None
+
+    def _on_disk(self, parts: list[str]) -> Handle | None:
+        if _is_run(self._root):
+            return _handle(open_store(self._root)) if parts == [os.path.basename(self._root)] else None
+        place = self._root
+        for number, part in enumerate(parts, 1):
+            place = os.path.join(place, part)
+            if os.path.islink(place):
+                return None
+            if _is_run(place):
+                return _handle(open_store(place)) if number == len(parts) else None
+        return None
+
+    def _opened(self, *parts: str) -> Handle | None:
+        """Kept for later requests, with its connections."""
+        if _has_run(_at(self._root)):
+            return _handle(_at(self._root)) if [*parts] == [self._root.rpartition("/")[2]] else None
+        *above, place = [urls.join(self._root, "/".join(parts[:number])) for number in range(1, len(parts) + 1)]
+        return None if any(_has_run(_at(each)) for each in above) else _handle(_at(place))
 
 
-def reach(typed: str, storage_options: Mapping[str, Any] | None, patience: float | None = PATIENCE) -> Store:
-    """The store at a path or URL. Reports a wrong address or wrong credentials at once."""
-    place = urls.checked(typed)
-    storage.use(place, storage_options)
-    if not urls.is_remote(place):
-        return open_store(place)
-    urls.check_protocol(place)
-    store = open_store(place, patience=patience)
-    store.refresh()
-    return store
+def leads_below(name: str, *, is_remote: bool) -> bool:
+    """Whether a run below a root may have this name. On a disk any folder may be one that is not hidden, also with a
+    name that other systems forbid: `satchel ls` shows it."""
+    if is_remote:
+        return all(is_name(part) and not part.startswith(".") for part in name.split("/"))
+    return "\0" not in name and all(part and not part.startswith(".") for part in name.split("/"))
+
+
+def is_run(place: str) -> bool:
+    """Whether a run is at a path or URL, or was there before it moved."""
+    return _has_run(_at(place)) if urls.is_remote(place) else _is_run(place)
+
+
+def _is_run(folder: str) -> bool:
+    return any(os.path.isfile(os.path.join(folder, path)) for path in _PATHS)
+
+
+def _has_run(store: Store) -> bool:
+    return any(read_if_there(store, path) is not None for path in _PATHS)
+
+
+def _at(place: str) -> Store:
+    return open_store(place, patience=PATIENCE)
+
+
+def _handle(store: Store) -> Handle:
+    return Handle(store, store.url)

@@ -1,21 +1,129 @@
-"""A workspace as a person named it."""
+"""A workspace as a person named it; its storage; and waiting for it.
+
+Code that waits is written once, as steps that yield the time to wait. It runs with or without an event loop. A
+workspace may be taken once no person is saving a file in it and its holder has gone. Options of the storage behind a
+URL have the names of fsspec. They go into the environment, where fsspec reads them. So started processes have them too,
+and they are in no command line.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shlex
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from time import sleep
+from typing import Any, TypeVar
 
-from ...workspace.base import urls, visible
+from ...workspace.base import LeaseHeld, UsageError, arguments, since, urls, visible
+from ...workspace.inspect import Lease, lease
 from ...workspace.store import Store, open_store
-from .waiting import Steps
+
+PATIENCE = 12.0
+"""Seconds during which a request to a bucket is repeated, except in a run."""
+
+T = TypeVar("T")
+Steps = Generator[float, None, T]
+"""Yields seconds to wait, and returns the result."""
 
 REMOTE_LOOK = 1.5
 """Seconds between two looks at a workspace in a bucket, where each look costs requests."""
 
 _FRESH = 10.0
+
+
+def check_main_thread(call: str, instead: str) -> None:
+    """UsageError in another thread: only the main one can handle signals."""
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError(
+            f"{call} can't be called in the thread {threading.current_thread().name!r}",
+            why="it handles signals, which only the main thread can",
+            remedy=f"call it in the main thread, or {instead}",
+        )
+
+
+def finish(method: str, steps: Steps[T]) -> T:
+    """Run all steps in this thread. UsageError where an event loop is running, with the name of the `method`."""
+    arguments.no_loop(method)
+    return at_once(steps)
+
+
+def at_once(steps: Steps[T]) -> T:
+    """The same of steps that don't wait."""
+    while True:
+        try:
+            pause = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        sleep(pause)
+
+
+async def finish_async(steps: Steps[T]) -> T:
+    """The same without blocking the event loop: each step runs in a thread. A cancellation takes effect between two
+    steps; a running step finishes in its thread."""
+    import asyncio  # most callers have no loop
+
+    results: list[T] = []
+
+    def step() -> float | None:
+        try:
+            return next(steps)
+        except StopIteration as end:  # can't leave a thread
+            results.append(end.value)
+            return None
+
+    while True:
+        pause = await asyncio.to_thread(step)
+        if pause is None:
+            return results[0]
+        await asyncio.sleep(pause)
+
+
+def use_options(place: str, storage_options: Mapping[str, Any] | None) -> None:
+    """Apply options to the storage of `place`, from now on. UsageError for a path."""
+    options = arguments.mapping("storage_options", storage_options)
+    if not options:
+        return
+    if not urls.is_remote(place):
+        raise UsageError(
+            "storage options are only for URLs", path=place, why="this is a local folder", remedy="leave them out"
+        )
+    scheme = urls.protocol(place)
+    _put("s3" if scheme == "s3a" else scheme, options)
+
+
+def _put(scheme: str, options: Mapping[str, Any]) -> None:
+    """Merge options into the environment variable of a protocol. They replace its values."""
+    name = f"FSSPEC_{scheme.upper()}"
+    try:
+        merged = json.dumps({**_said(name), **options})
+    except (TypeError, ValueError) as error:  # it never shows a value
+        raise UsageError(
+            "storage_options can't be handed on to other processes",
+            why=str(error),
+            remedy="give values as JSON has them: texts, numbers, lists, dicts",
+        ) from None
+    for key in list(os.environ):
+        if key.upper() in {f"{name}_{option.upper()}" for option in options}:
+            del os.environ[key]  # fsspec would prefer it
+    os.environ[name] = merged
+    if (config := sys.modules.get("fsspec.config")) is not None:  # it has read the environment already
+        config.conf.setdefault(scheme, {}).update(options)
+
+
+def _said(name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(os.environ.get(name) or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"the environment variable {name} is not a JSON object", remedy="correct or unset it")
+    return found
 
 
 class Place:
@@ -72,3 +180,76 @@ class Place:
         """Wait before the next look at the files; longer if a look costs requests."""
         yield max(seconds, REMOTE_LOOK) if self.store.abilities.remote else seconds
         self.store.refresh()
+
+
+def holder_to_replace(place: Place) -> str:
+    """The process that would lose a workspace in a bucket, in words; empty if none has it. UsageError on a disk."""
+    store = place.store
+    if store.abilities.lock:
+        raise UsageError(
+            "there is nothing to take over on a disk",
+            path=store.url,
+            why="its lock is free as soon as the process that holds it ends",
+            remedy=f"stop that process: `{place.command('stop')}`",
+        )
+    store.refresh()
+    held = lease.read(store)
+    return "" if held is None or lease.has_died(held) else describe_holder(store, held)
+
+
+def check_free(store: Store) -> None:
+    """LeaseHeld, without waiting, if the holder's last heartbeat is recent. On a disk the lock tells."""
+    if not store.abilities.lock and (held := lease.holder(store)) is not None:
+        raise LeaseHeld("another process is running this workspace", path=store.url, why=describe_holder(store, held))
+
+
+def wait_until_free(place: Place) -> Steps[None]:
+    """Wait until the workspace may be taken and no program is saving one of its files. LeaseHeld if its holder is
+    alive. Calls `tell` with what it waits for."""
+    from ...workspace.inbound import saving
+    from ...workspace.lifecycle import acquire  # slow, and most handles never wait
+
+    store = place.store
+    told: set[str] = set()
+    for pause, path in saving.until_saved(store):
+        if path not in told:
+            place.tell(f"waiting: {saving.said(path)}")
+        told.add(path)
+        yield pause
+    is_told = False
+    for pause, held in acquire.until_free(store):
+        if not is_told:
+            place.tell(f"{describe_holder(store, held)}; waiting {held.ttl:.0f} s for its heartbeat")
+            is_told = True
+        yield pause
+
+
+def describe_holder(store: Store, held: Lease) -> str:
+    """Which process has it, since when, and its last heartbeat."""
+    beaten = store.trace(lease.PATH).at
+    last = f", last heartbeat at {since(beaten)}" if held.ttl and beaten else ""
+    return visible(f"{held.process} has it since {since(held.since)}{last}")
+
+
+def root_of(typed: str, storage_options: Mapping[str, Any] | None) -> Store | None:
+    """The store that holds workspaces at a URL; None for a folder. UsageError if it is neither."""
+    place = urls.checked(typed)
+    if urls.is_remote(place):
+        return reach(place, storage_options)
+    use_options(place, storage_options)
+    if not os.path.isdir(place):
+        is_file = os.path.exists(place)
+        raise UsageError("is a file, not a folder" if is_file else "no such folder", path=typed)
+    return None
+
+
+def reach(typed: str, storage_options: Mapping[str, Any] | None, patience: float | None = PATIENCE) -> Store:
+    """The store at a path or URL. Reports a wrong address or wrong credentials at once."""
+    place = urls.checked(typed)
+    use_options(place, storage_options)
+    if not urls.is_remote(place):
+        return open_store(place)
+    urls.check_protocol(place)
+    store = open_store(place, patience=patience)
+    store.refresh()
+    return store

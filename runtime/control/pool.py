@@ -27,8 +27,7 @@ from ..agent import Agent
 from ..execution import Outcome, Start, running
 from ..live import Interruption, supervisor_link
 from ..supervision.serve import Known, ServeEvent, Server
-from .opening import root_of
-from .place import Place
+from .place import Place, root_of
 from .running import no_exit
 
 _TURN = 1.0  # seconds after which it turns, whatever comes

@@ -1,20 +1,23 @@
-"""Return a run to an earlier record, by adding a record."""
+"""Return a run to an earlier record, by adding a record; or do one of its items again from its beginning."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import UsageError, myself
 from ...workspace.history import Records, check_kept, moment_at, records_of, seq_of
+from ...workspace.inbound.edits import reopen_parents
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.journal.records import Edited, Key, StepCompleted
 from ...workspace.lifecycle import Return, Workspace, opened, rewind
-from ...workspace.state import LaterEffect, Moment, Status, checkpoint, going_back
-from . import takeover
-from .place import Place
+from ...workspace.state import AgentMoment, LaterEffect, Moment, Status, checkpoint, going_back
+from ...workspace.todo import Task
+from ...workspace.views import TODO, folder_of
+from .place import Place, Steps, wait_until_free
 from .questions import OpenQuestion, questions_of
-from .waiting import Steps
 
 
 class Rewinding(Struct, frozen=True):
@@ -53,7 +56,7 @@ def go_back(
     if dry_run:
         planned = rewind.plan(seen, then, by, file=file, forgets=forget, reused=reused)
         return _result(place, seen, planned, forget, None)
-    yield from takeover.wait(place)
+    yield from wait_until_free(place)
     report = Report()
     done: list[Return] = []
 
@@ -111,4 +114,116 @@ def _result(place: Place, moment: Moment, found: Return, forgotten: bool, report
         moment.status,
         questions_of(moment, place),
         (*report.remarks,) if report is not None else (),
+    )
+
+
+class Redoing(Struct, frozen=True):
+    """The item `item` of `agent`, `title`, will be done again. `says`: the items and scopes above a sub-agent that are
+    entered again to reach it. `effects`: those that the item has done or begun; they stay on record, or are `forgotten`
+    and done again. `report` is that of the opening."""
+
+    url: str
+    run_id: str
+    agent: str
+    item: str
+    title: str
+    effects: tuple[LaterEffect, ...]
+    forgotten: bool
+    says: tuple[str, ...] = ()
+    report: tuple[Remark, ...] = ()
+
+
+def redo(place: Place, item: str, by: str | None, *, effects: bool, dry_run: bool) -> Steps[Redoing]:
+    """See `Handle.redo`."""
+    seen = look(place.store).moment
+    planned = _planned(place, seen, item, by, effects)
+    if dry_run:
+        return _told(place, seen, planned, Report())
+    yield from wait_until_free(place)
+    report = Report()
+    found: list[_Plan] = []
+
+    def begin(workspace: Workspace) -> None:
+        found.append(_planned(place, workspace.moment, item, by, effects))
+        for record in found[0].records:
+            workspace.journal.add(record)
+
+    with opened(place.store, "redo", report, take_over=True, add_more=begin) as workspace:
+        workspace.close()
+    return _told(place, workspace.moment, found[0], report)
+
+
+class _Plan(NamedTuple):
+    """What will be done again: the item, and those above it that lead to it."""
+
+    task: Task
+    records: list[Edited]
+    effects: tuple[LaterEffect, ...]
+
+
+def _planned(place: Place, moment: Moment, item: str, by: str | None, effects: bool) -> _Plan:
+    agent, task = _find(place, moment, item)
+    plan = agent.plan.copy()
+    splices = plan.reopen(plan.at(task.index))
+    record = Edited(
+        agent=agent.path,
+        file=agent.folder + TODO,
+        by=by or myself(),
+        sha="",
+        base=moment.seq,
+        plan=tuple(splices),
+        redone=(task.id or "",),
+        effects=effects,
+        says=(f"item {task.id} ({task.text!r}) will be done again",),
+    )
+    above = reopen_parents(moment, {agent.path: plan}, [agent.path])
+    for path, why in above.unreached.items():
+        raise UsageError(
+            f"item {task.id} of {agent.path} can't be done again",
+            path=place.url,
+            why=f"nothing spawns the sub-agent {path} again: {why}",
+            remedy=f"return to a moment before it: `{place.command('rewind')} --to {agent.path}/^{task.id}`",
+        )
+    known = going_back.effects_since({agent.path: agent}, {})
+    done = tuple(each for each in known if each.scope == task.id)
+    return _Plan(task, [record, *(edit.record for edit in above.edits)], done)
+
+
+def _told(place: Place, moment: Moment, planned: _Plan, report: Report) -> Redoing:
+    own, *above = planned.records
+    says = tuple(say for record in above for say in record.says)
+    return Redoing(
+        place.url,
+        moment.run_id,
+        own.agent,
+        planned.task.id or "",
+        planned.task.text,
+        planned.effects,
+        own.effects,
+        says,
+        (*report.remarks,),
+    )
+
+
+def _find(place: Place, moment: Moment, item: str) -> tuple[AgentMoment, Task]:
+    """The item by its id, `^3` or `3`, or the name of its folder; of a sub-agent after its path. UsageError if it has
+    not begun."""
+    if moment.status == "cancelled":
+        raise UsageError(
+            "a cancelled run does nothing again",
+            path=place.url,
+            why="a cancellation is final",
+            remedy=f"start a new run: `{place.command('fork')} DST`",
+        )
+    path, _, name = item.strip().rstrip("/").rpartition("/")
+    agent = moment.agents.get(path)
+    for task in agent.plan.tasks if agent is not None else ():
+        if task.id and task.is_work and name in (task.id, f"^{task.id}", folder_of(task.id, task.text)):
+            assert agent is not None
+            return agent, task
+    begun = [f"^{task.id}" for task in moment.root.plan.tasks if task.id and task.is_work]
+    raise UsageError(
+        f"no item {item!r} has begun",
+        path=place.url,
+        remedy=f"name one of {', '.join(begun[:9])}" if begun else "no item of the plan has begun",
     )

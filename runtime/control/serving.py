@@ -9,8 +9,7 @@ from typing import Any
 from ...workspace.base import arguments
 from ..supervision.serve import ServeEvent, Server, cores
 from ..supervision.serve import serve as turn
-from .opening import root_of
-from .waiting import check_main_thread
+from .place import check_main_thread, root_of
 
 
 def serve(

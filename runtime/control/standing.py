@@ -39,13 +39,11 @@ from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Fired, Moment, Sc
 from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
-from . import retrying, under_way
-from .forecasting import Forecast, forecast_of
+from . import under_way
 from .history import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
-from .retrying import Retrying
-from .under_way import RunningCall
+from .under_way import Forecast, Retrying, RunningCall, forecast_of
 
 if TYPE_CHECKING:
     from ..limits import Share
@@ -135,7 +133,7 @@ class Standing(Struct):
     @property
     def retries(self) -> list[Retrying]:
         """The calls of an active run that wait to be tried again."""
-        return retrying.all_of(self.moment) if self.moment and self.state in ACTIVE else []
+        return under_way.calls_to_retry(self.moment) if self.moment and self.state in ACTIVE else []
 
     @property
     def has_new_work(self) -> bool:

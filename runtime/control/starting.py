@@ -13,8 +13,7 @@ from ...workspace.state import EXIT_CODES
 from ..live import release
 from ..supervision.child import Background, Order, background
 from ..supervision.child import supervise as supervised
-from .place import Place
-from .waiting import check_main_thread
+from .place import Place, check_main_thread
 
 _SHOWN = ("--json", "--quiet", "-q", "--traceback")
 """The options that say what the other process prints. All the rest are arguments."""

@@ -1,21 +1,65 @@
-"""The calls that an active run performs now, as far as `.satchel/running.json` and the journal tell."""
+"""What an active run does now: the calls that it performs, as far as `.satchel/running.json` and the journal tell;
+those that have failed and wait to be tried again; and how fast it does the items of its plan, an estimate from those
+that ended last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ...workspace.base import SatchelError, duration, moment_of, one_line
+from ...workspace.base import SatchelError, duration, moment_of, one_line, time_text
 from ...workspace.inspect import Lease
+from ...workspace.journal import records
 from ...workspace.journal.records import Key
-from ...workspace.state import ROOT, Moment
+from ...workspace.state import ENDS_KEPT, ROOT, Moment
 from ...workspace.store import Store
 from ...workspace.views import running_file
-from . import retrying
 
 _SHOWN = 100
 """Characters of a call that are shown."""
+
+_UNITS = (("a second", 1.0), ("a minute", 60.0), ("an hour", 3600.0), ("a day", 86400.0))
+
+
+class Retrying(NamedTuple):
+    """A call that has failed and waits to be tried again."""
+
+    agent: str
+    scope: str
+    step: str
+    call: str
+    attempt: int  # that has failed
+    error: str
+    again_at: str  # UTC, ISO 8601
+
+
+def calls_to_retry(moment: Moment) -> list[Retrying]:
+    """All of a run."""
+    return [_retry_of(line) for line in _lines(moment)]
+
+
+def _later(moment: Moment) -> set[tuple[str, str, records.Key]]:
+    """The calls that are not tried again yet: agent, scope and key of each."""
+    now = time_text(datetime.now(UTC))
+    found = [line.record for line in _lines(moment) if _retry_of(line).again_at > now]
+    return {(each.agent, each.scope, each.key) for each in found if isinstance(each, records.StepRetry)}
+
+
+def _retry_of(line: records.Line) -> Retrying:
+    found = line.record
+    assert isinstance(found, records.StepRetry)
+    again = time_text(datetime.fromisoformat(line.at) + timedelta(seconds=found.wait))
+    error = f"{found.error.kind}: {found.error.message}"
+    return Retrying(found.agent, found.scope, found.step, found.call, found.attempt, error, again)
+
+
+def _lines(moment: Moment) -> Iterator[records.Line]:
+    for agent in moment.agents.values():
+        for scope in agent.scopes.values():
+            yield from scope.retries.values()
 
 
 class RunningCall(NamedTuple):
@@ -66,11 +110,59 @@ def running(store: Store, moment: Moment, holder: Lease | None) -> list[RunningC
 
 
 def _left(found: running_file.RunningCalls, moment: Moment) -> Iterator[RunningCall]:
-    waiting = retrying.waiting(moment)
+    later = _later(moment)
     for each in found.calls:
         agent = moment.agents.get(each.agent)
         scope = agent.scopes.get(each.scope) if agent and not agent.has_ended else None
         if scope is None or each.key in scope.done or each.key in scope.failed or scope.failures > each.failures:
             continue
-        if moment_of(each.since) is not None and (each.agent, each.scope, each.key) not in waiting:
+        if moment_of(each.since) is not None and (each.agent, each.scope, each.key) not in later:
             yield RunningCall(each.agent, each.scope, each.no, each.step, each.call, each.since, each.key)
+
+
+class Forecast(NamedTuple):
+    """An estimate, from the time that the last items took together. Items that run in parallel are counted so."""
+
+    each: float  # seconds an item
+    left: float  # seconds until the plan is finished
+
+    @property
+    def words(self) -> str:
+        """`2.5 items a minute, about 3 min left`."""
+        return f"{self.rate}, {self.time_left}"
+
+    @property
+    def rate(self) -> str:
+        unit, seconds = next((each for each in _UNITS if each[1] >= self.each), _UNITS[-1])
+        many = seconds / self.each
+        said = f"{many:,.0f}" if many >= 9.95 else f"{many:.1f}".removesuffix(".0")
+        return f"{said} item{'' if said == '1' else 's'} {unit}"
+
+    @property
+    def time_left(self) -> str:
+        if self.left < 60:
+            return f"about {math.ceil(self.left)} s left"
+        if self.left < 3600:
+            return f"about {math.ceil(self.left / 60)} min left"
+        return f"about {duration(self.left)} left"
+
+
+def forecast(began: float, ends: Sequence[float], to_do: int, now: float) -> Forecast | None:
+    """The times are seconds of one clock: when the process `began`, when the newest items ended, and now. None as long
+    as none has ended, and when nothing is left to do."""
+    first, *rest = (began, *ends) if len(ends) < ENDS_KEPT else ends
+    if not rest or to_do < 1:
+        return None
+    # What runs now counts as soon as it takes longer than the others. Then its end is not known.
+    each = max((rest[-1] - first) / len(rest), (now - first) / (len(rest) + 1), 1e-6)
+    running = min(max(0.0, now - rest[-1]), each / 2)
+    return Forecast(each, each * to_do - running)
+
+
+def forecast_of(moment: Moment, now: float) -> Forecast | None:
+    """The same of the agent of a run that is running; `now` in seconds since the epoch."""
+    if moment.clean or not moment.root.ended_at:
+        return None  # the process that has it has not recorded that yet
+    began, *ends = [datetime.fromisoformat(each).timestamp() for each in (moment.opened_at, *moment.root.ended_at)]
+    settled, leaves = moment.root.plan.progress
+    return forecast(began, ends, leaves - settled, now)

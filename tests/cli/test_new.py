@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.runtime.control.making import _write
-from satchel.runtime.control.template import File, samples, value_of
+from satchel.runtime.control.making import File, _write, samples, value_of
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.formats.definition import parse
 from satchel.workspace.inspect import load

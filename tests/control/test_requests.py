@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import PLAIN, Make, contents
 
 import satchel
-from satchel.runtime.control import requests, waiting
+from satchel.runtime.control import place, requests
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.formats import pause_file
 from satchel.workspace.inspect.report import Report
@@ -147,7 +147,7 @@ def test_a_pause_does_not_wait_for_the_process_that_runs_it(
     async def wait_async(seconds: float) -> None:
         wait(seconds)
 
-    monkeypatch.setattr(waiting, "sleep", wait)
+    monkeypatch.setattr(place, "sleep", wait)
     monkeypatch.setattr(asyncio, "sleep", wait_async)
     with opened(DiskStore(folder), "run", Report()) as workspace:
         asked = handle.pause(reason="a look")

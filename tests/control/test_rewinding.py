@@ -13,7 +13,7 @@ from cli.conftest import Cli, Make
 
 import satchel
 from satchel import Item, Key, Retry, Run, agent, effect, step
-from satchel.runtime.control import Handle, Rewinding, opening
+from satchel.runtime.control import Handle, Rewinding, place
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
 from satchel.workspace.inspect.load import look
@@ -525,7 +525,7 @@ def test_a_killed_return_ends_between_two_moments(make: Make, monkeypatch: pytes
     died, seen = 0, set[int]()
     for at in range(0, 48, 3):
         with monkeypatch.context() as patched:
-            patched.setattr(opening, "open_store", lambda url, at=at: DiskStore(url, Dying(at)))
+            patched.setattr(place, "open_store", lambda url, at=at: DiskStore(url, Dying(at)))
             dying = satchel.open(handle.url)
         try:
             dying.rewind(to="^3")

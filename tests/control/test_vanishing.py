@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import satchel
-from satchel.runtime.control import Handle, opening
+from satchel.runtime.control import Handle, place
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.store import DiskStore, Syscalls
 from satchel.workspace.transfer import copy_files
@@ -141,7 +141,7 @@ def looked(name: str, run: Path, base: Path, calls: Vanishing) -> Vanishing:
     shutil.copytree(run, folder)
     refused, found = None, None
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(opening, "open_store", lambda url, **_: DiskStore(url, calls))
+        patched.setattr(place, "open_store", lambda url, **_: DiskStore(url, calls))
         try:
             found = LOOKS[name](satchel.open(folder), to)
         except SatchelError as error:

@@ -17,7 +17,7 @@ from cli.conftest import Cli, cli
 
 import satchel
 from satchel import Item, Run, agent, step
-from satchel.runtime.control import withdrawing
+from satchel.runtime.control import requests
 from satchel.workspace.base.errors import Refused, UsageError
 from satchel.workspace.formats import pause_file
 from satchel.workspace.journal.records import Opened, Paused, PauseRequested, Resumed
@@ -190,7 +190,7 @@ def test_a_command_starts_a_second_process(tmp_path: Path, cli: Cli) -> None:
 def test_a_person_waits_without_a_word(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a process on a machine that may be switched off, say. It is named as soon as it takes longer than usual."""
     handle, gated = make(tmp_path / "a"), Gated(parallel=2)
-    monkeypatch.setattr(withdrawing, "_SOON", 0.0)
+    monkeypatch.setattr(requests, "_SOON", 0.0)
     with gated.going(handle):
         until(lambda: "b" in gated.entered)
         handle.pause(reason="lunch")

@@ -9,7 +9,7 @@ import pytest
 
 import satchel
 from satchel import Run, agent, step
-from satchel.runtime.control import merging, standing
+from satchel.runtime.control import recovering, standing
 from satchel.runtime.engine.context import Context
 from satchel.runtime.execution import execute
 from satchel.runtime.execution.live_files import EditWatch
@@ -131,7 +131,7 @@ def test_status_takes_the_files_of_a_run_that_is_stopping_for_those_of_a_copy(
         monkeypatch.setattr(standing, "glance", lambda *_: earlier)
         found = standing.stand(place.store, with_edits=True)
         seen = iter([earlier])
-        monkeypatch.setattr(merging, "look", lambda store: next(seen, None) or look(store))
+        monkeypatch.setattr(recovering, "look", lambda store: next(seen, None) or look(store))
         noticed = satchel.open(place.folder).merge()
         gate.open()
     assert found.state == "draining" and found.noticed is None

@@ -24,7 +24,7 @@ from jsonschema.protocols import Validator
 
 from satchel.runtime.cli import group
 from satchel.runtime.cli.commands import stops
-from satchel.runtime.control import waiting
+from satchel.runtime.control import place
 from satchel.runtime.supervision.emergency import processes
 from satchel.schemas import Problem, Where, validator
 from satchel.workspace.base.errors import SatchelError
@@ -211,14 +211,14 @@ def _watched(errors: list[BaseException]) -> Iterator[None]:
     click.style = lambda text, **_: str(text)  # with colours on, whatever steers the terminal is of the files
     group.tell_error = stops.tell_error = tell  # type: ignore[attr-defined]
     processes.signal_if = signal_if
-    real_sleep, waiting.sleep = waiting.sleep, lambda seconds: None  # type: ignore[assignment]
+    real_sleep, place.sleep = place.sleep, lambda seconds: None  # type: ignore[assignment]
     try:
         with bases.unhurried():
             yield
     finally:
         group.tell_error = stops.tell_error = real_tell  # type: ignore[attr-defined]
         processes.signal_if = real_signal
-        waiting.sleep = real_sleep
+        place.sleep = real_sleep
         click.style = real_style
 
 

@@ -18,7 +18,7 @@ from msgspec import Raw
 from waits import NOBODY_SAVES
 
 from satchel.runtime.cli.group import group
-from satchel.runtime.control import checking, withdrawing
+from satchel.runtime.control import checking, requests
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Remark
 from satchel.workspace.journal.records import (
@@ -86,7 +86,7 @@ RECORDS: list[AnyRecord] = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
     monkeypatch.setattr(checking, "_LOOKS", 1)
-    monkeypatch.setattr(withdrawing, "_MARGIN", 0.3 - withdrawing.FORCE_AFTER)  # no process will notice it
+    monkeypatch.setattr(requests, "_MARGIN", 0.3 - requests.FORCE_AFTER)  # no process will notice it
     monkeypatch.setattr(click, "style", lambda text, **_: str(text))  # what is left of escapes is the files'
     folder = tmp_path / "w"
     for name in ("journal", ".satchel", "inbox", "recovered/1"):
