@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ....workspace.base import InvalidFile, SatchelError, UsageError, decode, visible
 from ....workspace.inspect import lease
-from ...control import EXIT_CODES, Handle, colour, counted, one_line
+from ...control import EXIT_CODES, Handle, counted, one_line
 from .. import consent
 from ..arguments import (
     all_option,
@@ -277,6 +277,8 @@ def _tell_what_the_child_could_not(place: Handle, ended: Supervised, as_json: bo
     if as_json:
         print_json({"status": status, "exit_code": code, "url": place.url, "why": ended.why})
     else:
+        from ...control import colour  # its module needs all of a status
+
         click.echo(f"{click.style(status, fg=colour(status), bold=True)}: {visible(ended.why)}")
     if status in ("paused", "failed"):
         click.echo(f"next: {place.command('resume')}", err=True)
