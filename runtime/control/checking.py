@@ -29,7 +29,7 @@ from ...workspace.base import (
     decode,
 )
 from ...workspace.formats import jsontext, pause_file
-from ...workspace.inbound import saving
+from ...workspace.inbound import open_files
 from ...workspace.inbound.approvals import FOLDER, form_problems
 from ...workspace.inbound.edits import notice, rejection
 from ...workspace.inbound.inbox import archive, inbox
@@ -438,7 +438,7 @@ def _foresee(store: Store, seen: Look, checked: Checked) -> None:
     for edit in noticed.edits:
         checked.planned += [f"{edit.record.file}: {say}" for say in edit.record.says]
     checked.planned += noticed.told
-    checked.planned += [saving.said(path) for path in noticed.being_saved]
+    checked.planned += [open_files.said(path) for path in noticed.being_saved]
     if noticed.leftovers:
         checked.planned.append(f"{counted(len(noticed.leftovers), 'step file')} of finished items would be removed")
     for path in noticed.plans:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...workspace.base import LeaseHeld, UsageError
 from ...workspace.formats import pause_file
-from ...workspace.inbound import saving
+from ...workspace.inbound import open_files
 from ...workspace.inspect import Look, Report, look
 from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace, acquire, opening, pausing, recovery
@@ -26,11 +26,11 @@ from .start import Start, record_arguments
 async def until_saved(start: Start) -> None:
     """Wait until people have finished saving files, or for a signal."""
     told: set[str] = set()
-    looks = saving.until_saved(start.store)
+    looks = open_files.until_saved(start.store)
     while (found := await aside(start, lambda: next(looks, None))) is not None:
         pause, path = found
         if start.watch and path not in told:
-            start.watch.noticed("waiting", saving.said(path))
+            start.watch.noticed("waiting", open_files.said(path))
         told.add(path)
         await asyncio.sleep(pause)
         if start.interruption.count:

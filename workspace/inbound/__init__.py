@@ -5,5 +5,5 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import saving
-    from .saving import being_saved
+    from . import open_files
+    from .open_files import being_saved

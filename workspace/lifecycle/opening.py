@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from .. import journal
 from ..base import SatchelError, myself, version
 from ..formats import pause_file
-from ..inbound import saving
+from ..inbound import open_files
 from ..inbound.approvals import path_of
 from ..inbound.edits import CheckData, Noticed, Side, notice, rejection
 from ..inbound.inbox import archive, forward, inbox
@@ -287,7 +287,7 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     for text in () if is_born else noticed.told:
         workspace.report.add("done", text)
     for path in noticed.being_saved:
-        workspace.report.add("found", saving.said(path))
+        workspace.report.add("found", open_files.said(path))
     stable_read.remove_all(
         store, {path: noticed.versions[path] for path in noticed.leftovers if path in noticed.versions}
     )

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from ....workspace.base import visible
-from ....workspace.inbound import saving
+from ....workspace.inbound import open_files
 from ....workspace.state import AgentMoment, Moment
 from ....workspace.todo import Plan, Task
 from ....workspace.views import status_of
@@ -218,7 +218,7 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
         if path not in standing.being_saved:
             yield _row("edited", f"{path} was saved; the run reads it at the next safe point")
     for path in standing.being_saved:
-        for number, line in enumerate(fold(saving.said(path), width, _TITLE)):
+        for number, line in enumerate(fold(open_files.said(path), width, _TITLE)):
             yield _row("" if number else "saving", line)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from ....workspace.base import moment_of, visible
-from ....workspace.inbound import saving
+from ....workspace.inbound import open_files
 from ....workspace.inbound.approvals import with_changes
 from ....workspace.state import tone
 from ...control import duration, size
@@ -133,7 +133,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds,
     "size": size,
     "as_typed": as_typed,
-    "being_saved": saving.said,
+    "being_saved": open_files.said,
     "with_changes": with_changes,
 }
 """The filters of the templates."""

@@ -1,5 +1,4 @@
-"""approvals/ID.yaml: the form that a person fills in, Satchel's remarks in it, and the answer that is read from it.
-Pure.
+"""approvals/ID.yaml: the form that a person fills in, Satchel's remarks in it, and the answer in it. Pure.
 
 Satchel's own text is comments of its own kinds (`# not accepted: `, `# answered: `, `# withdrawn: `), which are removed
 before new ones are added, and the last line, which shows that the file is unchanged.
@@ -36,6 +35,7 @@ _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LINE = re.compile(r"line ([0-9]+)")
 _MODELINE = "# yaml-language-server: $schema=../.satchel/schemas/approval.json\n"
 _LISTED = 20
+_NOT_THIS = "Move this file away; the run then writes the question again"
 
 
 def blank(question: Question, run_id: str) -> bytes:
@@ -261,9 +261,6 @@ def _sha(body: bytes) -> bytes:
 
 
 # The answer in a form
-
-
-_NOT_THIS = "Move this file away; the run then writes the question again"
 
 
 class Reply(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -95,11 +95,11 @@ class Copied(Struct, frozen=True):
     data: Raw | None
 
 
-Kept = Literal["base", "ours", "theirs"]
+KeptVersion = Literal["base", "ours", "theirs"]
 """The versions of a conflict: base, the run's, the file's."""
 
 
-def version_of(path: str, side: Kept) -> str:
+def version_of(path: str, side: KeptVersion) -> str:
     """Where this version of a file in conflict is kept until a person has decided."""
     stem, _, extension = path.rpartition(".")
     return f"{CONFLICTS}/{stem}.{side}.{extension}"
@@ -241,6 +241,28 @@ class Looking(Struct):
     def lags(self, path: str, seq: int) -> None:
         text = f"was at record {seq}; Satchel updates it to record {self.moment.seq}"
         self.noticed.findings.append(Finding(path, text, is_lag=True))
+
+    def judge(
+        self,
+        agent: AgentMoment,
+        path: str,
+        data: bytes,
+        stamped: Stamped,
+        is_ours: bool,
+        edited: Callable[[Looking, AgentMoment, str, bytes], None],
+    ) -> None:
+        """The finding about one content of a plan or a state, in the file or about to be saved. `edited` judges one
+        that differs from what the run wrote."""
+        if (later := ahead(path, stamped, self.moment)) is not None:
+            self.refuse(path, later)
+        elif is_ours:
+            assert stamped.stamp is not None
+            if stamped.stamp.seq < self.moment.seq:
+                self.lags(path, stamped.stamp.seq)
+        elif self.is_merged(agent, path, sha(data)):
+            self.find(path, "contains an edit that was merged before; Satchel writes the file again")
+        else:
+            edited(self, agent, path, data)
 
     def is_merged(self, agent: AgentMoment, path: str, sha: str) -> bool:
         """Whether this very edit already counts: a crash has prevented the file from being written again."""

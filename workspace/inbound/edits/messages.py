@@ -114,8 +114,6 @@ def _judge(looking: Looking, agent: AgentMoment, path: str, data: bytes, whole: 
         looking.find(path, "was older than the last edit of it; Satchel writes the file again")
     else:
         try:
-            # most files have no edit
-
             _edited(looking, agent, path, data, conversation.decode(whole), trace)
         except (InvalidFile, Refused) as error:
             looking.refuse(path, error, None if looking.moment.is_new else data)  # there is none to restore

@@ -21,7 +21,7 @@ from ...state import AgentMoment, Moment
 from ...store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
 from ...views import conversation, projection
 from ...views import stable_read as settling
-from .findings import CONFLICTS, Conflict, Kept, Noticed, Refusal, is_blank, sha, version_of
+from .findings import CONFLICTS, Conflict, KeptVersion, Noticed, Refusal, is_blank, sha, version_of
 
 KEPT = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
 """The end of the name of a refused file that was kept, and of the file with the reasons."""
@@ -164,7 +164,11 @@ def not_settled(store: Store, moment: Moment) -> dict[str, bytes]:
 
 def put_question(store: Store, moment: Moment, question: Conflict) -> None:
     """Write the versions of a conflict where a person can compare them, durably."""
-    versions: dict[Kept, bytes | None] = {"base": question.base, "ours": question.ours, "theirs": question.theirs}
+    versions: dict[KeptVersion, bytes | None] = {
+        "base": question.base,
+        "ours": question.ours,
+        "theirs": question.theirs,
+    }
     for side, data in versions.items():
         _put_version(store, moment, question.path, version_of(question.path, side), data)
     places = "".join(f"  {place}\n" for place in question.places)

@@ -15,7 +15,7 @@ from ...journal.records import Edited, Patch
 from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
 from ...views import projection
 from . import copies
-from .findings import Conflict, Edit, Looking, Refusal, ahead, foreign, is_blank, is_of_run, object_of_run, sha
+from .findings import Conflict, Edit, Looking, Refusal, foreign, is_blank, is_of_run, object_of_run, sha
 
 _TOLD = 5
 
@@ -55,26 +55,12 @@ def judge(looking: Looking, agent: AgentMoment, data: bytes) -> None:
 
 
 def _judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped, *, is_ours: bool) -> None:
-    path, moment = agent.folder + projection.STATE, looking.moment
+    path = agent.folder + projection.STATE
     try:
-        if copies.look(looking, agent, path, data, _usable):
-            return
+        if not copies.look(looking, agent, path, data, _usable):
+            looking.judge(agent, path, data, stamped, is_ours, edited)
     except (InvalidFile, Refused) as error:
         looking.refuse(path, error, data)
-        return
-    if (later := ahead(path, stamped, moment)) is not None:
-        looking.refuse(path, later)
-    elif is_ours:
-        assert stamped.stamp is not None
-        if stamped.stamp.seq < moment.seq:
-            looking.lags(path, stamped.stamp.seq)
-    elif looking.is_merged(agent, path, sha(data)):
-        looking.find(path, "contains an edit that was merged before; Satchel writes the file again")
-    else:
-        try:
-            edited(looking, agent, path, data)
-        except (InvalidFile, Refused) as error:
-            looking.refuse(path, error, data)
 
 
 def _usable(looking: Looking, agent: AgentMoment, path: str, data: bytes, copy: Copy) -> Raw | None:

@@ -16,7 +16,7 @@ from ...state import AgentMoment, Scope, is_of_item
 from ...todo import Plan, Task, between, plainly
 from ...views import projection
 from . import copies
-from .findings import Conflict, Edit, Looking, Refusal, ahead, foreign, is_blank, sha
+from .findings import Conflict, Edit, Looking, Refusal, foreign, is_blank, sha
 from .state import no_journal
 
 if TYPE_CHECKING:
@@ -54,22 +54,14 @@ def look(looking: Looking, agent: AgentMoment) -> None:
 
 def judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped) -> None:
     """The finding about one content of the file, in it or about to be saved."""
-    path, moment = agent.folder + projection.TODO, looking.moment
+    path = agent.folder + projection.TODO
     try:
         if copies.look(looking, agent, path, data):
             return
-        if not agent.has_plan:
-            _before_the_agent(looking, agent, path, stamped)
-        elif (later := ahead(path, stamped, moment)) is not None:
-            looking.refuse(path, later)
-        elif stamped.untouched:
-            assert stamped.stamp is not None
-            if stamped.stamp.seq < moment.seq:
-                looking.lags(path, stamped.stamp.seq)
-        elif looking.is_merged(agent, path, sha(data)):
-            looking.find(path, "contains an edit that was merged before; Satchel writes the file again")
+        if agent.has_plan:
+            looking.judge(agent, path, data, stamped, stamped.untouched, edited)
         else:
-            edited(looking, agent, path, data)
+            _before_the_agent(looking, agent, path, stamped)
     except (InvalidFile, Refused) as error:
         looking.refuse(path, error, data if agent.has_plan else None)
 

@@ -32,7 +32,7 @@ READ_LIMIT = 1 << 30
 _DONE = f"{FOLDER}/done"
 _OPEN = f"{FOLDER}/open"
 _REJECTED = "rejected"
-_ENDED = (f"{FOLDER}/done", f"{FOLDER}/moved")
+_ENDED = (_DONE, f"{FOLDER}/moved")
 _KEYED = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z-([0-9a-f]{32})-([0-9a-f]{16}))\.(?:.*\.)?([a-z]+)")
 _UNCUT = 160
 """Bytes of a name's beginning that `_place` never cuts."""
@@ -69,7 +69,7 @@ def is_cancelled(store: Store, file: str) -> bool:
 def _use_up(store: Store, file: str, id: str) -> None:
     if is_cancelled(store, file):
         with suppress(FileNotFoundError):
-            store.rename(_wish_of(file), _place(store, file, f"{FOLDER}/done", sha_of(store, _wish_of(file)), id))
+            store.rename(_wish_of(file), _place(store, file, _DONE, sha_of(store, _wish_of(file)), id))
 
 
 def _wish_of(file: str) -> str:
@@ -198,6 +198,8 @@ class KeyMark(NamedTuple):
 
 
 class Keyed(NamedTuple):
+    """A file that was sent with a key."""
+
     mark: KeyMark
     path: str  # the path in `inbox/` that it had first
     folder: str  # the folder that it is in now

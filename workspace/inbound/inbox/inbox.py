@@ -371,6 +371,8 @@ def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offere
 
 
 class Firing(NamedTuple):
+    """The task for one time of a schedule."""
+
     schedule: str
     due: str  # UTC, ISO 8601, `2026-11-23T07:30:00Z`
 
