@@ -351,9 +351,10 @@ def _the_journal_is_asked_before_an_output_is_looked_at() -> Fault:
     def hasty(
         store: BucketStore, path: str, data: bytes, last: Output | None, check_owner: Any
     ) -> rejection.WrittenOutput:
-        def first(store: BucketStore, path: str, *, limit: int) -> Any:
-            check_owner()
-            return read(store, path, limit=limit)
+        def first(store: BucketStore, there: str, **limits: int) -> Any:
+            if there == path:
+                check_owner()
+            return read(store, there, **limits)
 
         with mock.patch.object(rejection, "read_if_there", first):
             return write(store, path, data, last, lambda: None)
