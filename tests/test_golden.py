@@ -22,7 +22,8 @@ import pytest
 import yaml
 
 import satchel
-from satchel import Damaged, SatchelError, UsageError
+from satchel import SatchelError, UsageError
+from satchel.errors import Damaged
 from satchel.schemas import schema
 from satchel.workspace.base import version
 

@@ -66,7 +66,9 @@ def test_the_public_face_is_what_it_says() -> None:
     import satchel
 
     assert satchel.__all__ == sorted(satchel.__all__, key=str)
-    assert sorted((*satchel.__all__, "open")) == dir(satchel), "`import *` must not hide the builtin"
+    assert sorted((*satchel.__all__, "errors", "open", "results")) == dir(satchel), (
+        "`import *` must not hide the builtin"
+    )
     assert all(hasattr(satchel, each) for each in satchel.__all__)
 
 

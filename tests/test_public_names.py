@@ -1,4 +1,5 @@
-"""What `from satchel import ...` gives: all that a user may have to name, because it appears in a public signature."""
+"""What `satchel`, `satchel.results` and `satchel.errors` give: all that a user may have to name, as it is in a public
+signature."""
 
 from __future__ import annotations
 
@@ -80,13 +81,24 @@ CALLED = (
     satchel.Run,
     satchel.Step,
     satchel.Effect,
-    satchel.Watch,
+    satchel.results.Watch,
 )
 """The classes whose methods a user calls or writes. Others are results."""
 
 
+MODULES = (satchel, satchel.results, satchel.errors)
+
+
+def test_satchel_has_more_names_than_a_newcomer_reads() -> None:
+    assert len(satchel.__all__) <= 40
+
+
+def test_a_name_has_two_homes_but_for_some_errors() -> None:
+    assert not {*satchel.results.__all__} & {*satchel.__all__, *satchel.errors.__all__}
+
+
 def test_every_type_in_a_public_signature_can_be_imported_from_satchel() -> None:
-    public = [getattr(satchel, name) for name in satchel.__all__]
+    public = [getattr(module, name) for module in MODULES for name in module.__all__]
     called = [each for each in public if inspect.isfunction(each)]
     public += vars(satchel.events).values()
     found = {kind: each.__name__ for each in (*called, *CALLED) for kind in used(each)}
@@ -103,4 +115,4 @@ def test_every_type_in_a_public_signature_can_be_imported_from_satchel() -> None
 def test_every_error_can_be_imported_from_satchel() -> None:
     every = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, SatchelError)]
     assert len(every) > 10
-    assert not [each.__name__ for each in every if getattr(satchel, each.__name__, None) is not each]
+    assert not [each.__name__ for each in every if getattr(satchel.errors, each.__name__, None) is not each]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import extractive
 from settings import Settings
 
-from satchel import Marker
+from satchel.results import Marker
 
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 

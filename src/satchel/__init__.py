@@ -6,162 +6,40 @@ from satchel import agent, step, effect, Run, Partial, Retry
 from .workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .runtime.agent import Agent, Migration, Resource, agent, migration
-    from .runtime.control import (
-        Answering,
-        Blame,
-        Checked,
-        Cutting,
-        Difference,
-        Draft,
-        Editing,
-        Ended,
-        Foreseen,
-        Handle,
-        Made,
-        Merging,
-        OpenQuestion,
-        Pool,
-        Pruned,
-        Recovered,
-        Redoing,
-        Rehearsed,
-        Replayed,
-        Result,
-        Rewinding,
-        Row,
-        RunFile,
-        Sent,
-        Shown,
-        Standing,
-        Stopping,
-        Supervised,
-        Tried,
-        Withdrawn,
-        events,
-        ls,
-        new,
-        new_async,
-        open_all,
-        serve,
-        stop_all,
-        stream,
-    )
+    from . import errors, results
+    from .runtime.agent import Agent, Resource, agent, migration
+    from .runtime.control import Handle, Pool, events, ls, new, new_async, open_all, serve, stop_all, stream
     from .runtime.control import open as open  # not in `__all__`: `import *` must not hide the builtin
-    from .runtime.engine import Effect, RecordedError, effect
+    from .runtime.engine import Effect, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
-    from .runtime.limits import TriedNotice
-    from .runtime.live import Watch
     from .runtime.run import Answer, InboxTask, Item, Run
     from .runtime.steps import Key, Partial, Prompt, Retry, Sealed, Step, clean, step
-    from .runtime.supervision.child import Background
-    from .runtime.supervision.emergency import Stopped
-    from .runtime.supervision.serve import ServeEvent
-    from .workspace.base import (
-        AgentError,
-        Conflicting,
-        Damaged,
-        DoesNotFit,
-        InvalidFile,
-        KeyReused,
-        LeaseHeld,
-        NewerFormat,
-        NotDone,
-        NotSerializable,
-        Refused,
-        SatchelError,
-        StorageFailed,
-        UsageError,
-    )
-    from .workspace.history import Worked
-    from .workspace.inspect import Exported, Report
-    from .workspace.journal.records import ApprovalAsked, Doubt
-    from .workspace.lifecycle import Cut
-    from .workspace.state import LaterEffect
-    from .workspace.store import Store
+    from .workspace.base import NotDone, Refused, SatchelError, UsageError
     from .workspace.todo import Task
-    from .workspace.transfer import Forked, Journey
-    from .workspace.views import Marker
 
 __all__ = [
     "Agent",
-    "AgentError",
     "Answer",
-    "Answering",
-    "ApprovalAsked",
-    "Background",
-    "Blame",
-    "Checked",
-    "Conflicting",
-    "Cut",
-    "Cutting",
-    "Damaged",
-    "Difference",
-    "DoesNotFit",
-    "Doubt",
-    "Draft",
-    "Editing",
     "Effect",
-    "Ended",
-    "Exported",
-    "Foreseen",
-    "Forked",
     "Handle",
     "InboxTask",
-    "InvalidFile",
     "Item",
-    "Journey",
     "Key",
-    "KeyReused",
-    "LaterEffect",
-    "LeaseHeld",
-    "Made",
-    "Marker",
-    "Merging",
-    "Migration",
-    "NewerFormat",
     "NotCompleted",
     "NotDone",
-    "NotSerializable",
-    "OpenQuestion",
     "Outcome",
     "Partial",
     "Pool",
     "Prompt",
-    "Pruned",
-    "RecordedError",
-    "Recovered",
-    "Redoing",
     "Refused",
-    "Rehearsed",
-    "Replayed",
-    "Report",
     "Resource",
-    "Result",
     "Retry",
-    "Rewinding",
-    "Row",
     "Run",
-    "RunFile",
     "SatchelError",
     "Sealed",
-    "Sent",
-    "ServeEvent",
-    "Shown",
-    "Standing",
     "Step",
-    "Stopped",
-    "Stopping",
-    "StorageFailed",
-    "Store",
-    "Supervised",
     "Task",
-    "Tried",
-    "TriedNotice",
     "UsageError",
-    "Watch",
-    "Withdrawn",
-    "Worked",
     "agent",
     "clean",
     "effect",

@@ -33,8 +33,9 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_core import core_schema
 
 import satchel
-from satchel import NotDone, NotSerializable, Outcome, Retry, Run, agent, run
+from satchel import NotDone, Outcome, Retry, Run, agent, run
 from satchel.adapters.pydantic_ai import SatchelDurability, as_effect, idempotency_key
+from satchel.errors import NotSerializable
 from satchel.runtime.engine import recording
 
 Call = tuple[str, dict[str, Any]]

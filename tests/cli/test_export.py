@@ -169,7 +169,7 @@ def test_a_failed_export_leaves_something_behind(folder: Path, tmp_path: Path, m
         raise OSError(28, "no space left on device")
 
     monkeypatch.setattr(zipfile.ZipFile, "writestr", fail)
-    with pytest.raises(satchel.StorageFailed, match="no space left"):
+    with pytest.raises(satchel.errors.StorageFailed, match="no space left"):
         satchel.open(folder).export(tmp_path / "a.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 

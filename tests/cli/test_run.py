@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from satchel import Ended, Report
 from satchel import open as open_workspace
+from satchel.results import Ended, Report
 from satchel.runtime.cli.render import ending
 
 from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel

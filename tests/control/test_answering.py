@@ -161,10 +161,10 @@ def test_an_answer_that_the_file_has_brought_was_given_before(make: Make, monkey
     record = answering._record
     calls: list[object] = []
 
-    def held_once(*arguments: Any) -> satchel.Answering:
+    def held_once(*arguments: Any) -> satchel.results.Answering:
         calls.append(arguments)
         if len(calls) == 1:
-            raise satchel.LeaseHeld("another process has it")
+            raise satchel.errors.LeaseHeld("another process has it")
         return record(*arguments)
 
     monkeypatch.setattr(answering, "_record", held_once)

@@ -128,7 +128,7 @@ def test_a_cut_of_the_journal_is_not_on_record(make: Make) -> None:
 def test_a_return_to_a_checkpoint_has_no_name(make: Make) -> None:
     folder = make(STOPPING)
     handle = satchel.open(folder)
-    with pytest.raises(satchel.AgentError):
+    with pytest.raises(satchel.errors.AgentError):
         handle.run()
     handle.stop(by="Ada")
     assert handle.run().status == "paused"

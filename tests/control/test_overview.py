@@ -12,7 +12,7 @@ from cli.conftest import PLAIN, Make
 from servers import Server
 
 import satchel
-from satchel import Standing
+from satchel.results import Standing
 from satchel.runtime.control import Overview, Seen, overview
 from satchel.runtime.supervision.serve import roots
 from satchel.workspace.base.errors import StorageFailed, UsageError

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import satchel
-from satchel import Run, ServeEvent, UsageError, agent, effect, step
+from satchel import Run, UsageError, agent, effect, step
+from satchel.results import ServeEvent
 from satchel.workspace.base import LeaseHeld
 
 Make = Callable[..., Path]

@@ -128,7 +128,7 @@ def test_a_contradiction_is_saved_unasked_or_can_not_be_settled(stopped: Place) 
 
 def test_a_plan_is_not_taken_before_the_first_start(place: Place) -> None:
     handle = satchel.open(place.folder)
-    assert handle.draft() == satchel.Draft("todo.md", "", "")
+    assert handle.draft() == satchel.results.Draft("todo.md", "", "")
     with pytest.raises(Refused, match="exists before the first run"):
         handle.edit("state.json", '{"data": {}}', version="")
     with pytest.raises(InvalidFile):

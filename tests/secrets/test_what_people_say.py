@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import Cli, Make, _nobody_is_saving, cli, make
 
 import satchel
-from satchel import AgentError
+from satchel.errors import AgentError
 from satchel.runtime.control import answering
 from satchel.runtime.supervision.emergency import stop
 from satchel.workspace.formats import yamltext

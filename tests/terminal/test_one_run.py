@@ -71,7 +71,7 @@ def test_a_time_of_day_hides_its_zone_or_its_date(monkeypatch: pytest.MonkeyPatc
 def test_a_failure_is_dim_or_a_style_is_lost(make: Make) -> None:
     """The style of a line is that of its parts, also where one style is all of it."""
     folder = make(ASKING.replace("answer = await", "1 / 0; answer = await"))
-    with suppress(satchel.AgentError):
+    with suppress(satchel.errors.AgentError):
         satchel.open(folder).run()
 
     def styles(screen: Screen, of: str) -> dict[str, tuple[bool, bool]]:
@@ -120,7 +120,7 @@ def test_a_conflict_or_an_edit_that_is_refused_is_not_told(make: Make) -> None:
 
 def test_what_does_not_fit_above_the_views_is_cut_without_a_word(make: Make) -> None:
     folder = make(ASKING.replace("answer = await", "raise LookupError('much is wrong. ' * 30); answer = await"))
-    with suppress(satchel.AgentError):
+    with suppress(satchel.errors.AgentError):
         satchel.open(folder).run()
 
     async def test() -> None:

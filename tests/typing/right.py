@@ -9,7 +9,6 @@ from typing import Any, assert_type
 
 from satchel import (
     Agent,
-    AgentError,
     Effect,
     Item,
     Key,
@@ -21,9 +20,7 @@ from satchel import (
     Retry,
     Run,
     Sealed,
-    ServeEvent,
     Step,
-    Watch,
     agent,
     effect,
     new_async,
@@ -31,6 +28,8 @@ from satchel import (
     run_async,
     step,
 )
+from satchel.errors import AgentError
+from satchel.results import ServeEvent, Watch
 
 
 @dataclass

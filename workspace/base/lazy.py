@@ -10,13 +10,17 @@ from typing import Any
 
 
 def deferred(face: str) -> bool:
-    """True, after the package `face` got a `__getattr__` and a `__dir__` (PEP 562). So `if not deferred(__name__):`
-    imports nothing, and each name of its `from .module import name` is imported when it is first used.
+    """True, after the package or module `face` got a `__getattr__` and a `__dir__` (PEP 562).
+
+    So `if not deferred(__name__):` imports nothing, and each name of its `from .module import name` is imported when it
+    is first used.
 
     For relative imports without `as`. Type checkers see plain imports. The package keeps nothing: if a test replaces a
     name in its module, the package returns the replacement.
     """
-    code = sys._getframe(1).f_code  # not from the loader: that of pytest, for plugins, does not hand it out
+    caller = sys._getframe(1)
+    code = caller.f_code  # not from the loader: that of pytest, for plugins, does not hand it out
+    above = str(caller.f_globals["__package__"])
 
     @cache
     def homes() -> dict[str, str]:
@@ -33,7 +37,7 @@ def deferred(face: str) -> bool:
         ) -> object:
             if not level or not fromlist:
                 return __import__(name, globals, locals, fromlist, level)
-            package = face.rsplit(".", level - 1)[0]
+            package = above.rsplit(".", level - 1)[0]
             found.update({each: f"{package}.{name or each}" for each in fromlist})
             return SimpleNamespace(**dict.fromkeys(fromlist, lambda _: False))
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from satchel import Key, NotSerializable, Partial, Retry, Run, clean, effect, step
+from satchel import Key, Partial, Retry, Run, clean, effect, step
+from satchel.errors import NotSerializable
 
 try:
     import pydantic_ai as ai

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from satchel import Item, Migration, Run, SatchelError, agent, migration, run
+from satchel import Item, Run, SatchelError, agent, migration, run
+from satchel.results import Migration
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Refused, UsageError
 from satchel.workspace.inspect.load import look

@@ -13,7 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 import satchel
-from satchel import Agent, InvalidFile, Refused, Run, UsageError, agent, migration, run
+from satchel import Agent, Refused, Run, UsageError, agent, migration, run
+from satchel.errors import InvalidFile
 from satchel.runtime.steps import Codec
 
 

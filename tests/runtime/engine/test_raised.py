@@ -11,7 +11,8 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from satchel import NotDone, RecordedError
+from satchel import NotDone
+from satchel.errors import RecordedError
 from satchel.runtime.engine import raised
 from satchel.workspace.journal.records import Failure
 

@@ -14,7 +14,8 @@ import pytest
 import warm
 
 import satchel
-from satchel import Marker, Partial, Retry, Run, agent, run, step
+from satchel import Partial, Retry, Run, agent, run, step
+from satchel.results import Marker
 from satchel.workspace.base.errors import AgentError, NotSerializable, UsageError
 
 STORY = [f"word{number} " for number in range(400)]

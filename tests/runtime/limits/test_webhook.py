@@ -284,7 +284,7 @@ def test_a_webhook_that_can_never_work_is_found_at_the_first_notice(
 ) -> None:
     monkeypatch.setenv("WEBHOOK_SECRET", value)
     notify(workspace, url)
-    with pytest.raises(satchel.InvalidFile, match=rf"workspace.yaml, line 4 \(notify\[0\].{said}\)") as refused:
+    with pytest.raises(satchel.errors.InvalidFile, match=rf"workspace.yaml, line 4 \(notify\[0\].{said}\)") as refused:
         run(workspace, completes)
     assert "hunter2" not in str(refused.value) and "a-password" not in str(refused.value)
     assert not (workspace / "journal").exists()

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field, PlainSerializer, SecretBytes, SecretStr, field_serializer
 
-from satchel import NotSerializable, Run, UsageError, agent, run, step
+from satchel import Run, UsageError, agent, run, step
+from satchel.errors import NotSerializable
 from satchel.runtime.steps import Codec, encode
 
 

@@ -47,7 +47,7 @@ def test_a_private_attribute_of_a_result_is_lost(workspace: Path, where: str, to
     if not token:
         assert outcome.status == "completed", outcome.error
         return
-    assert outcome.status == "failed" and isinstance(outcome.error, satchel.NotSerializable)
+    assert outcome.status == "failed" and isinstance(outcome.error, satchel.errors.NotSerializable)
     said = str(outcome.error)
     place = {"step": "the result of one._token", "list": "the result of many[1]._token"}.get(where, "._token")
     assert f"{place} can't be kept: another value comes back from its JSON" in said

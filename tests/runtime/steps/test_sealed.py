@@ -19,7 +19,8 @@ import pytest
 from waits import NOBODY_SAVES
 
 import satchel
-from satchel import InvalidFile, Refused, Run, Sealed, UsageError, agent, run, step
+from satchel import Refused, Run, Sealed, UsageError, agent, run, step
+from satchel.errors import InvalidFile
 from satchel.runtime.steps import Codec, encode
 from satchel.workspace.views import stable_read
 
