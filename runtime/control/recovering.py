@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ...workspace import journal
 from ...workspace.base import LeaseHeld, SatchelError, UsageError, counted
 from ...workspace.history import steadily
-from ...workspace.inbound.edits import Conflict, Noticed, Side, notice
+from ...workspace.inbound.edits import FileConflict, Noticed, Side, notice
 from ...workspace.inspect import Remark, Report, lease, look, look_beside
 from ...workspace.journal import Own
 from ...workspace.lifecycle import Cut, opened, retention, truncate
@@ -181,14 +181,14 @@ class Merging(Struct, frozen=True):
     `report` what it did.
     """
 
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[FileConflict, ...]
     merged: tuple[str, ...]
     refused: tuple[SatchelError, ...]
     settled: tuple[str, ...] = ()
     report: tuple[Remark, ...] = ()
 
     @property
-    def open(self) -> list[Conflict]:
+    def open(self) -> list[FileConflict]:
         """The unresolved conflicts."""
         return [each for each in self.conflicts if each.path not in self.settled]
 

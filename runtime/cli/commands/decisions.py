@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
-from ....workspace.inbound.edits import Conflict
+from ....workspace.inbound.edits import FileConflict
 from ...control import EXIT_CODES, Answering, Handle, Merging, changes_of, counted, of_error, say_what
 from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
@@ -290,7 +290,7 @@ def _show_merge(place: Handle, found: Merging, *, as_json: bool) -> None:
         click.echo("nothing to merge: the files and the run agree")
 
 
-def _told_conflict(question: Conflict) -> Iterator[str]:
+def _told_conflict(question: FileConflict) -> Iterator[str]:
     yield click.style(f"conflict {visible(question.path)}", fg="yellow")
     for place in question.places:
         yield visible(f"  {place}")

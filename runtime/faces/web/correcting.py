@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import Conflicting, SatchelError, UsageError, check_path, urls
 from ....workspace.formats import jsontext
-from ....workspace.inbound.edits import Conflict
+from ....workspace.inbound.edits import FileConflict
 from ....workspace.views import STATE
 from . import forms
 from .forms import Act, Again, Asked, Done, said
@@ -104,7 +104,7 @@ def difference(old: str, new: str) -> str:
     return "\n".join([*lines[:_LINES], *more])
 
 
-def two_sides(question: Conflict) -> str:
+def two_sides(question: FileConflict) -> str:
     """The lines that differ between the run's version and the file's. Of state.json only the data: the rest is the
     run's own, and differs as the moments do."""
     sides = [side.decode(errors="replace") for side in (question.ours, question.theirs)]

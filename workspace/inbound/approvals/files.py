@@ -39,7 +39,7 @@ _TIMES = 3
 BY_DEFAULT = "the default"
 
 
-GoBack = Callable[[Journal, Back, str, str], None]
+ObeyAnswer = Callable[[Journal, Back, str, str], None]
 """Does what a person has decided about files of a checkpoint: the decision, and who it was."""
 
 
@@ -54,7 +54,7 @@ class AnswerFound(NamedTuple):
 class ApprovalFiles:
     """The work on approvals/ for one opening. Used from one thread, like the moment that it reads."""
 
-    def __init__(self, store: Store, moment: Moment, redactor: Callable[[], Redactor], go_back: GoBack):
+    def __init__(self, store: Store, moment: Moment, redactor: Callable[[], Redactor], go_back: ObeyAnswer):
         """`redactor` returns that of the workspace as it is now. `go_back` obeys an answer about files of a
         checkpoint, before it is on record."""
         self._store, self._moment, self._redactor, self._go_back = store, moment, redactor, go_back

@@ -24,7 +24,7 @@ from ...store import Content, Store, read_if_there
 from ...todo import Plan, Splice, Task, between
 from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
 from . import copies, messages, rejection, state, steps, todo
-from .findings import CheckData, Conflict, Edit, Looking, Noticed, Refusal, Side, StillMoving, sha, version_of
+from .findings import CheckData, Edit, FileConflict, Looking, Noticed, Refusal, Side, StillMoving, sha, version_of
 
 
 def notice(
@@ -152,7 +152,7 @@ def _ask_again(looking: Looking) -> None:
                     noticed.overruled.append(Refusal(path, error, data))
                 else:
                     ours = rejection.current(moment, path) or b""
-                    noticed.questions.append(Conflict(path, (str(error),), None, ours, data))
+                    noticed.questions.append(FileConflict(path, (str(error),), None, ours, data))
             if noticed.questions and (question := noticed.questions[-1]).path == path:
                 where = version_of(path, "theirs")
                 gone = f"{path} itself is missing, empty or older now; its content is kept in {where}"

@@ -74,7 +74,7 @@ class Refusal(Struct, frozen=True):
     data: bytes | None = None
 
 
-class Conflict(Struct, frozen=True):
+class FileConflict(Struct, frozen=True):
     """A file that conflicts with the run, or may have lost something: a person has to decide."""
 
     path: str
@@ -105,7 +105,9 @@ def version_of(path: str, side: KeptVersion) -> str:
     return f"{CONFLICTS}/{stem}.{side}.{extension}"
 
 
-class Finding(NamedTuple):
+class Repair(NamedTuple):
+    """What Satchel mends in a file without a question."""
+
     path: str
     text: str
     is_lag: bool = False  # it is of an earlier moment, as after every crash
@@ -129,10 +131,10 @@ class Noticed(Struct):
     shown: dict[str, dict[str, OfCall]] = field(default_factory=dict)  # by agent: step files that are as they should be
     conversations: dict[str, Conversation] = field(default_factory=dict)  # by agent; before an edit of it
     leftovers: list[str] = field(default_factory=list)  # step files of scopes that are no longer open
-    findings: list[Finding] = field(default_factory=list)  # repairs that need no question
+    findings: list[Repair] = field(default_factory=list)  # repairs that need no question
     edits: list[Edit] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    questions: list[Conflict] = field(default_factory=list)
+    questions: list[FileConflict] = field(default_factory=list)
     overruled: list[Refusal] = field(default_factory=list)  # files that a person has settled in favour of the run
     kept: dict[str, bytes] = field(default_factory=dict)  # by path: people's versions in unresolved conflicts
     plans: dict[str, str] = field(default_factory=dict)  # by agent: a plan that a person wrote where there was none
@@ -236,11 +238,11 @@ class Looking(Struct):
         return None
 
     def find(self, path: str, text: str, *, settles: bool = False) -> None:
-        self.noticed.findings.append(Finding(path, text, settles=settles))
+        self.noticed.findings.append(Repair(path, text, settles=settles))
 
     def lags(self, path: str, seq: int) -> None:
         text = f"was at record {seq}; Satchel updates it to record {self.moment.seq}"
-        self.noticed.findings.append(Finding(path, text, is_lag=True))
+        self.noticed.findings.append(Repair(path, text, is_lag=True))
 
     def judge(
         self,

@@ -21,7 +21,7 @@ from ...state import AgentMoment, Moment
 from ...store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
 from ...views import conversation, projection
 from ...views import stable_read as settling
-from .findings import CONFLICTS, Conflict, KeptVersion, Noticed, Refusal, is_blank, sha, version_of
+from .findings import CONFLICTS, FileConflict, KeptVersion, Noticed, Refusal, is_blank, sha, version_of
 
 KEPT = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
 """The end of the name of a refused file that was kept, and of the file with the reasons."""
@@ -162,7 +162,7 @@ def not_settled(store: Store, moment: Moment) -> dict[str, bytes]:
     return found
 
 
-def put_question(store: Store, moment: Moment, question: Conflict) -> None:
+def put_question(store: Store, moment: Moment, question: FileConflict) -> None:
     """Write the versions of a conflict where a person can compare them, durably."""
     versions: dict[KeptVersion, bytes | None] = {
         "base": question.base,
@@ -214,7 +214,7 @@ def _changed_copies(store: Store, noticed: Noticed) -> Iterator[str]:
             yield f"your changed copy of {path} is kept as {kept}"
 
 
-def clear_questions(store: Store, moment: Moment, still_open: Sequence[Conflict]) -> None:
+def clear_questions(store: Store, moment: Moment, still_open: Sequence[FileConflict]) -> None:
     """Remove the files of resolved conflicts. Other files there do not belong to Satchel."""
     there, asked = set(_files(store, CONFLICTS)), {question.path for question in still_open}
     for agent in moment.agents.values() if there else ():

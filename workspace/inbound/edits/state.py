@@ -15,7 +15,7 @@ from ...journal.records import Edited, Patch
 from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
 from ...views import projection
 from . import copies
-from .findings import Conflict, Edit, Looking, Refusal, foreign, is_blank, is_of_run, object_of_run, sha
+from .findings import Edit, FileConflict, Looking, Refusal, foreign, is_blank, is_of_run, object_of_run, sha
 
 _TOLD = 5
 
@@ -97,7 +97,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
     if merged.conflicts:
         base_file = projection.state_file(base.moment, base.agent) if base else None
         ours = projection.state_file(looking.moment, agent)
-        noticed.questions.append(Conflict(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
+        noticed.questions.append(FileConflict(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
         return
     change = json_patch.diff(agent.data, merged.value)
     text = decode(data, path)

@@ -16,7 +16,7 @@ from ...state import AgentMoment, Scope, is_of_item
 from ...todo import Plan, Task, between, plainly
 from ...views import projection
 from . import copies
-from .findings import Conflict, Edit, Looking, Refusal, foreign, is_blank, sha
+from .findings import Edit, FileConflict, Looking, Refusal, foreign, is_blank, sha
 from .state import no_journal
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
     ):
         ours = projection.todo_file(looking.moment, agent)
         conflicts = tuple(map(str, merged.conflicts))
-        noticed.questions.append(Conflict(path, conflicts, saved.base_file, ours, saved.data))
+        noticed.questions.append(FileConflict(path, conflicts, saved.base_file, ours, saved.data))
         return None
     after = saved.plan if merged.conflicts else merged.plan.copy()
     after.identify(agent.highest_id)

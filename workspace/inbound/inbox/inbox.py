@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LIMIT = 1 << 20
 """Bytes of a task. Put more into a file of its own, which the task can name."""
 
-Kind = Literal["task", "message", "schedule"]
+InboxKind = Literal["task", "message", "schedule"]
 
 _TEXT = (".md",)
 _DATA = (".yaml", ".yml")
@@ -53,7 +53,7 @@ _SENT = re.compile(r"inbox/([0-9]{8}T[0-9]{6})\.[0-9]{6}Z-([0-9a-f]{6}|[0-9a-f]{
 class Said(NamedTuple):
     """The content of a file: a text, or the value of a YAML, as JSON."""
 
-    kind: Kind
+    kind: InboxKind
     content: bytes
     firing: Firing | None = None  # of a schedule, which has no other content
 
@@ -156,7 +156,7 @@ def _is_temporary(path: str) -> bool:
     return name.startswith((".", "#", "~")) or name.endswith(("~", ".swp", ".tmp", ".part", ".crdownload"))
 
 
-def _kind(store: Store, path: str) -> Kind | None:
+def _kind(store: Store, path: str) -> InboxKind | None:
     try:
         return parse(path, store.read(path, limit=LIMIT).data).kind
     except (FileNotFoundError, InvalidFile):
@@ -179,7 +179,7 @@ class Arrivals:
     def __init__(self, store: Store, moment: Moment):
         self._store, self._moment = store, moment
         self._settling = Settling(store)
-        self._kinds: dict[tuple[str, Version], Kind | None] = {}  # of the settled files that were read for it
+        self._kinds: dict[tuple[str, Version], InboxKind | None] = {}  # of the settled files that were read for it
         self.offered: Offered = {}  # those that have settled, in order
         self.are_changing = self.are_open = False  # some of the others, see views/stable_read.py
 
