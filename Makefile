@@ -1,7 +1,10 @@
 # Needs GNU make and Python 3.11 or newer, and touches nothing outside this folder.
 #
 #   make demo       kill a run in the middle of a streamed answer, and resume it
+#   make quick      the tests of rooms that only compute, within a minute
+#   make coverage   how much of these rooms their own tests cover
 #   make test       the tests
+#   make matrix     the tests on each Python from 3.11 to 3.14 that is installed
 #   make test-slow  some rounds of the soaks and of the crash exploration, and every example of the properties
 #   make test-all   both
 #   make azurite    fetch Azure's emulator from npm; without it the tests of az:// are skipped
@@ -20,17 +23,33 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What an installed copy is made of. The tests use the sources themselves.
 SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*.py' -o -name '*.json' -o -name '*.yaml' -o -name '*.md') $(wildcard runtime/faces/web/*/*)
 
+# The rooms that only compute: they start no process, and write at most a file.
+PURE := schemas workspace/base workspace/formats workspace/todo workspace/state workspace/secrets workspace/history
+
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 
-.PHONY: demo test test-slow test-all azurite soak lint bench conflict-markers retired-words clean
+.PHONY: demo quick coverage test matrix test-slow test-all azurite soak lint bench conflict-markers retired-words clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
 	@$(BIN)/python tools/demo.py
 
+quick: $(VENV)/tests
+	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) $(PURE:%=tests/%)
+
+# Without the hostile texts: a tracer costs them too much time and depth.
+coverage: $(VENV)/tests
+	$(BIN)/python -m pytest -q -m "not slow" -k "not hostile" -n $(WORKERS) $(PURE:%=tests/%) \
+	    --cov-report=term:skip-covered $(foreach room,$(PURE),--cov=satchel.$(subst /,.,$(room)))
+
 test: $(VENV)/tests
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
+
+matrix:
+	@for version in 3.11 3.12 3.13 3.14; do \
+	    if command -v python$$version >/dev/null; then $(MAKE) test VENV=.venv-$$version PYTHON=python$$version || exit 1; \
+	    else echo "There is no python$$version: left out"; fi; done
 
 test-slow: $(VENV)/tests
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=full -rP -n $(WORKERS) --dist worksteal
@@ -65,7 +84,7 @@ retired-words: $(VENV)/tests
 	@$(BIN)/python tools/retired_words.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) .azurite .demo .build
+	rm -rf $(VENV) .venv-3.* $(BENCH) .azurite .demo .build
 
 # Two stamps: what is installed there was installed from this pyproject.toml. An editable copy serves the demo too.
 $(VENV)/installed: pyproject.toml $(SOURCES) | $(VENV)/made

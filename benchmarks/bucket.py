@@ -1,7 +1,7 @@
 """The cost of a run in a bucket: requests, bytes and dollars, and time as multiples of one conditional PUT.
 
-SeaweedFS on loopback replaces S3. A proxy (`tests/faults/proxy.py`) counts the requests; times are measured without the
-proxy. In a child, `prepare SHAPE COUNT STOP URL` works and then stops itself; `resume SHAPE COUNT URL` continues; `time
+SeaweedFS on loopback replaces S3. A proxy (`tests/robustness/faults/proxy.py`) counts the requests; times are measured
+without the proxy. In a child, `prepare SHAPE COUNT STOP URL` works and then stops itself; `resume SHAPE COUNT URL` continues; `time
 SHAPE COUNT URL SMALL` prints the seconds until the agent is called and does something new, of a listing and a PUT. The
 SHAPE of a history is `items` (ten steps in each, all committed) or `scope` (a single open one, of which every result is
 still needed).
@@ -47,7 +47,7 @@ async def answer_after(number: int) -> str:
 
 
 def measure(ground: Ground) -> Iterator[Result]:
-    sys.path.insert(0, str(REPOSITORY / "tests"))
+    sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests/robustness")]
     from servers import SeaweedFS
 
     server = SeaweedFS.started(ground.folder / "seaweedfs")

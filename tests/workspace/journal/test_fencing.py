@@ -1,4 +1,4 @@
-"""Fences, one case at a time; tests/fencing has all of them at once."""
+"""Fences, one case at a time; tests/robustness/fencing has all of them at once."""
 
 from __future__ import annotations
 
