@@ -1,10 +1,10 @@
 """The cost of a run in a bucket: requests, bytes and dollars, and time as multiples of one conditional PUT.
 
 SeaweedFS on loopback replaces S3. A proxy (`tests/robustness/faults/proxy.py`) counts the requests; times are measured
-without the proxy. In a child, `prepare SHAPE COUNT STOP URL` works and then stops itself; `resume SHAPE COUNT URL` continues; `time
-SHAPE COUNT URL SMALL` prints the seconds until the agent is called and does something new, of a listing and a PUT. The
-SHAPE of a history is `items` (ten steps in each, all committed) or `scope` (a single open one, of which every result is
-still needed).
+without the proxy. In a child, `prepare SHAPE COUNT STOP URL` works and then stops itself; `resume SHAPE COUNT URL`
+continues; `time SHAPE COUNT URL SMALL` prints the seconds until the agent is called and does something new, of a
+listing and a PUT. The SHAPE of a history is `items` (ten steps in each, all committed) or `scope` (a single open one,
+of which every result is still needed).
 """
 
 from __future__ import annotations

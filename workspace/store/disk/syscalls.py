@@ -1,7 +1,7 @@
 """All system calls of the disk store, one method per call, so that tests can intercept them.
 
-The crash explorer (tests/robustness/crash) records these calls and works out what a file system may leave behind after each. All
-writes to a workspace on a disk must go through here, or they are not tested.
+The crash explorer (tests/robustness/crash) records these calls and works out what a file system may leave behind after
+each. All writes to a workspace on a disk must go through here, or they are not tested.
 """
 
 from __future__ import annotations
