@@ -40,7 +40,7 @@ def test_a_conversation_killed_at_many_moments_ends_as_an_uninterrupted_one(subj
 
 _CHILD = """
 import json, os, signal, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/robustness"]
 import killing
 from killing import conversing, one_by_one
 from pathlib import Path
