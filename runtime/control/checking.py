@@ -219,11 +219,9 @@ def _steps(store: Store, folder: str) -> Iterator[Finding]:
 
 
 def _result_schemas(store: Store) -> Iterator[Finding]:
-    for entry in store.list(schema_files.FOLDER):
-        name = entry.path.rpartition("/")[2].removesuffix(".json")
-        if entry.path == schema_files.result_path(name) and schema_files.load_result(store, name) is None:
-            remedy = "Remove it: the next run of a step with this result writes it again"
-            yield Finding(entry.path, "", "what can't be used", "the schema of a step's result", remedy)
+    for path in schema_files.damaged_results(store):
+        remedy = "`satchel recover` removes it, as each start does; the next new result of its type writes it again"
+        yield Finding(path, "", "what can't be used", "the schema of a step's result", remedy)
 
 
 def _partials(store: Store, moment: Moment) -> Iterator[Finding]:

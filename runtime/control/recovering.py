@@ -20,7 +20,7 @@ from ...workspace.inspect import Remark, Report, lease, look, look_beside
 from ...workspace.journal import Own
 from ...workspace.lifecycle import Cut, opened, retention, truncate
 from ...workspace.state import Status
-from ...workspace.views import running_file
+from ...workspace.views import running_file, schema_files
 from .place import Place, Steps, describe_holder, holder_to_replace, wait_until_free
 from .questions import OpenQuestion, questions_of
 
@@ -126,7 +126,8 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
     if not take_over:
         yield from wait_until_free(place)
     planned = _planned(place)
-    if not planned.paths and store.version(running_file.PATH) is None:  # an opening removes what a crash has left
+    is_left = store.version(running_file.PATH) is not None or schema_files.torn_results(store)  # an opening removes it
+    if not planned.paths and not is_left:
         return replace(planned, dry_run=False)
     seq = look_beside(store).moment.seq
     done: list[retention.Plan] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,18 @@ def test_a_missing_or_damaged_schema_of_a_result_refuses_what_is_right(waiting: 
     waiting.store.replace(PRICE, waiting.with_result(PRICE, 3).encode())
     waiting.handle.answer("approve")
     assert waiting.handle.resume(main).status in ("completed", "waiting")
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"$defs": {"-res', b"\0" * 300])
+def test_what_a_power_failure_leaves_of_a_schema_is_a_fault_for_ever(waiting: Waiting, torn: bytes) -> None:
+    """It is renamed without a sync."""
+    handle = waiting.handle
+    for clear in (handle.recover, handle.prune, partial(handle.resume, main)):
+        path = next(entry.path for entry in waiting.store.list(schema_files.FOLDER))
+        waiting.store.replace(path, torn)
+        assert [found.file for found in handle.check().problems] == [path]
+        clear()
+        assert handle.check().ok, clear
 
 
 def test_a_fork_checks_nothing_until_it_has_run(waiting: Waiting, tmp_path: Path) -> None:

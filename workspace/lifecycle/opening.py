@@ -328,10 +328,11 @@ def _take_messages(workspace: Workspace, noticed: Noticed) -> None:
 
 
 def _clear_leftovers(store: Store, moment: Moment, why: Why) -> None:
-    """Remove what a crash has left: temporary files; what said which calls ran, and may be torn; and what said that a
-    fork was on its way here, which the fork itself removes when it is done."""
+    """Remove what a crash has left: temporary files; what said which calls ran, and may be torn; torn schemas of
+    results; and what said that a fork was on its way here, which the fork itself removes when it is done."""
     paths = [entry.path for entry in store.list(TEMPORARY)]
     paths += [running_file.PATH] if store.version(running_file.PATH) is not None else []
+    paths += schema_files.torn_results(store)
     if moment.forked is not None and why != "fork":
         note = transfer_file.read(store)
         paths += [transfer_file.PATH] if note is not None and note.kind == "fork" else []

@@ -67,6 +67,18 @@ def load_result(store: Store, name: str) -> dict[str, Any] | None:
     return None
 
 
+def damaged_results(store: Store) -> list[str]:
+    """The schemas of results that no reader can use. The next new result of their type writes them again."""
+    names = {entry.path: entry.path.rpartition("/")[2].removesuffix(".json") for entry in store.list(FOLDER)}
+    return [path for path, name in names.items() if path == result_path(name) and load_result(store, name) is None]
+
+
+def torn_results(store: Store) -> list[str]:
+    """Those that a power failure may have torn, since they are renamed without a sync. In a bucket a file appears
+    whole, and each look is a request."""
+    return [] if store.abilities.remote else damaged_results(store)
+
+
 _OWN = "data"
 """The agent writes its own."""
 
