@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,11 +18,14 @@ from ...workspace.inspect import Lease, Look, Report, lease, look, look_beside
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Wish, pausing
 from ...workspace.secrets import redactor_of
-from ...workspace.state import EXIT_CODES, Status
+from ...workspace.state import EXIT_CODES, Moment, Status
 from ...workspace.store import FileChanged
 from ...workspace.views import BRIEF, stable_read
 from ..supervision.child import FORCE_AFTER
 from .place import Place, Steps
+
+if TYPE_CHECKING:
+    from ...workspace.lifecycle import Workspace
 
 _POLL = 0.1
 _MARGIN = 20.0
@@ -89,7 +92,7 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
     seen = look_beside(store)
     moment, redactor = seen.moment, redactor_of(seen.definition)
     request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
-    if moment.is_finished or moment.status == "cancelled":
+    if _is_over(moment):
         raise UsageError(
             "was already cancelled" if moment.status == "cancelled" else "has already completed",
             path=store.url,
@@ -112,6 +115,10 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
     return Stopping("requested", f"{who} stops at its next safe point{mistake}")
 
 
+def _is_over(moment: Moment) -> bool:
+    return moment.is_finished or moment.status == "cancelled"
+
+
 def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
     """No process runs it, so only record the request."""
     from ...workspace.lifecycle import opened  # `status` needs a name of this module, and opens nothing
@@ -121,6 +128,8 @@ def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
         return _cancel(place, request)
     with opened(store, "pause", Report()) as workspace:
         wanted = pausing.wish(store, workspace.moment)
+        if _is_over(workspace.moment):  # since it was looked at
+            return _too_late(workspace, wanted)
         # The file may have been removed since it was written. That is no instruction.
         pausing.stop(workspace, wanted or pausing.Wish(), request if wanted is None else None)
         workspace.close("paused", request.reason)
@@ -135,6 +144,8 @@ def _cancel(place: Place, request: PauseRequested) -> Stopping:
     store = place.store
     with opened(store, "pause", Report()) as workspace:
         wanted = pausing.wish(store, workspace.moment)
+        if _is_over(workspace.moment):
+            return _too_late(workspace, wanted)
         if wanted is None or wanted.mode != "cancel":  # as above
             workspace.journal.add(request)
         else:
@@ -147,6 +158,14 @@ def _cancel(place: Place, request: PauseRequested) -> Stopping:
         workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
         stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
     return Stopping("cancelled", "cancelled")
+
+
+def _too_late(workspace: Workspace, wanted: Wish | None) -> Stopping:
+    """Another request, or the agent, was faster. No record leads out of that."""
+    status = workspace.moment.status
+    workspace.close()
+    stable_read.remove(workspace.store, pause_file.PATH, wanted.version if wanted else None)
+    return Stopping(status, f"the run is {status} by now")
 
 
 def stopped(place: Place) -> Steps[Stopping]:

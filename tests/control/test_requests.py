@@ -165,3 +165,20 @@ def test_a_process_that_does_not_stop_is_waited_for_for_ever(make: Make, monkeyp
     with opened(DiskStore(folder), "run", Report()):
         stopping = satchel.open(folder).pause(wait=True)
     assert not stopping.is_over and f"`satchel stop {folder}` kills it" in stopping.said
+
+
+@pytest.mark.parametrize("method", ["pause", "cancel"])
+def test_a_request_leads_out_of_a_cancellation_that_came_meanwhile(
+    make: Make, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    folder = make()
+    handle = satchel.open(folder)
+    seen = requests.look_beside(handle.store)
+    assert handle.cancel().status == "cancelled"
+    before = [row.record for row in handle.log()]
+    monkeypatch.setattr(requests, "look_beside", lambda store: seen)
+    late = getattr(handle, method)()
+    assert (late.status, late.said) == ("cancelled", "the run is cancelled by now")
+    assert handle.status().state == "cancelled" and not (folder / pause_file.PATH).exists()
+    new = [type(row.record).__name__ for row in handle.log()][len(before) :]
+    assert not {"Paused", "PauseRequested"} & {*new}, new
