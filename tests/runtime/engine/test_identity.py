@@ -201,3 +201,27 @@ def test_an_effect_that_began_before_it_had_a_parameter_is_not_verified(
         enter(lambda: effect(name="send", verify=verify)(before)("at 1 o'clock"))
     outcome = enter(lambda: effect(name="send", verify=verify)(now)("at 2 o'clock"))
     assert outcome.status == "waiting" and calls == ["at 1 o'clock False"], "one that has happened, or a new one?"
+
+
+@pytest.mark.parametrize("kind", [step, effect])
+def test_calls_in_another_order_or_of_another_module_run_again(
+    enter: Callable[..., Any], calls: list[str], kind: Any
+) -> None:
+    """Two rows of the table in docs/deploying-changes.md."""
+
+    def ask(what: str) -> str:
+        calls.append(what)
+        return what.upper()
+
+    def both(*order: str) -> Callable[[], Any]:
+        asked = made(kind, ask)
+
+        async def function() -> list[str]:
+            return [await asked(what) for what in order]
+
+        return function
+
+    enter(both("a", "b"), dies=True)
+    ask.__module__ = "another"
+    outcome = enter(both("b", "a"))
+    assert outcome.result == ["B", "A"] and calls == ["a", "b"], outcome
