@@ -33,7 +33,7 @@ if not deferred(__name__):
     from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State
     from ..engine import Foreseen
     from . import events, files
-    from .answering import Answering, changes_of, say_what
+    from .answering import Answering, changes_of, say_revoked, say_what
     from .checking import Checked, Tried
     from .comparing import Blame, Blamed, Difference
     from .editing import Cutting, Draft, Editing

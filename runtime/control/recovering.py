@@ -20,6 +20,7 @@ from ...workspace.inspect import Remark, Report, lease, look, look_beside
 from ...workspace.journal import Own
 from ...workspace.lifecycle import Cut, opened, retention, truncate
 from ...workspace.state import Status
+from ...workspace.store import Store
 from ...workspace.views import running_file, schema_files
 from .place import Place, Steps, describe_holder, holder_to_replace, wait_until_free
 from .questions import OpenQuestion, questions_of
@@ -126,8 +127,7 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
     if not take_over:
         yield from wait_until_free(place)
     planned = _planned(place)
-    is_left = store.version(running_file.PATH) is not None or schema_files.torn_results(store)  # an opening removes it
-    if not planned.paths and not is_left:
+    if not planned.paths and not _has_leftovers(store):
         return replace(planned, dry_run=False)
     seq = look_beside(store).moment.seq
     done: list[retention.Plan] = []
@@ -146,6 +146,11 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
         done.append(retention.Plan(files=retention.replaced(store, keep, retention.Plan(), workspace.moment)))
         workspace.close()
     return _told(place, workspace.moment.run_id, done, dry_run=False)
+
+
+def _has_leftovers(store: Store) -> bool:
+    """Whether a crash has left what an opening removes."""
+    return store.version(running_file.PATH) is not None or bool(schema_files.torn_results(store))
 
 
 def _planned(place: Place) -> Pruned:

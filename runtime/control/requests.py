@@ -123,40 +123,32 @@ def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
     """No process runs it, so only record the request."""
     from ...workspace.lifecycle import opened  # `status` needs a name of this module, and opens nothing
 
-    store, moment = place.store, seen.moment
-    if request.mode == "cancel":
-        return _cancel(place, request)
-    with opened(store, "pause", Report()) as workspace:
-        wanted = pausing.wish(store, workspace.moment)
+    with opened(place.store, "pause", Report()) as workspace:
+        wanted = pausing.wish(place.store, workspace.moment)
         if _is_over(workspace.moment):  # since it was looked at
             return _too_late(workspace, wanted)
+        if request.mode == "cancel":
+            return _cancel(workspace, wanted, place, request)
         # The file may have been removed since it was written. That is no instruction.
         pausing.stop(workspace, wanted or pausing.Wish(), request if wanted is None else None)
         workspace.close("paused", request.reason)
-    was = "; it had not started" if moment.is_new else ""
+    was = "; it had not started" if seen.moment.is_new else ""
     return Stopping("paused", f"paused{was}; `{place.command('resume')}` continues")
 
 
-def _cancel(place: Place, request: PauseRequested) -> Stopping:
+def _cancel(workspace: Workspace, wanted: Wish | None, place: Place, request: PauseRequested) -> Stopping:
     """Only a run can tell what the agent has to undo. Without that, the run ends here."""
-    from ...workspace.lifecycle import opened
-
-    store = place.store
-    with opened(store, "pause", Report()) as workspace:
-        wanted = pausing.wish(store, workspace.moment)
-        if _is_over(workspace.moment):
-            return _too_late(workspace, wanted)
-        if wanted is None or wanted.mode != "cancel":  # as above
-            workspace.journal.add(request)
-        else:
-            pausing.add_end(workspace, wanted, "")
-        workspace.journal.flush()
-        if pausing.may_have_to_undo(workspace.moment):
-            workspace.close()
-            said = f"will be cancelled; `{place.command('run')}` lets its agent undo what it must"
-            return Stopping("paused", said)
-        workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
-        stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
+    if wanted is None or wanted.mode != "cancel":  # as for a pause
+        workspace.journal.add(request)
+    else:
+        pausing.add_end(workspace, wanted, "")
+    workspace.journal.flush()
+    if pausing.may_have_to_undo(workspace.moment):
+        workspace.close()
+        said = f"will be cancelled; `{place.command('run')}` lets its agent undo what it must"
+        return Stopping("paused", said)
+    workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
+    stable_read.remove(place.store, pause_file.PATH, wanted.version if wanted else None)
     return Stopping("cancelled", "cancelled")
 
 

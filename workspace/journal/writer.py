@@ -33,6 +33,7 @@ TENTHS = len("2026-11-01T00:00:00.0")
 """Records that are added in the same tenth of a second have the time of the first of them."""
 
 _RECENT = 4
+"""So many of the last records the `why.md` of a checkpoint tells."""
 
 _NOBODY = 0
 """No thread has this number."""

@@ -46,9 +46,6 @@ WHY = "why.md"
 
 _RETURN = ("## Return", "")
 
-RECORDS = 4
-"""So many of the last records `why.md` tells."""
-
 _WAITING_FILES = 1024
 
 _READ_LIMIT = 1 << 30

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.inbound.edits import FileConflict
-from ...control import EXIT_CODES, Answering, Handle, Merging, changes_of, counted, of_error, say_what
+from ...control import EXIT_CODES, Answering, Handle, Merging, changes_of, counted, of_error, say_revoked, say_what
 from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks
@@ -102,7 +102,7 @@ def answer_command(
     if as_json:
         print_json(_answer_as_json(done))
     elif revoke:
-        _tell_revoked(done)
+        click.echo(visible(say_revoked(done)))
     else:
         _tell_answer(place, done)
 
@@ -117,12 +117,6 @@ def _answer_as_json(done: Answering) -> dict[str, Any]:
         "waits_for": done.waits_for or None,
         "questions": asked.as_json(done.questions),
     }
-
-
-def _tell_revoked(done: Answering) -> None:
-    again = "already " * done.was_before
-    late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
-    click.echo(visible(f"{done.id} is {again}revoked: it counts for no later call{late}"))
 
 
 def _revoked(words: tuple[str, ...], others: object) -> tuple[Handle, str]:

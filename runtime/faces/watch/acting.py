@@ -19,7 +19,7 @@ from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
 from ....workspace.inbound.approvals import with_changes
-from ...control import ACTIVE, OVER, Draft, Editing, Handle, changes_of, counted
+from ...control import ACTIVE, OVER, Draft, Editing, Handle, changes_of, counted, say_revoked
 from . import words
 from .feed import Feed
 from .forms import Answer, Confirm, Given, Writing
@@ -302,9 +302,7 @@ def _send(text: str, message: bool, handle: Handle) -> str:
 
 
 def _revoke(id: str, handle: Handle) -> str:
-    done = handle.revoke(id)
-    late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
-    return f"{id} is{' already' * done.was_before} revoked: it counts for no later call{late}"
+    return say_revoked(handle.revoke(id))
 
 
 def _answer(handle: Handle, given: Given, *, is_active: bool) -> str:

@@ -22,7 +22,7 @@ from ....workspace.base import SatchelError, UsageError
 from ....workspace.inbound.approvals import APPROVE, properties_of, with_changes
 from ....workspace.state import folder_of_agent
 from ... import control
-from ...control import EXIT_CODES, OpenQuestion, counted, is_pausing
+from ...control import EXIT_CODES, OpenQuestion, counted, is_pausing, say_revoked
 from ...supervision.emergency import Stopped
 from . import forms
 from .forms import Act, Again, Asked, Done, said
@@ -145,8 +145,7 @@ def revoke(asked: Asked) -> Done:
         done = asked.handle.revoke(id, by=asked.text("by") or None)
     except SatchelError as error:
         raise Again(error, form="run/approved.html") from None
-    late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
-    return said(f"{id} is {'already ' if done.was_before else ''}revoked: it counts for no later call{late}.")
+    return said(f"{say_revoked(done)}.")
 
 
 def send(asked: Asked) -> Done:
