@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*.py' -o -name '*.json' -o -name '*.yaml' -o -name '*.md') $(wildcard runtime/faces/web/*/*)
 
 # The rooms that only compute: they start no process, and write at most a file.
-PURE := schemas workspace/base workspace/formats workspace/todo workspace/state workspace/secrets workspace/history
+PURE := schemas workspace/base workspace/formats workspace/plan workspace/state workspace/secrets workspace/history
 
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))

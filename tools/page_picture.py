@@ -20,7 +20,7 @@ import uvicorn
 
 import satchel
 from satchel import Item, Partial, Run, agent, step
-from satchel.runtime.control import Latest, Overview
+from satchel.runtime.api import Latest, Overview
 from satchel.runtime.faces.web import Site, make_app
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")

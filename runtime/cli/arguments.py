@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from ...workspace.base import DEFINITION, SatchelError, UsageError, times, urls, visible
-from .. import control
+from .. import api
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -64,13 +64,13 @@ def given() -> dict[str, Any]:
     return options
 
 
-def find(typed: str | None, *, is_child: bool = False, with_options: bool = True) -> control.Handle:
+def find(typed: str | None, *, is_child: bool = False, with_options: bool = True) -> api.Handle:
     """The workspace at `typed`, or in the current folder. UsageError if there is none. `is_child`: a parent process has
     already looked, so the storage gets as much time as in a run. `with_options`: the storage options are for this
     one."""
-    options, patience = given() if with_options else None, None if is_child else control.PATIENCE
+    options, patience = given() if with_options else None, None if is_child else api.PATIENCE
     try:
-        return control.open(typed, storage_options=options, tell=tell, patience=patience)
+        return api.open(typed, storage_options=options, tell=tell, patience=patience)
     except UsageError as error:
         if (mistaken := _in_order(typed)) is not None:
             raise mistaken from error
@@ -162,7 +162,7 @@ drain_timeout_option = click.option(
 )
 
 
-def split(words: tuple[str, ...], most: int) -> tuple[control.Handle, tuple[str, ...]]:
+def split(words: tuple[str, ...], most: int) -> tuple[api.Handle, tuple[str, ...]]:
     """The workspace, or that of the current folder, and the words after it, `most` of them."""
     is_named = bool(words) and (is_workspace(words[0]) or not (is_workspace(".") or _is_of_a_run(words[0])))
     rest = words[1:] if is_named else words
@@ -207,11 +207,11 @@ def complete_change(ctx: click.Context, parameter: click.Parameter, incomplete: 
     """The settings and prompts of the workspace that was named, as `--set` takes them."""
     from click.shell_completion import CompletionItem
 
-    return of_named(ctx, lambda place: map(CompletionItem, control.changes(place)), incomplete)
+    return of_named(ctx, lambda place: map(CompletionItem, api.changes(place)), incomplete)
 
 
 def of_named(
-    ctx: click.Context, make: Callable[[control.Handle], Iterable[CompletionItem]], incomplete: str, default: str = ""
+    ctx: click.Context, make: Callable[[api.Handle], Iterable[CompletionItem]], incomplete: str, default: str = ""
 ) -> list[CompletionItem]:
     """What `make` finds in the workspace that was named, also while the option that is completed has no value."""
     words = [ctx.params.get("workspace"), *(ctx.params.get("words") or ()), *ctx.args]
@@ -225,7 +225,7 @@ def of_named(
         return []
 
 
-def _moments(place: control.Handle) -> list[CompletionItem]:
+def _moments(place: api.Handle) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     from ...workspace.history import LATEST
@@ -235,7 +235,7 @@ def _moments(place: control.Handle) -> list[CompletionItem]:
     return [*_items(place), *map(CompletionItem, points), CompletionItem(LATEST)]
 
 
-def _items(place: control.Handle) -> list[CompletionItem]:
+def _items(place: api.Handle) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     works = {work.names[0]: work.title for work in place.steps().work if work.scope}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ...workspace.base import LeaseHeld, SatchelError, UsageError, visible
-from ..control import Handle
+from ..api import Handle
 
 if TYPE_CHECKING:
-    from ..control import OpenQuestion
+    from ..api import OpenQuestion
 
 adopt_option = click.option(
     "--adopt",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, NamedTuple, Protocol
 
+from ...workspace.plan import Splice, Task
 from ...workspace.state import scope_of_task
-from ...workspace.todo import Splice, Task
 from ..steps import Retry
 from .parallel import Begin, Dismissed, ParallelScopes
 from .session import Body, Session

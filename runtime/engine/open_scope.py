@@ -22,8 +22,8 @@ from msgspec import Raw, Struct, field
 
 from ...workspace.base import AgentError, NotSerializable
 from ...workspace.journal.records import Key, Message, Output, StepCompleted
+from ...workspace.plan import Splice
 from ...workspace.state import Scope, is_done_again
-from ...workspace.todo import Splice
 from ..agent import of_a_future, place
 from ..live import PendingCalls, ScopeCopy, Suspended
 from ..steps import Step, canonical, current_scope

@@ -18,8 +18,8 @@ from msgspec import Struct
 from ...workspace.base import AgentError, SatchelError, UsageError, arguments
 from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.journal.records import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled
+from ...workspace.plan import Plan, Splice, Task
 from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs, is_of_item
-from ...workspace.todo import Plan, Splice, Task
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..live import Change, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, Suspended

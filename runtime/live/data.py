@@ -20,8 +20,8 @@ from msgspec import Raw, Struct
 from ...schemas import Where
 from ...workspace.base import AgentError, NotSerializable, Refused, SatchelError, UsageError
 from ...workspace.journal.records import Patch
+from ...workspace.plan import Plan, Splice, Task
 from ...workspace.state import Known, contradiction, json_patch
-from ...workspace.todo import Plan, Splice, Task
 from ..steps import (
     Codec,
     Part,

@@ -12,7 +12,7 @@ from ...workspace.base import AgentError, UsageError
 from ..steps import awaited, canonical
 
 if TYPE_CHECKING:
-    from ...workspace.todo import Plan, Splice, Task
+    from ...workspace.plan import Plan, Splice, Task
     from ..engine import Session
 
 
@@ -131,7 +131,7 @@ class Todo:
 
     def _find(self, item: Task | str | Item) -> Task:
         """Find an item by its id, or by its text."""
-        from ...workspace.todo import Task
+        from ...workspace.plan import Task
 
         plan = self._session.plan
         if isinstance(item, Task) and item.id is None:

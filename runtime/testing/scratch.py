@@ -20,8 +20,8 @@ from ...workspace.store import DiskStore
 from ...workspace.transfer import scratch_copy
 from ..agent import Agent, agent
 from ..agent import agent as make_agent
-from ..control import Rehearsed, rehearse_here
-from ..control import open as open_run
+from ..api import Rehearsed, rehearse_here
+from ..api import open as open_run
 from ..engine import Call, current_call
 from ..execution import run_async
 from ..run import Run

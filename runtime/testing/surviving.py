@@ -25,7 +25,7 @@ from ...workspace.journal.records import Key, StepCompleted
 from ...workspace.state import SLEEP
 from ...workspace.store import DiskStore, Syscalls
 from ..agent import Agent
-from ..control import open as open_run
+from ..api import open as open_run
 from ..engine import Call
 from ..execution import Outcome, run
 from ..live import observed_by

@@ -8,14 +8,15 @@ from .workspace.base.lazy import deferred
 if not deferred(__name__):
     from . import errors, results
     from .runtime.agent import Agent, Resource, agent, migration
-    from .runtime.control import Handle, Pool, events, ls, new, new_async, open_all, serve, stop_all, stream
-    from .runtime.control import open as open  # not in `__all__`: `import *` must not hide the builtin
+    from .runtime.api import Handle, Pool, ls, new, new_async, open_all, serve, stop_all, stream
+    from .runtime.api import open as open  # not in `__all__`: `import *` must not hide the builtin
     from .runtime.engine import Effect, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
     from .runtime.run import Answer, InboxTask, Item, Run
+    from .runtime.status import events
     from .runtime.steps import Key, Partial, Prompt, Retry, Sealed, Step, clean, step
     from .workspace.base import NotDone, Refused, SatchelError, UsageError
-    from .workspace.todo import Task
+    from .workspace.plan import Task
 
 __all__ = [
     "Agent",

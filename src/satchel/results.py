@@ -4,7 +4,7 @@ from .workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from .runtime.agent import Migration
-    from .runtime.control import (
+    from .runtime.api import (
         Answering,
         Blame,
         Checked,

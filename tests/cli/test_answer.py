@@ -191,13 +191,13 @@ def test_a_process_that_waits_does_not_get_the_answer(make: Make, cli: Cli) -> N
 
 
 def test_a_process_that_does_not_look_makes_the_command_hang(make: Make, cli: Cli, monkeypatch: Any) -> None:
-    from satchel.runtime.control import answering
+    from satchel.runtime.api import answers
     from satchel.workspace.inspect import lease
     from satchel.workspace.store import open_store
 
     folder = make(GRANTING.replace("WAIT", "0"))
     assert cli("run", folder).exit_code == 4
-    monkeypatch.setattr(answering, "_PATIENCE", 0.3)
+    monkeypatch.setattr(answers, "_PATIENCE", 0.3)
     with lease.held(open_store(str(folder))):
         result = cli("answer", folder, "a1", "deny", "--by", "Ada")
         assert result.exit_code == 0 and "the answer is in approvals/a1.yaml" in result.stdout
@@ -268,7 +268,7 @@ def test_an_answered_form_that_was_cut_off_later_stays_a_mistake(asking: Path, c
 def test_what_a_person_has_half_saved_is_lost_if_a_process_runs_the_run(
     asking: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("satchel.runtime.control.answering._PATIENCE", 0.0)
+    monkeypatch.setattr("satchel.runtime.api.answers._PATIENCE", 0.0)
     form = asking / "approvals/d1.yaml"
     form.write_text(saved := HALVES["in a text"](form.read_text()))
     with DiskStore(asking).lock():

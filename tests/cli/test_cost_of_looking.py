@@ -15,7 +15,7 @@ from servers import Server
 
 import satchel
 from satchel import Item, Run, agent, step
-from satchel.runtime.control.overview import Overview
+from satchel.runtime.status.overview import Overview
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import AT_ONCE, open_store
 from satchel.workspace.store.remote.s3 import Requests

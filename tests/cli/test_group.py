@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from servers import Server
 
+from satchel.runtime import api
 from satchel.runtime import cli as package
-from satchel.runtime import control
 from satchel.runtime.cli import plugins
 from satchel.runtime.cli.group import COMMANDS, SYNONYMS
 from satchel.workspace.inspect import Report
@@ -104,7 +104,7 @@ def test_a_run_that_is_not_taken_over_has_no_json(
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
     url = seaweedfs.place()
-    control.new(make(ASKING), url)
+    api.new(make(ASKING), url)
     with opened(open_store(url), "run", Report()):
         for command in ("run", "recover"):
             result = cli(command, url, "--take-over", "--json")
@@ -354,7 +354,7 @@ def test_a_bug_is_shown_as_a_traceback(cli: Cli, make: Make, monkeypatch: pytest
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("satchel.runtime.control.standing.stand", broken)
+    monkeypatch.setattr("satchel.runtime.status.run_status.stand", broken)
     result = cli("status", make())
     assert result.exit_code == 1 and "ZeroDivisionError: oops" in result.stderr and "report the error" in result.stderr
 
@@ -363,7 +363,7 @@ def test_ctrl_c_while_looking_is_a_traceback(cli: Cli, make: Make, monkeypatch: 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("satchel.runtime.control.standing.stand", interrupted)
+    monkeypatch.setattr("satchel.runtime.status.run_status.stand", interrupted)
     result = cli("status", make())
     assert result.exit_code == 130 and result.stderr.strip() == "satchel: interrupted"
 

@@ -12,7 +12,7 @@ from msgspec import Raw
 from servers import Server
 
 import satchel
-from satchel.runtime.control import RECORD_TYPES
+from satchel.runtime.api import RECORD_TYPES
 from satchel.workspace.journal.append_log import MANY
 from satchel.workspace.journal.records import (
     AnyRecord,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.runtime.control.making import File, _write, samples, value_of
+from satchel.runtime.launch.templates import File, _write, samples, value_of
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.formats.definition import parse
 from satchel.workspace.inspect import load

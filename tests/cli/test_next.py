@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import satchel
-from satchel.runtime.control.standing import wanted
 from satchel.runtime.faces.mcp.describing import next_of
+from satchel.runtime.status.run_status import wanted
 
 from .conftest import Cli, Make, data_of
 from .test_merge import torn

@@ -19,7 +19,7 @@ from supervision import supervised
 from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wait_until
 
 from satchel import open_all, stop_all
-from satchel.runtime.control import requests
+from satchel.runtime.api import stops
 from satchel.runtime.supervision.child.aftermath import after_kill
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
@@ -275,7 +275,7 @@ def test_pausing_what_somebody_starts_at_the_same_moment_is_asked_for(
 ) -> None:
     """The command has found nobody at work, and is refused when it wants to write that down itself."""
     workspace = make()
-    monkeypatch.setattr(requests.lease, "holder", lambda store: None)
+    monkeypatch.setattr(stops.lease, "holder", lambda store: None)
     with DiskStore(workspace).lock():
         done = cli("pause", workspace, "--reason", "a look")
     assert done.exit_code == 0 and "stops at its next safe point" in done.output
@@ -287,8 +287,8 @@ def test_a_wait_for_a_run_that_never_stops_never_ends(
     make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """This process has it and looks at nothing, as a blocked agent without a supervisor does."""
-    monkeypatch.setattr(requests, "_MARGIN", 0.3)
-    monkeypatch.setattr(requests, "FORCE_AFTER", 0.0)
+    monkeypatch.setattr(stops, "_MARGIN", 0.3)
+    monkeypatch.setattr(stops, "FORCE_AFTER", 0.0)
     folder = make(extra=f"drain: {{timeout: 0s, then: {then}}}\n")
     store, looks = DiskStore(folder), []
     with opened(store, "run", Report()) as workspace:
@@ -299,7 +299,7 @@ def test_a_wait_for_a_run_that_never_stops_never_ends(
             if then == "extend" and len(looks) == 20:  # it has come to its end after all
                 workspace.close("completed")
 
-        monkeypatch.setattr("satchel.runtime.control.place.sleep", look_again)
+        monkeypatch.setattr("satchel.runtime.status.place.sleep", look_again)
         done = cli("pause", "--wait", folder)
     if then == "extend":
         assert done.exit_code == 0 and done.stdout.endswith(": completed\n"), done.output
@@ -316,13 +316,13 @@ def test_a_wait_does_not_see_what_a_supervisor_makes_of_a_kill(
         workspace.journal.flush()
     held = lease.read(DiskStore(folder))
     holders = [held, held, None, None]
-    monkeypatch.setattr(requests.lease, "holder", lambda store: holders.pop(0) if holders else None)
+    monkeypatch.setattr(stops.lease, "holder", lambda store: holders.pop(0) if holders else None)
 
     def look_again(seconds: float) -> None:
         if len(holders) == 1:
             after_kill(DiskStore(folder), PauseRequested(reason="x", by="y"), 0.0, datetime.now(UTC))
 
-    monkeypatch.setattr("satchel.runtime.control.place.sleep", look_again)
+    monkeypatch.setattr("satchel.runtime.status.place.sleep", look_again)
     done = cli("pause", "--wait", folder)
     assert done.exit_code == 0 and done.stdout.endswith(": paused\n"), done.output
 

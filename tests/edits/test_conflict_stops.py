@@ -9,12 +9,13 @@ import pytest
 
 import satchel
 from satchel import Run, agent, step
-from satchel.runtime.control import recovering, standing
+from satchel.runtime.api import repair
 from satchel.runtime.engine.context import Context
 from satchel.runtime.execution import execute
 from satchel.runtime.execution.live_files import EditWatch
 from satchel.runtime.execution.running import Outcome
 from satchel.runtime.execution.start import Start
+from satchel.runtime.status import run_status
 from satchel.workspace.base.errors import Conflicting
 from satchel.workspace.inbound.edits import CheckData
 from satchel.workspace.inspect.load import look
@@ -128,10 +129,10 @@ def test_status_takes_the_files_of_a_run_that_is_stopping_for_those_of_a_copy(
         running.reach("two 1")
         place.put("pause.yaml", "")
         running.until_told("stopping: ")
-        monkeypatch.setattr(standing, "glance", lambda *_: earlier)
-        found = standing.stand(place.store, with_edits=True)
+        monkeypatch.setattr(run_status, "glance", lambda *_: earlier)
+        found = run_status.stand(place.store, with_edits=True)
         seen = iter([earlier])
-        monkeypatch.setattr(recovering, "look", lambda store: next(seen, None) or look(store))
+        monkeypatch.setattr(repair, "look", lambda store: next(seen, None) or look(store))
         noticed = satchel.open(place.folder).merge()
         gate.open()
     assert found.state == "draining" and found.noticed is None

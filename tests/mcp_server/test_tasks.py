@@ -13,7 +13,7 @@ from cli.conftest import PLAIN, Make
 from mcp import Client, MCPError
 
 import satchel
-from satchel.runtime.control import Handle
+from satchel.runtime.api import Handle
 from satchel.runtime.faces.mcp import describing, tools
 
 from .conftest import LETTERS, AnyResult, ask, call, connected, refusal, run, serve, until

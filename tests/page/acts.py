@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from satchel.runtime.control import Overview
+from satchel.runtime.api import Overview
 from satchel.runtime.faces.web import Site, make_app
 
 OURS = {"origin": "http://127.0.0.1"}

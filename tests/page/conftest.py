@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from api.test_answering import GRANTING
 from cli.conftest import PLAIN, cli
-from control.test_answering import GRANTING
 
 import satchel
-from satchel.runtime.control import Overview
+from satchel.runtime.api import Overview
 
 pytest.importorskip("starlette", reason="the page needs starlette")
 

@@ -10,9 +10,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from control.test_answering import GRANTING
-from control.test_withdrawing import Gated
-from control.test_withdrawing import make as hold
+from api.test_answering import GRANTING
+from api.test_withdrawing import Gated
+from api.test_withdrawing import make as hold
 
 import satchel
 from satchel.workspace.journal import read

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 
-from satchel.runtime.control import Overview
+from satchel.runtime.api import Overview
 from satchel.runtime.faces.web import Site
 from satchel.runtime.faces.web.site import run_url
 

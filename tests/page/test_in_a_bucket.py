@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control.test_answering import GRANTING
+from api.test_answering import GRANTING
 from servers import Server
 from starlette.testclient import TestClient
 
 import satchel
-from satchel.runtime.control import Latest, Overview
+from satchel.runtime.api import Latest, Overview
 from satchel.runtime.faces.web import Site, make_app
 from satchel.workspace.store.remote.s3 import Requests
 

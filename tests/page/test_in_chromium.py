@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from control.test_answering import GRANTING
+from api.test_answering import GRANTING
 
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 

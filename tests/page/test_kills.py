@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from control.test_answering import GRANTING
+from api.test_answering import GRANTING
 
 pytest.importorskip("starlette")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from control.test_answering import GRANTING
+from api.test_answering import GRANTING
 
 import satchel
 from satchel import Item, Partial, Run, agent, step
-from satchel.runtime.control import Latest, Overview, Shot
+from satchel.runtime.api import Latest, Overview, Shot
 from satchel.runtime.faces.web import Site, live, make_app
 from satchel.runtime.faces.web.server import Server
 from satchel.runtime.live import pending_calls

@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from control.test_answering import GRANTING
+from api.test_answering import GRANTING
 from starlette.testclient import TestClient
 
 import satchel
-from satchel.runtime.control import Overview, Row, records_before
+from satchel.runtime.api import Overview, Row, records_before
 from satchel.runtime.faces.web import Site, facts, make_app, past, words
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.journal import records
@@ -245,7 +245,7 @@ def test_a_damaged_journal_has_no_page(page: TestClient, talk: satchel.Handle, r
 
 def test_a_huge_run_makes_a_huge_page(root: Path) -> None:
     """Every part is cut, whatever is in it."""
-    from satchel.workspace.todo import Plan
+    from satchel.workspace.plan import Plan
 
     plan = Plan("".join(f"- [{'x' if number < 3000 else ' '}] item {number}\n" for number in range(5000)))
     part = facts.plan_part(plan, centred=True)

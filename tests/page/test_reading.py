@@ -14,7 +14,7 @@ from cli.conftest import PLAIN, Cli
 from starlette.testclient import TestClient
 
 import satchel
-from satchel.runtime.control import Overview
+from satchel.runtime.api import Overview
 from satchel.runtime.faces.web import Site, command, make_app
 from satchel.runtime.faces.web import site as site_module
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import pytest
-from control.test_answering import GRANTING
-from control.test_withdrawing import Gated
+from api.test_answering import GRANTING
+from api.test_withdrawing import Gated
 
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 

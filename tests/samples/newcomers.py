@@ -14,7 +14,7 @@ from typing import Any
 
 import warm
 
-from satchel.runtime.control.making import typed_settings, with_settings
+from satchel.runtime.launch.templates import typed_settings, with_settings
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import DiskStore
 

@@ -17,10 +17,10 @@ from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease, transfer_file
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import Line
+from satchel.workspace.plan import Splice
 from satchel.workspace.state import checkpoint, going_back
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.run_state import Moment
-from satchel.workspace.todo import Splice
 from satchel.workspace.views import conversation, partial_files, projection, running_file
 
 AT = "2025-11-21T09:30:00.123Z"

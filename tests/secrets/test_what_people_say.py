@@ -11,7 +11,7 @@ from cli.conftest import Cli, Make, _nobody_is_saving, cli, make
 
 import satchel
 from satchel.errors import AgentError
-from satchel.runtime.control import answering
+from satchel.runtime.api import answers as answering
 from satchel.runtime.supervision.emergency import stop
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import satchel
-from satchel.runtime.control import Handle
+from satchel.runtime.api import Handle
 from satchel.runtime.supervision.serve.judging import judge
 from satchel.workspace.store import DiskStore
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import satchel
-from satchel.runtime.control.standing import stand
+from satchel.runtime.status.run_status import stand
 from satchel.runtime.supervision.child import deadline
 from satchel.runtime.supervision.child.child import Child
 from satchel.runtime.supervision.child.supervisor import Order, Policy, Supervisor

@@ -15,7 +15,7 @@ pytest.importorskip("textual", reason="`satchel watch` needs textual")
 
 from textual.pilot import Pilot
 
-from satchel.runtime.control import Overview
+from satchel.runtime.api import Overview
 from satchel.runtime.faces.watch.app import WatchApp
 
 __all__ = ["_nobody_is_saving", "make"]

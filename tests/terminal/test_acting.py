@@ -419,10 +419,10 @@ def test_an_edit_that_an_active_run_refuses_while_the_editor_is_open_is_called_u
 
 def _uploaded(folder: Path, name: str) -> str:
     """The same workspace in a storage that has no files for an editor."""
-    from satchel.runtime import control
+    from satchel.runtime import api
 
     url = f"memory://watched/{name}"
-    control.open(folder).copy(url)
+    api.open(folder).copy(url)
     return url
 
 

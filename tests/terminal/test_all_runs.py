@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import PLAIN, Make, contents
 
 import satchel
-from satchel.runtime.control import Overview
+from satchel.runtime.api import Overview
 
 from .conftest import ASKING, play, watching
 

@@ -10,9 +10,10 @@ import pytest
 from cli.conftest import Make
 
 import satchel
-from satchel.runtime.control import Handle, Latest, events
+from satchel.runtime.api import Handle, Latest
 from satchel.runtime.faces.watch import feed as feeds
 from satchel.runtime.faces.watch.feed import Feed
+from satchel.runtime.status import events
 from satchel.workspace.base import StorageFailed
 
 from .conftest import ASKING, play

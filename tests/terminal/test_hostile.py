@@ -8,10 +8,11 @@ from pathlib import Path
 from cli.conftest import Make
 
 import satchel
-from satchel.runtime.control import Standing, events
+from satchel.runtime.api import Standing
 from satchel.runtime.faces.watch import words
 from satchel.runtime.faces.watch.lines import fold, plain
 from satchel.runtime.faces.watch.run import VIEWS
+from satchel.runtime.status import events
 from satchel.workspace.base import UNSAFE, visible
 
 from .conftest import play, watching

@@ -37,9 +37,9 @@ from ..journal.records import (
     StepCompleted,
     StepStarted,
 )
+from ..plan import Mark, Plan, Splice, splice
 from ..state import AgentMoment, Moment, going_back, json_patch
 from ..store import Store
-from ..todo import Mark, Plan, Splice, splice
 from ..views import Row
 from .moments import conversations
 

@@ -14,9 +14,9 @@ from msgspec import Raw
 
 from ..base import Conflicting, Damaged, Stamp, decode, stamp
 from ..formats import jsontext
+from ..plan import Plan
 from ..state import EVERY, ROOT, AgentMoment, Kept, MessagesAt, Moment, Past, Status, Usage, blobs, folder_of_agent
 from ..store import Store
-from ..todo import Plan
 from ..views import conversation, projection
 from . import lease
 

@@ -49,7 +49,7 @@ from ..journal.records import (
     StepStarted,
     Uncalled,
 )
-from ..todo import Plan, Row, Splice
+from ..plan import Plan, Row, Splice
 from . import json_patch
 from .scope_state import STUCK_AFTER, Kept, Past, Scope, Unkept, answer_of, forget_effects, is_of_item
 

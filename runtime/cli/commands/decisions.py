@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.inbound.edits import FileConflict
-from ...control import EXIT_CODES, Answering, Handle, Merging, changes_of, counted, of_error, say_revoked, say_what
+from ...api import EXIT_CODES, Answering, Handle, Merging, changes_of, counted, of_error, say_revoked, say_what
 from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks

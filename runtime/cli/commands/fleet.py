@@ -11,7 +11,7 @@ import click
 
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
-from ...control import Standing, colour, counted, ls, one_line, wanted
+from ...api import Standing, colour, counted, ls, one_line, wanted
 from ..arguments import complete_folders, drain_timeout_option, given, json_option, storage_option
 from ..plugins import listener
 from ..render import ending
@@ -161,7 +161,7 @@ def serve_command(
         raise UsageError("a token and a name are for --listen")
     if listen is not None and once:
         raise UsageError("--once ends, and --listen waits for requests", remedy="use one of them")
-    from ...control import serve  # loads what starts runs
+    from ...api import serve  # loads what starts runs
     from ...supervision.serve import ServeEvent
 
     def tell(event: ServeEvent) -> None:

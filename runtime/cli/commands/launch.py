@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ....workspace.base import InvalidFile, SatchelError, UsageError, decode, visible
 from ....workspace.inspect import lease
-from ...control import EXIT_CODES, Handle, counted, one_line
+from ...api import EXIT_CODES, Handle, counted, one_line
 from .. import consent
 from ..arguments import (
     all_option,
@@ -34,7 +34,7 @@ from ..render.output import print_json
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ...control import Supervised
+    from ...api import Supervised
     from ...supervision.child import Background
 
 _NEW_EXAMPLES = """\b
@@ -50,7 +50,7 @@ Examples:
 def _complete_template(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    from ...control import samples
+    from ...api import samples
 
     names = [CompletionItem(each.name) for each in samples() if each.name.startswith(incomplete)]
     return names or complete_folders(ctx, parameter, incomplete)
@@ -67,7 +67,7 @@ def new_command(source: str | None, folder: str | None, chosen: tuple[str, ...],
 
     Copies the definition, code and documents, but never the state of a run. The new run gets its own name.
     """
-    from ...control import new, samples, typed_settings  # a start needs none of them
+    from ...api import new, samples, typed_settings  # a start needs none of them
 
     if as_list:
         _list_samples()
@@ -94,7 +94,7 @@ def new_command(source: str | None, folder: str | None, chosen: tuple[str, ...],
 
 
 def _list_samples() -> None:
-    from ...control import samples
+    from ...api import samples
 
     for each in samples():
         try:
@@ -207,7 +207,7 @@ def _start(command: Command, wish: Wish) -> int:
 
 def _go(command: Command, wish: Wish) -> int:
     """Run the agent and print the outcome. Returns the exit code."""
-    from ...control import Ended  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
+    from ...api import Ended  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
     from ...supervision.child import RESTARTS
     from ..render import ending
     from ..render.progress import watching
@@ -235,7 +235,7 @@ def _withdraws(place: Handle, as_json: bool) -> bool:
             return False
     except (SatchelError, OverflowError):
         return False  # the start itself says what is wrong
-    from ...control import is_pausing  # reading a run takes imports, and a start of one that rests needs none of them
+    from ...api import is_pausing  # reading a run takes imports, and a start of one that rests needs none of them
 
     if not is_pausing(place):
         return False
@@ -277,7 +277,7 @@ def _tell_what_the_child_could_not(place: Handle, ended: Supervised, as_json: bo
     if as_json:
         print_json({"status": status, "exit_code": code, "url": place.url, "why": ended.why})
     else:
-        from ...control import colour  # its module needs all of a status
+        from ...api import colour  # its module needs all of a status
 
         click.echo(f"{click.style(status, fg=colour(status), bold=True)}: {visible(ended.why)}")
     if status in ("paused", "failed"):
@@ -388,7 +388,7 @@ def resume_command(ctx: click.Context, /, root: str | None, reason: str | None, 
 
 
 def _undo_all(root: str, reason: str, as_json: bool) -> int:
-    from ...control import open_all, undo_all
+    from ...api import open_all, undo_all
 
     places = open_all(root, storage_options=given(), tell=tell)
     undone = undo_all(places, reason)

@@ -11,10 +11,10 @@ import msgspec
 
 from ....workspace.base import visible
 from ....workspace.inbound import open_files
+from ....workspace.plan import Plan, Task
 from ....workspace.state import AgentMoment, Moment
-from ....workspace.todo import Plan, Task
 from ....workspace.views import status_of
-from ...control import Handle, Standing, colour, counted, detail, one_line, pause_lines, since, size
+from ...api import Handle, Standing, colour, counted, detail, one_line, pause_lines, since, size
 from ..arguments import find, json_option, workspace_argument
 from ..group import code_of
 from ..render import asked, ending

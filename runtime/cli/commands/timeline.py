@@ -13,20 +13,7 @@ from click.shell_completion import CompletionItem
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.history import Call, Origin, Work
 from ....workspace.state import folder_of_agent
-from ...control import (
-    RECORD_TYPES,
-    Blame,
-    Blamed,
-    Difference,
-    Handle,
-    Row,
-    Shown,
-    counted,
-    cut,
-    duration,
-    one_line,
-    tell,
-)
+from ...api import RECORD_TYPES, Blame, Blamed, Difference, Handle, Row, Shown, counted, cut, duration, one_line, tell
 from ..arguments import (
     complete_folders,
     complete_moment,

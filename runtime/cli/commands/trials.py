@@ -13,7 +13,7 @@ import msgspec
 
 from ....workspace.base import urls, visible
 from ....workspace.secrets import take_keys
-from ...control import (
+from ...api import (
     EXIT_CODES,
     SEVERITY,
     CallPair,

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
 from ....workspace.store import Abilities, Exposure
-from ...control import counted, forgotten
+from ...api import counted, forgotten
 from .. import consent
 from ..arguments import find, json_option, workspace_argument
 from ..consent import adopt_option
@@ -21,7 +21,7 @@ from ..render.output import columns, fold, print_json, progressing, remarks
 
 if TYPE_CHECKING:
     from ....workspace.lifecycle import Cut
-    from ...control import Checked, Handle, Tried
+    from ...api import Checked, Handle, Tried
     from ...limits import TriedNotice
 
 

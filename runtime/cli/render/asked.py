@@ -14,7 +14,7 @@ from ....workspace.base import visible
 from ....workspace.inbound.approvals import APPROVE, Question, with_changes
 from ....workspace.journal.records import Doubt
 from ....workspace.state import DONE, REDO
-from ...control import Given, Handle, OpenQuestion, one_line, since
+from ...api import Given, Handle, OpenQuestion, one_line, since
 
 _CONTEXT = 200  # characters
 _CHOICES = 6

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from ....workspace.base import SIGNAL, visible
 from ....workspace.lifecycle import said
-from ...control import EXIT_CODES, Standing, colour, counted, duration, failure_line, one_line, since, size
+from ...api import EXIT_CODES, Standing, colour, counted, duration, failure_line, one_line, since, size
 from ...steps import encode
 from . import asked
 from .output import columns, fold, listed, remarks
 
 if TYPE_CHECKING:
-    from ...control import Ended, Handle
+    from ...api import Ended, Handle
     from ...execution import Outcome
 
 _RESULT_SHOWN = 2000  # characters

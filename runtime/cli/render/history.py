@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from ....workspace.base import lines, visible
 from ....workspace.history import Call, CallChange, DataChange, MessageChange, Worked
 from ....workspace.journal.records import Line
-from ...control import Difference, cut, one_line, tell
+from ...api import Difference, cut, one_line, tell
 from .output import utc
 
 INDENT = "  "

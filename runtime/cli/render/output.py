@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ....workspace.base import UNSAFE, visible
-from ...control import counted, cut, size
+from ...api import counted, cut, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

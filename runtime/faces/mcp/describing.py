@@ -13,7 +13,7 @@ import msgspec
 from ....workspace.base import visible
 from ....workspace.inspect import lease
 from ....workspace.state import Moment
-from ...control import ACTIVE, OVER, OpenQuestion, Row, Standing, answered, before_a_start, is_readable
+from ...api import ACTIVE, OVER, OpenQuestion, Row, Standing, answered, before_a_start, is_readable
 from . import shapes
 
 SCHEME = "satchel://"

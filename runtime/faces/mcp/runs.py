@@ -15,8 +15,8 @@ from mcp import MCPError
 
 from ....workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, myself, urls, visible
 from ....workspace.inspect import transfer_file
-from ... import control
-from ...control import Handle, Standing, is_run, leads_below
+from ... import api
+from ...api import Handle, Standing, is_run, leads_below
 from . import describing, shapes
 
 _NAMED = 20  # runs that an error names
@@ -30,7 +30,7 @@ class Runs:
         typed = urls.checked(arguments.place("root", root))
         self._is_remote = urls.is_remote(typed)
         self.root = typed.rstrip("/") if self._is_remote else os.path.realpath(typed)
-        control.open_all(typed, storage_options=storage_options)  # says now what is wrong with the root
+        api.open_all(typed, storage_options=storage_options)  # says now what is wrong with the root
         self._is_run = is_run(self.root)
 
     @property
@@ -40,12 +40,12 @@ class Runs:
 
     def all(self) -> dict[str, Handle]:
         """A handle on each run, by name, in the order of the names."""
-        found = {self.name(each): each for each in control.open_all(self.root)}
+        found = {self.name(each): each for each in api.open_all(self.root)}
         return {name: found[name] for name in sorted(found)}
 
     def standings(self) -> dict[str, Standing]:
         """The brief status of each run, by name, in the order of the names. Includes places that a run has left."""
-        found = {self._name_at(each.folder): each for each in control.ls(self.root)}
+        found = {self._name_at(each.folder): each for each in api.ls(self.root)}
         return {name: found[name] for name in sorted(found)}
 
     def find(self, name: str) -> Handle:
@@ -98,7 +98,7 @@ class Runs:
         """None if no run is there, or was there before it moved."""
         if not self._is_remote and (os.path.realpath(place) != place or not os.path.isdir(place)):
             return None
-        handle = control.open(place)
+        handle = api.open(place)
         try:
             is_run = any(handle.store.version(name) is not None for name in (DEFINITION, transfer_file.MOVED))
         except SatchelError:

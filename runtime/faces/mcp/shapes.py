@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, field
 
-from ...control import State
+from ...api import State
 
 Name = Annotated[str, Meta(description="The run, as list_runs names it.", min_length=1)]
 Reason = Annotated[str, Meta(description="Why, for the people who look at the run.", max_length=500)]

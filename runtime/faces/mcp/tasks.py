@@ -17,7 +17,7 @@ from mcp import MCPError
 
 from ....workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
 from ....workspace.inbound.approvals import APPROVE, properties_of
-from ...control import ACTIVE, OVER, Handle, OpenQuestion, Standing
+from ...api import ACTIVE, OVER, Handle, OpenQuestion, Standing
 from . import describing, tools
 from .runs import Asking
 

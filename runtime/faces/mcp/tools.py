@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct
 from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
 from ....workspace.inbound.inbox import inbox
-from ...control import ACTIVE, Handle, by_need, is_pausing
+from ...api import ACTIVE, Handle, by_need, is_pausing
 from ...supervision.child import Background
 from . import describing, shapes
 from .runs import Asking

@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 
 from ....workspace.base import SatchelError
 from ....workspace.inspect import lease, signature
-from ...control import Handle
+from ...api import Handle
 from . import describing
 from .runs import Asking
 from .tasks import EXTENSION, Client, Tasks

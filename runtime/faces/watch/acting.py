@@ -19,7 +19,7 @@ from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
 from ....workspace.inbound.approvals import with_changes
-from ...control import ACTIVE, OVER, Draft, Editing, Handle, changes_of, counted, say_revoked
+from ...api import ACTIVE, OVER, Draft, Editing, Handle, changes_of, counted, say_revoked
 from . import words
 from .feed import Feed
 from .forms import Answer, Confirm, Given, Writing

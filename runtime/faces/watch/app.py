@@ -16,8 +16,8 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 
 from ....workspace.base import SatchelError, UsageError
-from ... import control
-from ...control import Handle, Overview
+from ... import api
+from ...api import Handle, Overview
 from .forms import Help
 from .run import RunScreen
 from .runs import RunsScreen
@@ -73,7 +73,7 @@ class WatchApp(App[None]):
 
 
 def _open(url: str) -> Handle:
-    return control.open(url, patience=_PATIENCE)
+    return api.open(url, patience=_PATIENCE)
 
 
 def watch(root: str, *, storage_options: Mapping[str, Any] | None = None) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ....workspace.base import SatchelError, moment_of
-from ...control import OVER, Handle, Latest, Shot, Standing, events
+from ...api import OVER, Handle, Latest, Shot, Standing, events
 
 _EVENTS = 5000
 """How many events the timeline keeps."""

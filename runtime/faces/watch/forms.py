@@ -17,7 +17,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
 from ....workspace.inbound.approvals import with_changes
-from ...control import OpenQuestion, since
+from ...api import OpenQuestion, since
 from .lines import Bar, Lines, fold, plain
 
 KEYS = """\

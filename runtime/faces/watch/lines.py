@@ -23,7 +23,7 @@ from textual.widgets import Static
 
 from ....workspace.base import lines as lines_of
 from ....workspace.base import visible
-from ...control import one_line
+from ...api import one_line
 
 Line = Callable[[int, int], Text]
 """Makes the line with this number for this width."""

@@ -10,8 +10,8 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from ....workspace.todo import Task
-from ...control import ACTIVE, Standing, counted, since
+from ....workspace.plan import Task
+from ...api import ACTIVE, Standing, counted, since
 from . import words
 from .feed import Feed, Seen, Stream
 from .lines import Bar, Line, Lines, fold, plain

@@ -14,7 +14,7 @@ from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.screen import Screen
 
-from ...control import Handle, conversation
+from ...api import Handle, conversation
 from . import panes, words
 from .acting import Acting
 from .feed import Feed

@@ -12,8 +12,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
-from ... import control
-from ...control import STATES, Handle, Overview, SeenRun, State
+from ... import api
+from ...api import STATES, Handle, Overview, SeenRun, State
 from . import words
 from .lines import Bar, Lines, fold, key_line, plain
 from .run import RunScreen
@@ -100,7 +100,7 @@ class RunsScreen(Screen[None]):
         runs = seen.runs if seen else []
         found = [run for run in runs if not wanted or all(word in _text(run) for word in wanted)]
         if self._by_need:
-            found.sort(key=lambda run: (control.by_need(run.standing), run.name))
+            found.sort(key=lambda run: (api.by_need(run.standing), run.name))
         self._shown = found
         lines.cursor = next((at for at, run in enumerate(found) if run.name == self._chosen), lines.cursor)
 
@@ -133,7 +133,7 @@ class RunsScreen(Screen[None]):
         for run in seen.runs:
             counts[run.standing.state] = counts.get(run.standing.state, 0) + 1
         shown = f"{len(self._shown):,} of " if len(self._shown) != len(seen.runs) else ""
-        rest = f"  {shown}{control.counted(len(seen.runs), 'run')}"
+        rest = f"  {shown}{api.counted(len(seen.runs), 'run')}"
         for state in (state for state in STATES if state in counts):
             if len(rest) + len(more := f"  {counts[state]:,} {state}") > width - 16:
                 break
@@ -144,7 +144,7 @@ class RunsScreen(Screen[None]):
         run = self._shown[index]
         standing = run.standing
         name = run.name or words.run_id(standing)
-        wanted = plain(control.wanted(standing) or str(standing.problem or ""))
+        wanted = plain(api.wanted(standing) or str(standing.problem or ""))
         items, last = words.items(standing), words.ago(standing.at)
         return _row(name, words.state(standing), items, wanted, words.cost(standing), last, width)
 
@@ -182,7 +182,7 @@ class RunsScreen(Screen[None]):
 def _text(run: SeenRun) -> str:
     """What the filter looks at."""
     standing = run.standing
-    return f"{run.name} {words.run_id(standing)} {standing.state} {control.wanted(standing)}".lower()
+    return f"{run.name} {words.run_id(standing)} {standing.state} {api.wanted(standing)}".lower()
 
 
 def _row(name: str, state: Text, items: str, wanted: str, cost: str, last: str, width: int) -> Text:

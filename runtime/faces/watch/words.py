@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from ....workspace.base import moment_of
-from ...control import Standing, answered, colour, duration, events, since
+from ...api import Standing, answered, colour, duration, events, since
 from .lines import joined, plain
 
 MARKS = {"open": "[ ]", "begun": "[/]", "done": "[x]", "cancelled": "[-]"}

@@ -21,8 +21,8 @@ from starlette.routing import BaseRoute, Route
 from ....workspace.base import SatchelError, UsageError
 from ....workspace.inbound.approvals import APPROVE, properties_of, with_changes
 from ....workspace.state import folder_of_agent
-from ... import control
-from ...control import EXIT_CODES, OpenQuestion, counted, is_pausing, say_revoked
+from ... import api
+from ...api import EXIT_CODES, OpenQuestion, counted, is_pausing, say_revoked
 from ...supervision.emergency import Stopped
 from . import forms
 from .forms import Act, Again, Asked, Done, said
@@ -296,8 +296,8 @@ def stop_all(site: Site, request: Request) -> Response:
     """Kill what runs below the root, as `satchel stop --all` does: found now, not from the last look of the list."""
     typed = dict(request.state.form)
     try:
-        places = control.open_all(site.overview.url)
-        stopped = control.stop_all(places, reason=typed.get("reason", "").strip() or "emergency")
+        places = api.open_all(site.overview.url)
+        stopped = api.stop_all(places, reason=typed.get("reason", "").strip() or "emergency")
     except SatchelError as error:
         return site.page(request, "stop_all.html", 422, typed=typed, error=error, **_facts(site))
     is_bad = any(each.how == "failed" for each in stopped)

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from ....workspace.base import UsageError, moment_of
 from ....workspace.journal import records
 from ....workspace.journal.records import Line
+from ....workspace.plan import Plan, Task
 from ....workspace.state import ROOT, AgentMoment, Moment, folder_of_agent, json_patch
-from ....workspace.todo import Plan, Task
 from ....workspace.views import status_of
-from ...control import Row, RunningCall, Shot, Standing, tell
+from ...api import Row, RunningCall, Shot, Standing, tell
 
 PLAN = 60
 """Items of a plan on the page of a run; the plan has a page of its own."""

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ....workspace.base import SatchelError
-from ...control import Handle, SeenRun
+from ...api import Handle, SeenRun
 from .site import Note, Site, run_url
 
 

@@ -27,7 +27,7 @@ from starlette.routing import Route
 from ....workspace.base import InvalidFile, KeyReused, SatchelError, StorageFailed, UsageError, decode
 from ....workspace.formats import jsontext
 from ....workspace.inbound.inbox import inbox
-from ...control import UNNAMED, Below
+from ...api import UNNAMED, Below
 from .access import Guesses, given_token, is_bearer, tokens_of
 from .address import Address, Names, address_of, bound
 

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from ....workspace.base import SatchelError, StorageFailed, lines
-from ...control import Latest, SeenRun, Shot
+from ...api import Latest, SeenRun, Shot
 from . import facts, reading
 from .site import Site
 

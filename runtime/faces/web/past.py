@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, StorageFailed, UsageError
-from ...control import RECORD_TYPES, Handle, Message, Row, SeenRun, conversation, records_before
+from ...api import RECORD_TYPES, Handle, Message, Row, SeenRun, conversation, records_before
 from . import facts
 from .site import Site, run_url
 

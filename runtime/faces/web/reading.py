@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError
-from ...control import STATES, Latest, Seen, SeenRun, State, by_need
+from ...api import STATES, Latest, Seen, SeenRun, State, by_need
 from . import facts
 from .site import Site, run_url
 

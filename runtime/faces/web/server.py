@@ -18,7 +18,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from ....workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
-from ...control import Overview
+from ...api import Overview
 from . import acting, correcting, live, past, reading
 from .access import tokens_of
 from .address import Address, bound

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from ....workspace.base import SatchelError, UsageError, version, visible
-from ... import control
-from ...control import Handle, Overview, Seen, SeenRun, Standing
+from ... import api
+from ...api import Handle, Overview, Seen, SeenRun, Standing
 from . import words
 
 _MOST = 500
@@ -106,7 +106,7 @@ class Site:
 
     def handle(self, run: SeenRun) -> Handle:
         """A handle of its own on a run, which shares no listing with the others."""
-        return control.open(run.url)
+        return api.open(run.url)
 
     def render(self, template: str, **facts: Any) -> str:
         return self.templates.get_template(template).render(facts)
@@ -170,7 +170,7 @@ def _templates(site: Site) -> Environment:
     )
     found.filters.update(words.FILTERS)
     names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version(), "zone": words.zone}
-    told = {"detail": control.detail, "wanted": control.wanted, "pause_lines": control.pause_lines}
+    told = {"detail": api.detail, "wanted": api.wanted, "pause_lines": api.pause_lines}
     found.globals.update(names, **told, new_key=secrets.token_urlsafe)
     return found
 

@@ -15,7 +15,7 @@ from ....workspace.base import moment_of, visible
 from ....workspace.inbound import open_files
 from ....workspace.inbound.approvals import with_changes
 from ....workspace.state import tone
-from ...control import duration, size
+from ...api import duration, size
 
 LONG = 20_000
 """Characters of one text that a page shows at most."""

@@ -27,10 +27,10 @@ from satchel.workspace.journal.records import (
 )
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.lifecycle.workspace import Workspace
+from satchel.workspace.plan import Plan
 from satchel.workspace.state import blobs
 from satchel.workspace.state.agent_state import ROOT
 from satchel.workspace.store import DiskStore
-from satchel.workspace.todo import Plan
 from satchel.workspace.views import partial_files as partial_file
 from satchel.workspace.views.partial_files import PartialHead
 

@@ -13,7 +13,7 @@ from unittest import mock
 from msgspec import Raw
 
 from satchel import Item, Run, agent, effect, run, step
-from satchel.runtime.control import Handle
+from satchel.runtime.api import Handle
 from satchel.workspace import journal
 from satchel.workspace.base import UsageError
 from satchel.workspace.inspect import load

@@ -56,9 +56,9 @@ from satchel.workspace.journal.records import (
     Uncalled,
 )
 from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.plan import Plan, Splice
 from satchel.workspace.state import AgentMoment, going_back
 from satchel.workspace.store import DiskStore
-from satchel.workspace.todo import Plan, Splice
 from satchel.workspace.views import partial_files, schema_files, stable_read
 from satchel.workspace.views.partial_files import PartialHead
 

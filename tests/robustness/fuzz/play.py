@@ -24,7 +24,7 @@ from jsonschema.protocols import Validator
 
 from satchel.runtime.cli import group
 from satchel.runtime.cli.commands import stops
-from satchel.runtime.control import place
+from satchel.runtime.status import place
 from satchel.runtime.supervision.emergency import processes
 from satchel.schemas import Problem, Where, validator
 from satchel.workspace.base.errors import SatchelError

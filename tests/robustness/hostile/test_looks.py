@@ -19,8 +19,8 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import AnyRecord, Line, Opened, PlanChanged, ScopeBegun, ScopeCommitted
 from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.plan import Splice
 from satchel.workspace.store import DiskStore
-from satchel.workspace.todo import Splice
 
 COMMANDS = [("status",), ("check",), ("log", "--json"), ("blame",), ("blame", "todo.md"), ("recover",)]
 AT = "2026-11-01T00:00:00.000Z"

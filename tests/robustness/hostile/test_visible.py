@@ -17,8 +17,9 @@ from linked import linked
 from msgspec import Raw
 from waits import NOBODY_SAVES
 
+from satchel.runtime.api import stops
 from satchel.runtime.cli.group import group
-from satchel.runtime.control import checking, requests
+from satchel.runtime.status import check
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Remark
 from satchel.workspace.journal.records import (
@@ -39,7 +40,7 @@ from satchel.workspace.journal.records import (
     StepStarted,
     TaskTaken,
 )
-from satchel.workspace.todo import Splice
+from satchel.workspace.plan import Splice
 from satchel.workspace.views import stable_read
 
 NAME = "\x9b1m\u202e\u2069\u200f"  # files may be called so
@@ -85,8 +86,8 @@ RECORDS: list[AnyRecord] = [
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
-    monkeypatch.setattr(checking, "_LOOKS", 1)
-    monkeypatch.setattr(requests, "_MARGIN", 0.3 - requests.FORCE_AFTER)  # no process will notice it
+    monkeypatch.setattr(check, "_LOOKS", 1)
+    monkeypatch.setattr(stops, "_MARGIN", 0.3 - stops.FORCE_AFTER)  # no process will notice it
     monkeypatch.setattr(click, "style", lambda text, **_: str(text))  # what is left of escapes is the files'
     folder = tmp_path / "w"
     for name in ("journal", ".satchel", "inbox", "recovered/1"):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from satchel import run
-from satchel.runtime.control import Handle
+from satchel.runtime.api import Handle
 from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, UsageError
 from satchel.workspace.inbound.edits import Side
 from satchel.workspace.inbound.edits.findings import version_of

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from satchel.workspace import todo as workspace_todo
+from satchel.workspace import plan as workspace_todo
 from satchel.workspace.inbound.edits import Edit, detection, rejection, state, steps, todo
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
+from satchel.workspace.plan import Plan
+from satchel.workspace.plan.three_way_merge import MergedPlan
 from satchel.workspace.state import going_back
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.json_merge import Merged
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
-from satchel.workspace.todo import Plan
-from satchel.workspace.todo.three_way_merge import MergedPlan
 
 from .machine import Turns
 from .model import Lost

@@ -19,9 +19,9 @@ from satchel.runtime.engine.scope import ScopeRun
 from satchel.runtime.live import data, pace
 from satchel.runtime.steps import fingerprint
 from satchel.workspace.base.errors import AgentError, NotSerializable
+from satchel.workspace.plan import markdown
 from satchel.workspace.state import json_patch
 from satchel.workspace.store import DiskStore, Syscalls
-from satchel.workspace.todo import markdown
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_large_plan_is_parsed_and_held_several_times(workspace: Path, monkeypa
         parsed.append(len(lines))
         return markdown.parse(lines)
 
-    monkeypatch.setattr("satchel.workspace.todo.plan.parse", parse)
+    monkeypatch.setattr("satchel.workspace.plan.plan.parse", parse)
     count = 4000
 
     @agent

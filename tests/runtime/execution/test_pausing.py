@@ -23,7 +23,7 @@ import warm
 
 import satchel
 from satchel import Item, Partial, Resource, Run, agent, run, run_async, step
-from satchel.runtime.control import tell
+from satchel.runtime.api import tell
 from satchel.runtime.execution import running
 from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, Refused, StorageFailed

@@ -17,7 +17,7 @@ from servers import Server
 
 import satchel
 from satchel import Item, Run, UsageError, agent, effect, run
-from satchel.runtime.control import answering
+from satchel.runtime.api import answers as answering
 from satchel.workspace.store import open_store
 
 from .test_asking import fill_in, records

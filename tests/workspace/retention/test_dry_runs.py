@@ -11,7 +11,7 @@ import pytest
 from servers import Server
 
 import satchel
-from satchel.runtime.control import Handle
+from satchel.runtime.api import Handle
 from satchel.workspace.journal import object_log
 from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.state import checkpoint

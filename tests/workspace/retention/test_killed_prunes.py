@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import satchel
-from satchel.runtime.control import Handle
+from satchel.runtime.api import Handle
 from satchel.workspace.inspect import look
 from satchel.workspace.state import prompts
 from satchel.workspace.store import DiskStore

@@ -68,6 +68,7 @@ from satchel.workspace.journal.records import (
     Uncalled,
 )
 from satchel.workspace.lifecycle import rewind
+from satchel.workspace.plan import Plan, Splice
 from satchel.workspace.state import checkpoint, encoding
 from satchel.workspace.state import json_patch as patch
 from satchel.workspace.state.agent_state import ROOT, AgentMoment
@@ -78,7 +79,6 @@ from satchel.workspace.state.run_state import Moment
 from satchel.workspace.state.scope_state import Past, Scope
 from satchel.workspace.store import Content, DiskStore, Entry, Store
 from satchel.workspace.store.contract import BUCKET
-from satchel.workspace.todo import Plan, Splice
 
 RUN = "run-1"
 AT = "2026-11-01T00:00:00.000Z"

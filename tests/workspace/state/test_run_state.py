@@ -29,9 +29,9 @@ from satchel.workspace.journal.records import (
     StepFailed,
     StepStarted,
 )
+from satchel.workspace.plan import Splice
 from satchel.workspace.state.agent_state import ROOT
 from satchel.workspace.state.run_state import Moment
-from satchel.workspace.todo import Splice
 
 AT = "2026-11-01T00:00:00.000Z"
 OPENED = Opened(format=1, run_id="r", satchel="0", python="3", host="h", pid=1, why="run", found="new")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from control.test_withdrawing import Gated, until
+from api.test_withdrawing import Gated, until
 from transitions import SOMETIMES, Noted
 from waits import NOBODY_SAVES
 

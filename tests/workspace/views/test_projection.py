@@ -13,10 +13,10 @@ from msgspec import Raw
 from satchel.workspace.base import stamp
 from satchel.workspace.base.names import ID, check_path
 from satchel.workspace.journal.records import StepCompleted, StepStarted
+from satchel.workspace.plan import Plan
 from satchel.workspace.state.agent_state import ROOT, AgentMoment
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.state.scope_state import Scope
-from satchel.workspace.todo import Plan
 from satchel.workspace.views import projection
 from satchel.workspace.views.projection import folder_of
 

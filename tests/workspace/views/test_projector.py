@@ -18,8 +18,8 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PlanChanged, ScopeBegun, StepCompleted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.workspace import Workspace
+from satchel.workspace.plan import Splice
 from satchel.workspace.store import DiskStore, Store, Version, open_store
-from satchel.workspace.todo import Splice
 from satchel.workspace.views import projection
 from satchel.workspace.views.projector import SHARE, Projector
 

@@ -18,10 +18,10 @@ from ...formats import Definition, parse
 from ...inspect import Report
 from ...journal import Journal
 from ...journal.records import ApprovalAsked, Edited, PlanChanged
+from ...plan import Plan, Splice, Task, between
 from ...secrets import as_recorded, redactor_of
 from ...state import ROOT, AgentMoment, History, Listed, Moment, blobs, folder_of_agent, json_patch
 from ...store import Content, Store, read_if_there
-from ...todo import Plan, Splice, Task, between
 from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
 from . import copies, messages, rejection, state, steps, todo
 from .findings import CheckData, Edit, FileConflict, Looking, Noticed, Refusal, Side, StillMoving, sha, version_of

@@ -14,10 +14,10 @@ from ...base import Copy, Refused, SatchelError, Stamped, decode
 from ...formats import decoder, jsontext
 from ...inspect import is_unchanged
 from ...journal.records import ApprovalAsked, Doubt, Edited, OfCall
+from ...plan import Changes, Plan
 from ...secrets import Redactor
 from ...state import AgentMoment, History, Listed, Moment
 from ...store import READ_LIMIT, Content, Store, Trace, Version
-from ...todo import Changes, Plan
 from ...views import PATIENCE, Row, Unsettled, conversation, until_settled
 
 CONFLICTS = "conflicts"

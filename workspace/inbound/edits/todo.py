@@ -12,15 +12,15 @@ from msgspec import Struct
 
 from ...base import InvalidFile, Refused, Stamped, decode, stamp
 from ...journal.records import Doubt, Edited, OfCall, StepCompleted
+from ...plan import Plan, Task, between, plainly
 from ...state import AgentMoment, Scope, is_of_item
-from ...todo import Plan, Task, between, plainly
 from ...views import projection
 from . import copies
 from .findings import Edit, FileConflict, Looking, Refusal, foreign, is_blank, sha
 from .state import no_journal
 
 if TYPE_CHECKING:
-    from ...todo import Changes, Move
+    from ...plan import Changes, Move
 
 _TOLD = 8
 _SHOWN = 60
@@ -162,7 +162,7 @@ def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: st
 
 def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
     """The merged plan; None if a person has to choose a version."""
-    from ...todo import merge_plans  # most files have no edit
+    from ...plan import merge_plans  # most files have no edit
 
     noticed, path, now = looking.noticed, saved.path, agent.plan
     choice = looking.choice(path)
@@ -190,7 +190,7 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
     splices = between(list(now.lines), list(after.lines))
     if not splices:
         return None
-    from ...todo import changes
+    from ...plan import changes
 
     done = changes(now, after)
     redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_work)

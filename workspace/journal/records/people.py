@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Raw, Struct, field
 
 from ...base import Mode, Resume
-from ...todo import Row, Splice
+from ...plan import Row, Splice
 from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record
 
 

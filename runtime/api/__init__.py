@@ -1,0 +1,86 @@
+"""`satchel.open`, and everything that programs and people do to a run from outside. The command line and the other
+faces call it and print the results. It hands on what the rooms below it offer: `status`, `launch` and `history`.
+
+finder      `open`: a handle on the workspace at a folder or URL; `Below` finds one by its name below a root
+handle      the methods of a handle; `looking` has those that only read, `hand_edits` those that edit, `going_back`
+            those that go back
+latest      one run, kept current for screens
+stops       pause and cancel, and take a pause back; the emergency stop
+answers     answers questions
+mail        tasks and messages
+file_edits  checks and saves edits of files, and cuts a conversation off
+repair      repairs, removes old history, and resolves conflicts of files and the run
+transport   moves a run, copies it, and exports it
+"""
+
+# mypy: implicit-reexport
+
+from ...workspace.base.lazy import deferred
+
+if not deferred(__name__):
+    from ...workspace.base import counted, cut, duration, one_line, since, size
+    from ...workspace.journal import Told, tell
+    from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State
+    from ..engine import Foreseen
+    from ..history import (
+        SEVERITY,
+        Blame,
+        Blamed,
+        CallPair,
+        Difference,
+        Message,
+        Redoing,
+        Rehearsed,
+        Replayed,
+        Rewinding,
+        Shown,
+        changes,
+        conversation,
+        effects_since,
+        rehearse_all,
+        rehearse_here,
+        typed_changes,
+    )
+    from ..launch import Ended, Made, Pool, Supervised, Template, new, new_async, samples, serve, stream, typed_settings
+    from ..status import (
+        PATIENCE,
+        RECORD_TYPES,
+        Checked,
+        Finding,
+        Forecast,
+        Given,
+        OpenQuestion,
+        Overview,
+        Place,
+        Result,
+        Row,
+        RunFile,
+        RunningCall,
+        Scheduled,
+        Seen,
+        SeenRun,
+        Standing,
+        Tried,
+        answered,
+        before_a_start,
+        by_need,
+        colour,
+        detail,
+        events,
+        failure_line,
+        forecast,
+        is_readable,
+        ls,
+        of_error,
+        pause_lines,
+        run_files,
+        wanted,
+    )
+    from .answers import Answering, changes_of, say_revoked, say_what
+    from .file_edits import Cutting, Draft, Editing
+    from .finder import Below, is_run, leads_below, open, open_all
+    from .handle import Handle
+    from .latest import Latest, Shot, records_before
+    from .mail import UNNAMED, Sent
+    from .repair import Merging, Pruned, Recovered, forgotten
+    from .stops import Stopping, Undone, Withdrawn, is_pausing, stop_all, undo_all

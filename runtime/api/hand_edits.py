@@ -1,0 +1,62 @@
+"""The methods of a handle that edit its files as a person does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..status import Steps, finish, finish_async
+from .looking import Look
+
+if TYPE_CHECKING:
+    from .file_edits import Cutting, Draft, Editing
+
+
+class EditByHand(Look):
+    """The part of a `Handle` that edits."""
+
+    def draft(self, file: str = "todo.md") -> Draft:
+        """A todo.md or state.json as it is now, to edit it; `file` is its path in the workspace. UsageError for another
+        file, InvalidFile if it is not a text."""
+        from . import file_edits
+
+        return file_edits.draft(self, file)
+
+    def edit(self, file: str, text: str, *, version: str, conflict: bool = False) -> Editing:
+        """Save a todo.md or state.json as a person does in an editor, if the run can take it.
+
+        `text` is the whole file, with the stamp that tells from which moment it is: a change that was made from an
+        older moment is merged. `version` is that of the draft. InvalidFile, with line and column, or Refused if the run
+        could not take it; Conflicting if it contradicts what the run has done since, or another person has saved the
+        file since. Then nothing was written. `conflict`: save it although it contradicts the run, which then pauses
+        until `merge` has settled it. The state is checked against the schema of its type, but the type itself
+        (validators) only when the run takes it. Not guaranteed: when that is. Other programs may save at any time.
+        """
+        return finish("edit", self._edit(file, text, version, conflict))
+
+    async def edit_async(self, file: str, text: str, *, version: str, conflict: bool = False) -> Editing:
+        """`edit`, without blocking the event loop."""
+        return await finish_async(self._edit(file, text, version, conflict))
+
+    def cut_messages(self, after: int, *, agent: str = "") -> Cutting:
+        """Cut the conversation off after the message with the `seq` `after`, or all of it with 0. `agent`: that of a
+        sub-agent, by its path (`researcher/reader`).
+
+        It is an edit of messages.jsonl: recorded now, or at the next safe point if a process runs the run. What the run
+        says until then stays. InvalidFile if the cut would part the call of a tool from its results, UsageError for a
+        message that is not there.
+        """
+        return finish("cut_messages", self._cut_messages(after, agent))
+
+    async def cut_messages_async(self, after: int, *, agent: str = "") -> Cutting:
+        """`cut_messages`, without blocking the event loop."""
+        return await finish_async(self._cut_messages(after, agent))
+
+    def _cut_messages(self, after: int, agent: str) -> Steps[Cutting]:
+        from . import file_edits
+
+        return file_edits.cut(self, after, agent)
+
+    def _edit(self, file: str, text: str, version: str, conflict: bool) -> Steps[Editing]:
+        from . import file_edits
+
+        return file_edits.edit(self, file, text, version, conflict=conflict)

@@ -1,0 +1,145 @@
+"""One run kept current for screens that stay open: its status, its latest records, and the text that is streamed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...workspace.base import SatchelError, StorageFailed
+from ...workspace.history import read
+from ...workspace.inbound.approvals import FOLDER as APPROVALS
+from ...workspace.inbound.inbox import FOLDER as INBOX
+from ...workspace.inspect import lease, signature
+from ...workspace.journal import first_kept, records, segments
+from ...workspace.journal.records import Line
+from ...workspace.lifecycle import recovery
+from ...workspace.views import PARTIALS, running_file
+from ..status import REMOTE_LOOK, Row, Standing
+from .handle import Handle
+
+ROWS = 200
+"""Records that are kept of a run, from its end."""
+
+_LOOK = 0.2
+"""Seconds between two looks on a disk."""
+
+_SHARE = 4
+"""A look is followed by a rest that is so many times as long."""
+
+
+class Shot(Struct, frozen=True):
+    """A run at one look.
+
+    `rows` are its last records, oldest first, at most 200. `number` is another one if the status or the records have
+    changed since an earlier look, and `text` if the streamed text (`standing.streams`) has. If the storage does not
+    answer, `problem` says why, and the rest is that of the look before.
+    """
+
+    standing: Standing
+    rows: tuple[Row, ...]
+    number: int
+    text: int
+    problem: SatchelError | None = None
+
+
+class Latest:
+    """The newest state of a run. `look` reads only what has changed; `rest` says how long to wait before the next look.
+
+    For one thread at a time. `look` raises only for a run that can't be found or reached at the first look.
+    `with_rows`: also its last records. Not noticed as a change: edits of the files of sub-agents and in `steps/`.
+    """
+
+    def __init__(self, handle: Handle, *, with_rows: bool = True):
+        self._handle, self._store, self._with_rows = handle, handle.store, with_rows
+        self._rows: deque[Row] = deque(maxlen=ROWS)
+        self._last: Line | None = None
+        self._signs: object = None
+        self._partials: object = None
+        self._shot: Shot | None = None
+        self._took = 0.0
+
+    @property
+    def rest(self) -> float:
+        """Seconds to wait before the next look: longer if a look takes long or costs requests."""
+        return max(REMOTE_LOOK if self._store.abilities.remote else _LOOK, _SHARE * self._took)
+
+    def look(self, *, whole: bool = False) -> Shot:
+        """The run as it is now. `whole`: read its status although nothing seems to have changed."""
+        began = time.monotonic()
+        if whole:
+            self._signs = None
+        try:
+            self._shot = self._look()
+        except (SatchelError, OSError) as error:
+            if self._shot is None:
+                raise
+            ours = error if isinstance(error, SatchelError) else StorageFailed("can't be read", why=str(error))
+            self._shot, self._signs = replace(self._shot, problem=ours), None
+        self._took = time.monotonic() - began
+        return self._shot
+
+    def _look(self) -> Shot:
+        before = self._shot
+        self._store.refresh()
+        signs, partials = self._signs_of_all(), self._signs_of_text()
+        if before is None or signs != self._signs:
+            standing = self._handle.status()
+            if before is not None and standing.moment is None and isinstance(standing.problem, StorageFailed):
+                raise standing.problem  # nothing of the run could be read
+            if standing.plan:
+                standing.plan.next_to_do()  # parsed now: not each of several readers may do that
+            if self._with_rows:
+                self._read_rows(standing)
+            if isinstance(standing.problem, StorageFailed):
+                signs = None  # it may answer the next time, though nothing has changed
+            shot = Shot(
+                standing, tuple(self._rows), before.number + 1 if before else 1, before.text + 1 if before else 1
+            )
+        elif partials != self._partials and before.standing.moment is not None:
+            found = recovery.leftovers(self._store, before.standing.moment)
+            before.standing.streams = [each for each in found if not each.stale]
+            shot = replace(before, text=before.text + 1, problem=None)
+        else:
+            shot = replace(before, problem=None) if before.problem else before
+        self._signs, self._partials = signs, partials
+        return shot
+
+    def _signs_of_all(self) -> object:
+        """Equal as long as the status is the same."""
+        store = self._store
+        files = [(each.path, store.version(each.path)) for part in ("", APPROVALS, INBOX) for each in store.list(part)]
+        return signature(store), lease.holder(store), store.version(running_file.PATH), files
+
+    def _signs_of_text(self) -> object:
+        agents = self._shot.standing.moment.agents.values() if self._shot and self._shot.standing.moment else ()
+        folders = [each for agent in agents for each in self._store.folders(f"{agent.folder}{PARTIALS}")]
+        return [each for folder in folders for each in self._store.list(folder)]
+
+    def _read_rows(self, standing: Standing) -> None:
+        """The records since the last look; the last ones, if this is the first, or if the run was replaced."""
+        newest = standing.moment.seq if standing.moment else 0
+        if self._last is None or newest < self._last.seq:
+            self._rows.clear()
+            after, before = max(first_kept(self._store) - 1, newest - ROWS, 0), None
+        else:
+            after, before = self._last.seq, self._last.before
+        with suppress(SatchelError, OSError):  # the status says what is wrong with it
+            for line in read(self._store, after, before).lines:
+                self._rows.append(Row(records.full(line), line))
+                self._last = line
+
+
+def records_before(handle: Handle, before: int | None, most: int) -> tuple[list[Row], SatchelError | None]:
+    """The last records before record `before` (None: the newest), oldest first, at most `most`; and why later ones
+    can't be read. Reads only the segments from there on."""
+    store = handle.store
+    store.refresh()
+    begin = before if before is not None else (segments(store) or [1])[-1]
+    after = max(begin - 1 - most, first_kept(store) - 1, 0)
+    found = read(store, after)
+    lines = [line for line in found.lines if before is None or line.seq < before][-most:]
+    return [Row(records.full(line), line) for line in lines], found.problem

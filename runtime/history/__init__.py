@@ -1,0 +1,22 @@
+"""Earlier moments of a run: look at them, compare them, return to them, and do them again.
+
+past              the run as it was at any record
+comparison        what two moments differ in, what the items have done, and which record set a value
+rewind            returns to an earlier record, or does an item again
+fork              a new run from an earlier moment
+replay            does one item again in a fork, and compares it with the first time
+rehearsal_report  tries new code over a copy, and says what would differ
+"""
+
+# mypy: implicit-reexport
+
+from ...workspace.base.lazy import deferred
+
+if not deferred(__name__):
+    from . import comparison, fork, past, replay, rewind
+    from .comparison import Blame, Blamed, Difference
+    from .fork import effects_since
+    from .past import Message, Shown, conversation
+    from .rehearsal_report import SEVERITY, Rehearsed, rehearse, rehearse_all, rehearse_here
+    from .replay import CallPair, Replayed, Text, changes, typed_changes
+    from .rewind import Redoing, Rewinding

@@ -1,0 +1,531 @@
+"""Do one item of a run again in a fork, with other prompts or settings, and compare its calls, its results and its cost
+with the first time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...schemas import nearest
+from ...workspace.base import SatchelError, UsageError, arguments, urls
+from ...workspace.history import (
+    Call,
+    DataChange,
+    Work,
+    Worked,
+    data_changes,
+    gone,
+    moment_at,
+    no_such_item,
+    same_outcome,
+    story,
+    worked,
+)
+from ...workspace.inspect import Remark, define, look
+from ...workspace.journal.records import AgentBegun, Failure, Key, Line, Output, ScopeCommitted, Spent
+from ...workspace.secrets import redactor_of
+from ...workspace.state import ABSENT, OVER, ROOT, Kept, Status, is_of_item, json_patch, prompts
+from ...workspace.store import Store, open_store
+from ...workspace.transfer import Forked, Tell
+from ..agent import Agent
+from ..execution import Outcome, Start, running
+from ..launch import no_exit, templates
+from ..live import Interruption, ReplayTarget, Watch
+from ..status import OpenQuestion, Place, questions_of, use_options, value_of
+from . import fork
+
+
+class CallPair(Struct, frozen=True):
+    """The n-th call of one name in both, or the equal call of an effect. `kept`: the fork knows this effect, so the
+    replay did not do it again; it has called it, or has stopped before that."""
+
+    agent: str
+    old: Call | None
+    new: Call | None
+    is_same: bool
+    kept: bool
+
+
+class Time:
+    """`work`, one time that an item was done. `parts`: what the item has done itself, and what its sub-agents have done
+    for it, also if it was undone later."""
+
+    def __init__(self, found: Worked, lines: Sequence[Line], work: Work):
+        self.work, self.lines, self.last = work, lines, work.ended or found.moment.seq
+        self._spawned: dict[str, list[Line]] = {}
+        for line in lines:
+            if isinstance(line.record, AgentBegun) and "/" not in line.record.agent:
+                self._spawned.setdefault(line.record.agent, []).append(line)
+        self.parts = [work, *self._of_sub_agents(found)]
+
+    def _of_sub_agents(self, found: Worked) -> Iterator[Work]:
+        for each in found.work:
+            if each.state == "undone" and each.scope == ROOT and self.work.state != "undone":
+                continue  # a return has undone these calls, and not this time: it has made them again
+            if each.agent and each.scope == ROOT:  # one for all times that the sub-agent was started
+                known = (call for call in each.calls if call.seq or call.effect)
+                yield replace(each, calls=[call for call in known if self._has_started(each.agent, call.seq)])
+            elif each.agent and each.begun and self._has_started(each.agent, each.begun):
+                yield each
+
+    def has(self, agent: str, scope: str, seq: int) -> bool:
+        """Whether record `seq`, of a scope, belongs to it."""
+        return (
+            self._has_started(agent, seq) if agent else scope == self.work.scope and self.work.begun <= seq <= self.last
+        )
+
+    def _has_started(self, agent: str, seq: int) -> bool:
+        """Whether a sub-agent has worked for this item at record `seq`; at 0 of an effect that a fork knows, at all."""
+        spawned = self._spawned.get(agent.partition("/")[0], ())
+        if not seq:
+            return any(self._is_ours(line) for line in spawned)
+        newest = next((line for line in reversed(spawned) if line.seq <= seq), None)
+        return newest is not None and self._is_ours(newest) and seq <= self.last
+
+    def _is_ours(self, line: Line) -> bool:
+        assert isinstance(line.record, AgentBegun)
+        return line.record.scope == self.work.scope and self.work.begun <= line.seq <= self.last
+
+    @property
+    def calls(self) -> list[Call]:
+        return [call for part in self.parts for call in part.calls]
+
+    @property
+    def by_step(self) -> dict[_Step, list[_Made]]:
+        """In the order in which their scopes began."""
+        found: dict[_Step, list[_Made]] = {}
+        for part in self.parts:
+            for call in part.calls:
+                found.setdefault(_step(part, call), []).append(_Made(part, call))
+        return found
+
+
+class _Made(NamedTuple):
+    """A call, and the part that it is in."""
+
+    part: Work
+    call: Call
+
+    @property
+    def is_known(self) -> bool:
+        """An effect that a fork has brought along."""
+        return self.call.effect and not self.call.seq
+
+    @property
+    def is_of_this_time(self) -> bool:
+        """False for an effect of an earlier time; whether it was called again is not on record."""
+        return not self.call.effect or self.call.seq >= self.part.begun
+
+
+_Step = tuple[str, str, str]
+"""An agent, one of its items by its text, empty for the item itself, and the name of a step. In a fork, the item of a
+sub-agent may have another id, because the effects of the first one belong to that."""
+
+
+def _step(part: Work, call: Call) -> _Step:
+    title = part.scope if part.scope.startswith("_") else part.title
+    return part.agent, title if part.agent else "", call.step
+
+
+def pairs(
+    old: Time, new: Time | None, called: Collection[tuple[str, str, Key]], *, is_finished: bool
+) -> Iterator[CallPair]:
+    """In the order of the first time. What only one of them has done is paired with nothing. `called`: the known
+    effects that the replay has called."""
+    first, second = old.by_step, new.by_step if new else {}
+    for step in dict.fromkeys((*first, *second)):
+        made = second.get(step, ())
+        known = {each.call.key: each for each in made if each.is_known}
+        is_called = {key: (each.part.agent, each.part.scope, key) in called for key, each in known.items()}
+        others = []
+        for each in first.get(step, ()):
+            again = known.pop(each.call.key, None) if each.call.effect else None
+            if again is None:
+                others.append(each.call)
+            elif is_called[each.call.key]:
+                yield CallPair(step[0], each.call, again.call, same_outcome(each.call, again.call), True)
+            else:
+                kept = not is_finished or not each.is_of_this_time
+                yield CallPair(step[0], each.call, None, kept, kept)
+        for one, other in zip_longest(others, (each.call for each in made if not each.is_known)):
+            is_same = one is not None and other is not None and same_outcome(one, other)
+            yield CallPair(step[0], one, other, is_same, False)
+        for key, each in known.items():
+            if is_called[key]:
+                yield CallPair(step[0], None, each.call, False, True)
+
+
+End = Literal["done", "effect", "missed", "failed", "paused", "waiting", "sleeping"]
+
+
+class Turn(Struct, frozen=True):
+    """One of the two times that the item was done. `state` as of `Work` then, empty if it has not begun; `result` as a
+    JSON value, None for one that is no longer kept; `ms` of its steps; `tokens` and `usd` as the agent has reported
+    them."""
+
+    state: str
+    result: Any
+    calls: int
+    ms: int
+    tokens: int
+    usd: float
+    outputs: dict[str, Output]
+
+
+class Replayed(Struct, frozen=True):
+    """A replay of `item`, called `title`, in the run `run_id` at `to`, from record `seq` of the run at `url`.
+
+    `settings`, redacted, and `prompts`, with their versions, are those that were set. `end`: "done"; "effect", it
+    has come to an effect that is not on record; "missed", the agent did not come to the item; or the status of the
+    run. `reason` says more. `data`: the values of state.json in which the commits differ; None if one has not
+    committed. `questions` and `failure` are of the new run, `report` is that of its opening.
+    """
+
+    url: str
+    to: str
+    run_id: str
+    item: str
+    title: str
+    seq: int
+    settings: dict[str, Any]
+    prompts: dict[str, str]
+    end: End
+    status: Status
+    reason: str
+    first: Turn
+    second: Turn
+    calls: list[CallPair]
+    data: list[DataChange] | None
+    questions: list[OpenQuestion]
+    failure: Failure | None
+    report: tuple[Remark, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both times have finished the item, and came to the same: state, result, outputs and outcomes of
+        steps. Costs don't count."""
+        sides = [
+            (turn.state, turn.result, {name: each.sha256 for name, each in turn.outputs.items()})
+            for turn in (self.first, self.second)
+        ]
+        return sides[0] == sides[1] and self.data == [] and all(pair.is_same for pair in self.calls)
+
+
+class _Side(NamedTuple):
+    """One time, with the values that its commit has changed, each with that before."""
+
+    turn: Turn
+    changes: list[DataChange] | None
+
+
+def compared(
+    old: tuple[Place, Time],
+    new: tuple[Place, Time | None],
+    only: ReplayTarget,
+    outcome: Outcome,
+    *,
+    settings: dict[str, Any],
+    prompts: dict[str, str],
+    seq: int,
+) -> Replayed:
+    """The result. `only` and `outcome` are those of the run that has done it again."""
+    place, there, work = old[0], new[0], old[1].work
+    moment = look(there.store).moment
+    first, second = _side(*old), _side(*new)
+    end = only.end or ("missed" if outcome.status in OVER else outcome.status)
+    return Replayed(
+        place.url,
+        there.url,
+        moment.run_id,
+        work.names[0],
+        work.title,
+        seq,
+        settings,
+        prompts,
+        end,  # type: ignore[arg-type]
+        moment.status,
+        only.reason or moment.reason,
+        first.turn,
+        second.turn,
+        [*pairs(old[1], new[1], only.called, is_finished=second.changes is not None)],
+        None if first.changes is None or second.changes is None else [*_differing(first.changes, second.changes)],
+        questions_of(moment, there),
+        moment.error if moment.status == "failed" else None,
+        (*outcome.report.remarks,),
+    )
+
+
+def _side(place: Place, time: Time | None) -> _Side:
+    if time is None:
+        return _Side(Turn("", None, 0, 0, 0, 0.0, {}), None)
+    work = time.work
+    lines = [line for line in time.lines if work.begun <= line.seq <= time.last]
+    spent = [
+        each.record
+        for each in lines
+        if isinstance(each.record, Spent) and time.has(each.record.agent, each.record.scope, each.seq)
+    ]
+    commit = lines[-1].record if lines else None
+    turn = Turn(
+        work.state,
+        None,
+        sum(len(each.calls) for each in time.parts),
+        sum(each.ms for each in time.parts),
+        sum(each.tokens for each in spent),
+        round(sum(each.usd for each in spent), 9),
+        {},
+    )
+    if not isinstance(commit, ScopeCommitted):
+        return _Side(turn, None)
+    before = moment_at(place.store, lines[-1].seq - 1).agents[commit.agent]
+    data = before.data if before.has_data else {}
+    changes = [DataChange("", *change) for change in data_changes(data, json_patch.apply(data, commit.patch))]
+    try:
+        result = value_of(place.store, Kept(commit.result, commit.blob))
+    except (SatchelError, FileNotFoundError):
+        result = None  # its blob is gone
+    return _Side(replace(turn, result=result, outputs=commit.outputs), changes)
+
+
+def _differing(old: list[DataChange], new: list[DataChange]) -> Iterator[DataChange]:
+    """From what the first commit has left to what the second one has left, at each path that one of them has
+    changed."""
+    was, now = ({change.path: change for change in changes} for changes in (old, new))
+    for path in dict.fromkeys((*was, *now)):
+        known = was.get(path) or now[path]
+        before = ABSENT if known.kind == "added" else known.old
+        one, other = (_left(changes[path]) if path in changes else before for changes in (was, now))
+        for change in data_changes(one, other, path):
+            yield DataChange("", *change)
+
+
+def _left(change: DataChange) -> Any:
+    return ABSENT if change.kind == "removed" else change.new
+
+
+Text = str | os.PathLike[str]
+"""A prompt, or the file that has it."""
+
+
+class Wish(NamedTuple):
+    """The arguments of `Handle.replay`."""
+
+    item: str
+    to: str | os.PathLike[str]
+    settings: Mapping[str, Any]
+    prompts: Mapping[str, Text] | Text | None
+    agent: Agent | None
+    watch: Watch | None
+    run_id: str
+    by: str | None
+    progress: Tell | None
+    storage_options: Mapping[str, Any] | None
+
+
+class Ready(NamedTuple):
+    """A fork in which the item can begin."""
+
+    place: Place
+    first: Time
+    wish: Wish
+    prompts: dict[str, str]  # the versions of those that were chosen
+    forked: Forked
+    start: Start
+
+
+def replay(place: Place, wish: Wish) -> Replayed:
+    """See `Handle.replay`."""
+    arguments.no_loop("replay")
+    ready = prepare(place, wish)
+    with no_exit(place):
+        outcome = running.with_signals(ready.start).outcome
+    return result(ready, outcome)
+
+
+async def replay_async(place: Place, wish: Wish) -> Replayed:
+    """The same in a loop that is running."""
+    import asyncio
+
+    ready = await asyncio.to_thread(prepare, place, wish)
+    with no_exit(place):
+        outcome = (await running.until_stop(ready.start)).outcome
+    return await asyncio.to_thread(result, ready, outcome)
+
+
+def prepare(place: Place, wish: Wish) -> Ready:
+    """Make the fork. UsageError, before anything is made, for an item that can't be replayed and for a name that is
+    not known."""
+    told = story(place.store)
+    found = worked(place.store, told=told)
+    work = _find(found, wish.item)
+    if work.state == "undone" and work.ended:  # so calls of its sub-agents may be gone; they are as of then
+        found = worked(place.store, work.ended, told=told)
+        work = next(each for each in found.work if (each.agent, each.begun) == ("", work.begun))
+    first = Time(found, told.records.lines, work)
+    used = {name: version for call in first.calls for name, version in call.prompts.items()}
+    definition = define(place.store)
+    redactor, settings = redactor_of(definition), definition.settings
+    shelf = prompts.Shelf(place.store, definition.prompts_folder)
+    texts = _chosen(shelf, wish, used)
+    for name, data in texts.items():
+        prompts.check_no_secret(name, data, redactor)
+    versions = {name: prompts.version_of(data) for name, data in texts.items()}
+    for key in wish.settings:
+        if templates.where_of(key, settings) is None:
+            raise _unknown(f"setting {key!r}", key, settings, _names(shelf, used))
+    forked = fork.fork(
+        place,
+        wish.to,
+        work.begun - 1,
+        run_id=wish.run_id,
+        effects=False,
+        reuse=False,
+        by=wish.by,
+        progress=wish.progress,
+        storage_options=wish.storage_options,
+        edit=lambda text: templates.with_settings(text, wish.settings),
+        texts=_as_used(place.store, shelf, used) | texts,
+        is_replay=True,
+        again=work if work.scope.startswith("_inbox-") and work.ended else None,
+    )
+    use_options(urls.checked(forked.to), wish.storage_options)
+    store = open_store(urls.checked(forked.to))
+    is_known = work.scope.startswith("_") or look(store).moment.root.plan.task(work.scope) is not None
+    only = ReplayTarget(work.scope if is_known else "", work.title)
+    start = Start(store, wish.agent, wish.watch, Interruption(), True, True, None, False, False, False, only=only)
+    return Ready(place, first, wish, versions, forked, start)
+
+
+def result(ready: Ready, outcome: Outcome) -> Replayed:
+    """The comparison."""
+    store, only = ready.start.store, ready.start.only
+    assert only is not None
+    told = story(store)
+    found = worked(store, told=told)
+    is_it = (work for work in found.work if not work.agent and work.begun and only.is_it(work.scope, work.title))
+    second = next((Time(found, told.records.lines, work) for work in is_it), None)
+    settings = redactor_of(define(store)).value(dict(ready.wish.settings))
+    return compared(
+        (ready.place, ready.first),
+        (Place(store, ready.forked.to), second),
+        only,
+        outcome,
+        settings=settings,
+        prompts=ready.prompts,
+        seq=ready.forked.seq,
+    )
+
+
+def _find(found: Worked, item: str) -> Work:
+    """The item, as it was done the last time."""
+    wanted = f"^{item}" if item.isdecimal() else item.strip().rstrip("/")
+    works = [work for work in found.work if wanted in work.names]
+    if not works:
+        if found.problem:
+            raise found.problem
+        raise no_such_item(wanted, (name for each in found.work for name in each.names), found.since)
+    work = works[-1]
+    if work.agent:
+        above = found.moment.agents[work.agent.partition("/")[0]].spawned_in
+        raise UsageError(
+            f"{wanted!r} is an item of a sub-agent",
+            why="a replay does an item of the run's own agent",
+            remedy=f"replay the item that has started it: ^{above}" if is_of_item(above) else None,
+        )
+    if not work.begun:
+        raise gone(found.since - 1, found.since)
+    return work
+
+
+def _chosen(shelf: prompts.Shelf, wish: Wish, used: Mapping[str, str]) -> dict[str, bytes]:
+    """The content of the prompts that were given, by name."""
+    if wish.prompts is None:
+        return {}
+    given = wish.prompts if isinstance(wish.prompts, Mapping) else {"": wish.prompts}
+    found = {}
+    for name, text in given.items():
+        if not name and len(used) != 1:
+            said = f"it has used {', '.join(sorted(used))}" if used else "no step of it has used one"
+            there = _names(shelf, used)
+            remedy = f"name it, as in `--set prompt.{there[0]}=@FILE`" if there else "write one in prompts/"
+            raise UsageError(f"the item {wish.item!r} has not used exactly one prompt", why=said, remedy=remedy)
+        name = name or next(iter(used))
+        if name not in used and name not in (known := _names(shelf, used)):
+            raise _unknown(f"prompt {name!r}", f"prompt.{name}", {}, known)
+        found[name] = _content(text)
+    return found
+
+
+def _content(text: Text) -> bytes:
+    if isinstance(text, str):
+        return text.encode()
+    try:
+        return Path(text).read_bytes()
+    except OSError as error:
+        raise UsageError("can't be read", path=os.fspath(text), why=error.strerror) from error
+
+
+def _as_used(store: Store, shelf: prompts.Shelf, used: Mapping[str, str]) -> dict[str, bytes]:
+    """The prompts of which the item has used another version than the file has now. One that is not kept stays as it
+    is; then the start reports it as changed."""
+    found = {}
+    for name, version in used.items():
+        try:
+            if prompts.version_of(shelf.read(name).data) == version:
+                continue
+        except FileNotFoundError:
+            pass  # it has been removed since
+        with suppress(SatchelError):
+            found[name] = prompts.prompt_text(store, name, version).encode()
+    return found
+
+
+def _names(shelf: prompts.Shelf, used: Iterable[str]) -> list[str]:
+    return sorted({*used, *shelf.files()})
+
+
+def _unknown(what: str, name: str, settings: Mapping[str, Any], names: Iterable[str]) -> UsageError:
+    known = [*settings, *(f"prompt.{each}" for each in names)]
+    close = nearest(name, known)
+    listed = f"there are {', '.join(known)}" if known else "the run has no settings and no prompts"
+    return UsageError(f"there is no {what}", why=listed, remedy=f"did you mean {close!r}?" if close else None)
+
+
+def typed_changes(place: Place, words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Text]]:
+    """Settings and prompts from the command line: `KEY=VALUE`, `prompt=TEXT`, `prompt.NAME=@FILE`. A setting that is
+    called `prompt` goes first."""
+    settings, texts = dict[str, Any](), dict[str, Text]()
+    known = define(place.store).settings
+    for key, value in templates.pairs(words, "--set prompt.NAME=@FILE"):
+        first, _, name = key.partition(".")
+        if first != "prompt" or templates.where_of(key, known) is not None:
+            settings[key] = templates.value_of(value)
+        else:
+            texts[name] = _typed_text(key, value)
+    return settings, texts
+
+
+def changes(place: Place) -> list[str]:
+    """The beginnings of what `typed_changes` takes."""
+    definition = define(place.store)
+    names = prompts.Shelf(place.store, definition.prompts_folder).files()
+    return [*(f"{key}=" for key in definition.settings), *(f"prompt.{name}=@" for name in sorted(names))]
+
+
+def _typed_text(key: str, value: str) -> Text:
+    """`@FILE`, or the text itself. The name of a file is no prompt."""
+    if value.startswith("@"):
+        return Path(value[1:]).expanduser()
+    if not value.strip() or (value.endswith((".md", ".txt")) and " " not in value) or os.path.isfile(value):
+        raise UsageError(
+            f"--set {key}={value} has no text", remedy=f"name a file with @: --set {key}=@{value or 'FILE'}"
+        )
+    return value

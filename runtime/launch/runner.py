@@ -1,0 +1,227 @@
+"""Run the agent of a workspace in this process: return the outcome, or yield what happens as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from msgspec import field
+from msgspec.structs import fields
+
+from ...workspace import journal
+from ...workspace.base import AgentError, UsageError, arguments
+from ...workspace.inbound.edits import not_settled
+from ...workspace.inbound.inbox import inbox
+from ...workspace.inspect import Look
+from ...workspace.journal.records import Before, Failure, Line, Output, now
+from ...workspace.plan import Progress
+from ...workspace.state import Pause
+from ...workspace.store import Store
+from ...workspace.views import PartialHead
+from ..agent import Agent
+from ..execution import After, Outcome, Start, running
+from ..live import Interruption, Watch
+from ..status import Event, OpenQuestion, Place, RunEnded, Teller, questions_of
+
+
+class Wish(NamedTuple):
+    """The options of a run. See `Handle.run` and `Handle.resume`."""
+
+    agent: Agent | None
+    watch: Watch | None
+    wake: bool
+    accept_drift: bool
+    drain_timeout: float | None
+    from_checkpoint: bool
+    take_over: bool
+    adopt: bool
+    input: Mapping[str, Any] | None = None
+
+
+class Ended(Outcome):
+    """How a run stopped, what this call has added to it, and what is on record now.
+
+    In addition to an `Outcome`: `steps` that this call has recorded, in `seconds`; `items` of the plan, finished and
+    total; `outputs` by path; `failure`, the recorded error of the agent; `reason` and `pause`, why it stopped;
+    `questions`, those that are open; `waiting`, files in the inbox of a run that had completed before; `wants_merge`: a
+    file and the run conflict, and a person must resolve that before it can continue.
+    """
+
+    url: str = ""
+    run_id: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    items: Progress = field(default_factory=lambda: Progress(0, 0))
+    outputs: dict[str, Output] = field(default_factory=dict)
+    failure: Failure | None = None
+    reason: str = ""
+    pause: Pause | None = None
+    questions: list[OpenQuestion] = field(default_factory=list)
+    waiting: int = 0
+    wants_merge: bool = False
+
+
+def run(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
+    """Run it until it stops."""
+    arguments.no_loop("resume" if wish.wake else "run")
+    call = _Call(place, wish, args)
+    with no_exit(place):
+        return call.ended(running.with_signals(call.start, call.admit))
+
+
+async def run_async(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
+    """The same in a loop that is running, which no look blocks."""
+    call = await asyncio.to_thread(_Call, place, wish, args, shares_loop=True)
+    with no_exit(place):
+        after = await running.until_stop(call.start, call.admit)
+    return await asyncio.to_thread(call.ended, after)
+
+
+class _Call:
+    """One call of `run`, from its arguments to its result."""
+
+    def __init__(self, place: Place, wish: Wish, args: tuple[Any, ...], *, shares_loop: bool = False):
+        self._place, self._wish = place, wish
+        store = place.store_of_a_run()
+        self.start = Start(
+            store=store, interruption=Interruption(), args=args, shares_loop=shares_loop, **wish._asdict()
+        )
+        self._began, self._steps = time.monotonic(), 0
+
+    def admit(self, seen: Look) -> None:
+        if self._wish.wake and seen.moment.is_new:
+            raise UsageError(
+                "nothing to resume yet",
+                path=self.start.store.url,
+                why="this run has never started",
+                remedy=f"start it with `{self._place.command('run')}`",
+            )
+        self._steps = seen.moment.usage.steps
+
+    def ended(self, after: After) -> Ended:
+        store, (outcome, moment) = self.start.store, after
+        status, entered = outcome.status, outcome.entered
+        ended = Ended(**{each.name: getattr(outcome, each.name) for each in fields(Outcome)})
+        ended.url, ended.run_id, ended.seconds = store.url, moment.run_id, time.monotonic() - self._began
+        ended.steps = moment.usage.steps - self._steps
+        ended.items, ended.outputs = moment.root.plan.progress, moment.outputs
+        ended.failure = moment.error if status == "failed" else None
+        ended.reason, ended.pause = moment.reason, moment.pause
+        ended.questions = questions_of(moment, self._place)
+        ended.waiting = len(inbox.waiting(store, moment)) if status == "completed" and not entered else 0
+        ended.wants_merge = status in ("paused", "failed") and bool(not_settled(store, moment))
+        return ended
+
+
+@contextmanager
+def no_exit(place: Place) -> Iterator[None]:
+    """An agent that ends the process is wrong, and must not end the caller's."""
+    try:
+        yield
+    except SystemExit as error:
+        raise AgentError(
+            f"the agent ended the process (sys.exit({error.code!r}))",
+            why="the run can't record anything after that, as in a crash",
+            remedy=f"let it raise an exception or return; `{place.command('resume')}` continues from its last step",
+        ) from error
+
+
+async def stream(
+    workspace: str | os.PathLike[str] | Store,
+    agent: Agent | None = None,
+    *args: Any,
+    input: Mapping[str, Any] | None = None,
+    wake: bool = False,
+    accept_drift: bool = False,
+    drain_timeout: float | None = None,
+    take_over: bool = False,
+    adopt: bool = False,
+) -> AsyncGenerator[Event, None]:
+    """Run the agent as `run_async` does, and yield what happens: records once they are durable, and text as it is
+    streamed (`events.Tokens`, which is not durable). The last event is `events.RunEnded` with the outcome.
+
+    If you leave the loop early, the run stops like one whose task is cancelled: paused, with everything written. That
+    happens when the generator is closed; `async with contextlib.aclosing(...)` does it at once. Errors are those of
+    `run_async`, after the events so far. The run does not wait for a slow reader.
+    """
+    store = running.store_of(workspace)
+    tap = _Tap(store)
+    task = asyncio.create_task(
+        running.tapped(
+            store,
+            agent,
+            *args,
+            tap=tap,
+            admit=tap.begin,
+            input=input,
+            wake=wake,
+            accept_drift=accept_drift,
+            drain_timeout=drain_timeout,
+            take_over=take_over,
+            adopt=adopt,
+        )
+    )
+    task.add_done_callback(lambda _: tap.found.put_nowait(None))
+    try:
+        while (tell := await tap.found.get()) is not None:
+            for event in tell():
+                yield event
+        for event in tap.rest():
+            yield event
+        outcome = await task
+        yield RunEnded(seq=tap.teller.seq, at=now(), outcome=outcome)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+
+class _Tap:
+    """Collects what the run tells, and reads what it has written before it could tell."""
+
+    teller: Teller
+    _before: Before
+    _has_begun = False
+
+    def __init__(self, store: Store):
+        self.found: asyncio.Queue[Any] = asyncio.Queue()
+        self._store = store
+
+    def begin(self, seen: Look) -> None:
+        """What is on record by now is not told."""
+        self.teller, self._before = Teller(seen.moment), seen.moment.before
+        self._has_begun = True
+
+    def recorded(self, lines: Sequence[Line]) -> None:
+        self.found.put_nowait(partial(self._of_lines, lines))
+
+    def streamed(self, head: PartialHead, text: str, offset: int) -> None:
+        self.found.put_nowait(partial(self.teller.tokens, head, text, offset, now()))
+
+    def rest(self) -> Iterator[Event]:
+        """The records that nothing was told of."""
+        if self._has_begun:
+            yield from self._read(up_to=None)
+
+    def _of_lines(self, lines: Sequence[Line]) -> Iterator[Event]:
+        if lines[0].seq > self.teller.seq + 1:
+            yield from self._read(up_to=lines[0].seq - 1)
+        for line in lines:
+            if line.seq > self.teller.seq:
+                yield from self._of(line)
+
+    def _read(self, up_to: int | None) -> Iterator[Event]:
+        for line in journal.read(self._store, after=self.teller.seq, before=self._before).lines:
+            if up_to is None or line.seq <= up_to:
+                yield from self._of(line)
+
+    def _of(self, line: Line) -> Iterator[Event]:
+        self._before = line.before
+        yield from self.teller.of(line)

@@ -1,0 +1,46 @@
+"""What a run is now, from its files: nothing here changes the workspace or runs its code.
+
+place       the workspace as it was named, its storage, and waiting for it: all rooms from here on use it
+run_status  the status of one run; `wording` puts it in words; `overview`, of all runs below a folder, and kept current
+            for screens
+activity    what runs now, what is tried again, and how fast the plan is done
+questions   the open questions, and what a person has typed into their files
+log         the records, the audit, and the recorded result
+events      what happens, as typed events; `follower` reads what any process has recorded
+check       whether a workspace is sound, file by file; a `finding` for each error
+run_files   the readable files of a run
+"""
+
+# mypy: implicit-reexport
+
+from ...workspace.base.lazy import deferred
+
+if not deferred(__name__):
+    from . import check, events, follower, log, run_files, run_status
+    from .activity import Forecast, RunningCall, forecast
+    from .check import Checked, Tried
+    from .events import Event, RunEnded, Teller
+    from .finding import Finding, of_error
+    from .log import RECORD_TYPES, Result, Row, value_of
+    from .overview import Overview, Seen, SeenRun, ls
+    from .place import (
+        PATIENCE,
+        REMOTE_LOOK,
+        Place,
+        Steps,
+        at_once,
+        check_free,
+        check_main_thread,
+        describe_holder,
+        finish,
+        finish_async,
+        holder_to_replace,
+        reach,
+        root_of,
+        use_options,
+        wait_until_free,
+    )
+    from .questions import Given, OpenQuestion, plain_answer, questions_of
+    from .run_files import RunFile, is_readable
+    from .run_status import Scheduled, Standing, before_a_start, by_need, wanted
+    from .wording import answered, colour, detail, failure_line, pause_lines

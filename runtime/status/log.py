@@ -1,0 +1,371 @@
+"""What happened in a run, record by record: all of it, the part that a filter lets through, or the audit, which tells
+what people and processes did to it. And its current result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from ...schemas import nearest
+from ...workspace import journal
+from ...workspace.base import Damaged, SatchelError, UsageError, arguments, time_text, times
+from ...workspace.inspect import define, look_beside
+from ...workspace.journal import records
+from ...workspace.journal.records import (
+    AnyRecord,
+    ApprovalAnswered,
+    ApprovalRevoked,
+    Before,
+    Closed,
+    Edited,
+    Failure,
+    Forced,
+    Line,
+    Opened,
+    Output,
+    Paused,
+    PauseLate,
+    PauseRequested,
+    PlanChanged,
+    Pruned,
+    Resolved,
+    Resumed,
+    Rewound,
+    Saved,
+)
+from ...workspace.plan import Progress
+from ...workspace.state import OVER, Kept, Status, blobs
+from ...workspace.store import Store
+from .place import Place, at_once
+
+_AUDITED = (
+    Opened,
+    Closed,
+    Saved,
+    Edited,
+    ApprovalAnswered,
+    ApprovalRevoked,
+    Resolved,
+    PauseRequested,
+    PauseLate,
+    Forced,
+    Paused,
+    Resumed,
+    Rewound,
+    Pruned,
+)
+
+OWN = "."
+"""Names the run's own agent."""
+
+_SHOWN = 10
+
+READ_LIMIT = 1 << 30
+
+_LOOK = 0.1
+"""Seconds between two looks of a follower on a disk."""
+
+_LOOKS = 8
+
+_SHARE = 4
+"""A look is followed by a rest that is so many times as long."""
+
+
+def is_audited(record: AnyRecord) -> bool:
+    """Whether a record is a save of a checkpoint, an opening or a closing, or the deed of a person."""
+    return isinstance(record, _AUDITED) or (isinstance(record, PlanChanged) and record.by == "person")
+
+
+class Who:
+    """Who did what a record tells. Give it every record, in their order."""
+
+    def __init__(self) -> None:
+        self._process = ""  # that has the workspace
+
+    def did(self, line: Line) -> str:
+        """A person, as the record names one; else the process and the user who has started it. Empty if the record of
+        its opening was not read."""
+        record = line.record
+        if isinstance(record, Opened):
+            self._process = f"{record.by or record.host}, process {record.pid}"
+            return self._process
+        if isinstance(record, PlanChanged):
+            return record.person or f"the {record.by}"
+        said: str | None = getattr(record, "by", None)
+        return self._process if said is None else said or "a person"
+
+
+RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in records.AnyRecord.__args__)
+"""The types of records: `step.completed`, `edited`, ..."""
+
+
+class Filter(Struct):
+    """What a record must be. It notes the names in all records, for the error about a name that none of them has."""
+
+    types: frozenset[str] | None
+    names: dict[str, str]  # of an `item`, an `agent` and a `step`
+    since: str  # UTC, in the form of a record's time
+    audit: bool
+    _seen: dict[str, set[str]] = field(default_factory=dict)
+
+    def takes(self, line: Line) -> bool:
+        record = line.record
+        named = [self._is_of(name, wanted, record) for name, wanted in self.names.items()]
+        return (
+            all(named)
+            and (self.types is None or record.__struct_config__.tag in self.types)
+            and line.at >= self.since
+            and (not self.audit or is_audited(record))
+        )
+
+    def check(self) -> None:
+        """After all records: UsageError for a name that none of them has, if they have others."""
+        for name, wanted in self.names.items():
+            seen = self._seen.get(name)
+            if seen and wanted not in seen:
+                close = nearest(wanted, sorted(seen))
+                known = ", ".join(sorted(seen)[:_SHOWN]) + (", ..." if len(seen) > _SHOWN else "")
+                remedy = f"did you mean {close!r}?" if close else f"the records name {known}"
+                raise UsageError(f"no record is of the {name} {wanted!r}", remedy=remedy)
+
+    def _is_of(self, name: str, wanted: str, record: AnyRecord) -> bool:
+        found = _NAMED[name](record)
+        if not found:
+            return False
+        self._seen.setdefault(name, set()).add(found)
+        return found == wanted or (name == "agent" and found.startswith(f"{wanted}/"))
+
+
+def _agent_of(record: Any) -> str | None:
+    agent: str | None = getattr(record, "agent", None)
+    return OWN if agent == "" else agent
+
+
+def _step_of(record: Any) -> str | None:
+    step = getattr(record, "step", None)
+    return step if isinstance(step, str) else step and step.key[0]  # an edit names the call
+
+
+_NAMED = {"item": lambda record: getattr(record, "scope", None), "agent": _agent_of, "step": _step_of}
+"""What a record says of each."""
+
+
+def filter_of(
+    item: str | None,
+    type: str | None,
+    agent: str | None,
+    step: str | None,
+    since: str | timedelta | datetime | None,
+    audit: bool,
+) -> Filter:
+    """UsageError for a value that can't be one."""
+    named = {"item": item, "agent": agent, "step": step}
+    names = {name: arguments.text(name, value) for name, value in named.items() if value is not None}
+    if "item" in names:
+        names["item"] = names["item"].removeprefix("^")
+    types = None if type is None else _types(type)
+    return Filter(types, names, "" if since is None else time_text(_since(since)), audit)
+
+
+def _types(pattern: str) -> frozenset[str]:
+    found = frozenset(each for each in RECORD_TYPES if isinstance(pattern, str) and fnmatchcase(each, pattern))
+    if not found:
+        close = nearest(pattern, RECORD_TYPES) if isinstance(pattern, str) else None
+        raise UsageError(
+            f"there are no records of type {pattern!r}",
+            remedy=f"did you mean {close!r}?" if close else f"there are {', '.join(RECORD_TYPES)}",
+        )
+    return found
+
+
+def _since(since: str | timedelta | datetime) -> datetime:
+    """So long ago, or a time: of a time of day the last one."""
+    now = datetime.now(UTC)
+    if isinstance(since, timedelta):
+        return now - since
+    if isinstance(since, datetime):
+        return arguments.aware("log(since=)", since, "the records have times in UTC")
+    return times.moment_before(arguments.text("since", since), now)
+
+
+class Row(NamedTuple):
+    """A record: its line of the journal with all keys, its content (`seq`, `at` in UTC, `epoch`, `record`), and `who`
+    did it: the person that the record names, else the process and the user who has started it."""
+
+    data: bytes
+    line: Line
+    who: str = ""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """All that the line says, as JSON values by the names of the file: `row.record["type"]`. In `line.record` what
+        agents and people have said is unread (msgspec.Raw)."""
+        try:
+            found: dict[str, Any] = msgspec.json.decode(self.data)
+        except (msgspec.MsgspecError, RecursionError) as error:  # in a result, which nothing had read yet
+            raise Damaged(
+                "can't be read",
+                path=f"journal, record {self.line.seq}",
+                why=str(error),
+                remedy="take the journal from a backup",
+            ) from None
+        return found
+
+
+class Result(Struct, frozen=True):
+    """The recorded result of a run, active or stopped.
+
+    `status` and, if it has stopped, the `reason`; `state`, the data of state.json, as JSON values; `outputs` by path,
+    each with size and hash; `items` of the plan, finished and total; `failure`, the agent's error if it has failed;
+    `input`, the arguments that the agent began with, by parameter; `returned`, what it has returned, both as JSON
+    values. `run` of a completed run returns that value in its annotated type.
+    """
+
+    url: str
+    run_id: str
+    status: Status
+    reason: str
+    state: Any
+    outputs: dict[str, Output]
+    items: Progress
+    failure: Failure | None
+    input: dict[str, Any]
+    returned: Any
+
+
+def result(place: Place) -> Result:
+    """What is on record now."""
+    moment = look_beside(place.store).moment
+    failure = moment.error if moment.status == "failed" else None
+    root = moment.root
+    return Result(
+        place.url,
+        moment.run_id,
+        moment.status,
+        moment.reason,
+        root.data,
+        moment.outputs,
+        root.plan.progress,
+        failure,
+        value_of(place.store, root.input) or {},
+        value_of(place.store, root.result),
+    )
+
+
+def value_of(store: Store, kept: Kept | None) -> Any:
+    """A recorded value as JSON. Damaged if it can't be read."""
+    return None if kept is None else msgspec.json.decode(blobs.fetch(store, kept))
+
+
+def log(place: Place, last: int | None, wanted: Filter, *, follows: bool) -> Iterator[Row]:
+    """All readable records that match, oldest first; then raise the error, if there is one. With `follows` then also
+    those to come, until the run is over for good."""
+    if follows:
+        arguments.no_loop("log", "use `events(follow=True)` there")
+    return _log(place, arguments.count("last", last, least=0), wanted, follows)
+
+
+def _log(place: Place, last: int | None, wanted: Filter, follows: bool) -> Iterator[Row]:
+    store = place.store
+    problem: SatchelError | None = None
+    store.refresh()
+    try:
+        define(store)
+    except UsageError:
+        raise
+    except SatchelError as error:
+        problem = error  # the journal can be read without it
+    rows = _Rows(store)
+    chosen = (row for row in rows.read() if wanted.takes(row.line))
+    yield from chosen if last is None else deque(chosen, maxlen=last)
+    if follows and not problem:
+        if rows.is_broken:
+            journal.read(store, after=journal.first_kept(store) - 1)  # a process may be writing the end
+        yield from (row for row in _following(place, rows) if wanted.takes(row.line))
+        return
+    if rows.is_broken:
+        # Says whether a crash explains it, and raises if not.
+        found = journal.read(store, after=journal.first_kept(store) - 1)
+        if found.torn:
+            place.tell(f"note: {found.torn}, as after a crash; the next start cuts it off")
+    if problem:
+        raise problem
+    wanted.check()
+
+
+def _following(place: Place, rows: _Rows) -> Iterator[Row]:
+    """The records after those, as they become durable, until the run is completed or cancelled."""
+    sizes: dict[int, int] = {}
+    while not rows.is_over:
+        began = time.monotonic()
+        now = journal.sizes(place.store)
+        if now != sizes:
+            sizes = now
+            before = rows.last.before if rows.last else Before()
+            for line in journal.read(place.store, after=rows.seq, before=before).lines:
+                yield rows.row(records.full(line), line)
+        if not rows.is_over:
+            at_once(place.look_again(max(_LOOK, _SHARE * (time.monotonic() - began))))
+
+
+class _Rows:
+    """All readable records. `is_broken` is set afterwards if some were not readable."""
+
+    def __init__(self, store: Store):
+        self.is_broken = self.is_over = False
+        self.seq, self.crc = 0, ""  # of the last one; an empty crc is not known
+        self.last: Line | None = None
+        self._store, self._who = store, Who()
+
+    def read(self) -> Iterator[Row]:
+        """A process that runs the workspace may merge or prune segments meanwhile: then the rest is listed again."""
+        for _ in range(_LOOKS):
+            try:
+                yield from self._read()
+                return
+            except FileNotFoundError:
+                self._store.refresh()
+        self.is_broken = True
+
+    def _read(self) -> Iterator[Row]:
+        """Those after record `seq`. FileNotFoundError if a segment is gone."""
+        known, kept = self.seq, journal.first_kept(self._store) - 1
+        for line in journal.kept_lines(self._store):
+            if line.seq > known:
+                yield self.row(records.encode(line)[:-1], line)
+        if kept > known:
+            known, self.seq, self.crc = kept, kept, ""
+        for data, read in journal.once(self._segments(), first=known + 1):
+            if read is None:
+                self.is_broken = True
+                continue
+            self.is_broken |= read.seq != self.seq + 1 or read.prev != (self.crc or read.prev)
+            yield self.row(data, read)
+
+    def _segments(self) -> Iterator[bytes]:
+        for path in map(journal.segment_path, journal.segments(self._store)):
+            try:
+                data = self._store.read(path, limit=READ_LIMIT).data
+            except SatchelError:
+                self.is_broken = True
+                continue
+            self.is_broken |= not data.endswith(b"\n")
+            yield data
+
+    def row(self, data: bytes, line: Line) -> Row:
+        """The next one."""
+        self.seq, self.crc, self.last = line.seq, line.crc, line
+        match line.record:
+            case records.Closed(status=str(status)):
+                self.is_over = status in OVER
+            case records.Opened(why="run"):
+                self.is_over = False
+        return Row(records.whole(data, line), line, self._who.did(line))

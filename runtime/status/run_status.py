@@ -1,0 +1,512 @@
+"""Where a run is, as far as files tell: for `status` and `ls`. Changes nothing, takes no lock, runs no code."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ...workspace.base import DEFINITION, DRIFTED, Refused, SatchelError, in_force, one_line, read_markdown, urls
+from ...workspace.formats import Definition
+from ...workspace.inbound import being_saved
+from ...workspace.inbound.approvals import FOLDER as APPROVALS
+from ...workspace.inbound.edits import Noticed, not_settled, notice, untaken
+from ...workspace.inbound.inbox import archive, inbox
+from ...workspace.inspect import (
+    Lease,
+    Look,
+    Remark,
+    Signature,
+    Tombstone,
+    begun,
+    define,
+    glance,
+    lease,
+    report,
+    signature,
+    sync_copies,
+    transfer_file,
+)
+from ...workspace.journal import records
+from ...workspace.lifecycle import Leftover, adopt, pausing, recovery, retention
+from ...workspace.plan import Plan, Task
+from ...workspace.secrets import redactor_of
+from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Fired, Moment, Scope, State, prompts
+from ...workspace.store import Store, Version
+from ...workspace.views import BRIEF, TODO
+from . import activity
+from .activity import Forecast, Retrying, RunningCall, forecast_of
+from .log import value_of
+from .place import Place
+from .questions import OpenQuestion, questions_of
+
+if TYPE_CHECKING:
+    from ..limits import Share
+
+_LOOKS = 8
+_REASONS = re.compile(r"\.rejected(-[0-9]+)?\.txt\Z")
+
+_DOUBTFUL: frozenset[State] = frozenset(("interrupted", "damaged"))
+
+
+class Scheduled(NamedTuple):
+    """A time of `schedule:`: the last one that was taken, and the next one (UTC, ISO 8601; empty: never)."""
+
+    name: str
+    last: Fired | None
+    next: str
+
+
+class Standing(Struct):
+    """Where a run is. A field is None or empty if it could not be read, and `problem` says why.
+
+    Made by `Handle.status` and `ls`. Its text may come from a stranger, so it is not safe for a terminal. Not
+    guaranteed: that all of it is of the same moment while a process runs the workspace.
+    """
+
+    url: str
+    state: State = "damaged"
+    definition: Definition | None = None
+    moment: Moment | None = None
+    holder: Lease | None = None  # the process that runs it
+    heard: str = ""  # its last heartbeat, where it needs one
+    last: Lease | None = None  # the process that ended without closing it, if it left a lease
+    at: str = ""  # of the last record
+    plan: Plan | None = None
+    complaints: list[str] = field(default_factory=list)
+    noticed: Noticed | None = None  # what an opening would do with the readable files of a stopped run
+    pause_problem: SatchelError | None = None  # pause.yaml can't be understood
+    lacks_instructions: bool = False  # the pause waits for instructions, and pause.yaml has none
+    wish: records.PauseRequested | None = None  # its request, if that is not on record yet
+    waiting_edits: tuple[str, ...] = ()  # files saved during the run that are not taken yet
+    refused: list[str] = field(default_factory=list)  # files with the reasons of edits that were not taken
+    being_saved: tuple[str, ...] = ()  # files that a program has open for writing
+    begun: SatchelError | None = None  # what is asked because the journal is missing
+    waiting: int = 0  # files in the inbox that no agent has taken
+    has_conflict: bool = False  # an unresolved conflict of a file and the run
+    has_tasks: bool = False  # it has completed, and the inbox has new tasks
+    problem: SatchelError | None = None
+    mistake: SatchelError | None = None  # a mistake in workspace.yaml, while a process runs with the earlier values
+    moved: Tombstone | None = None  # it lives elsewhere
+    may_be_copy: bool = False  # of a run that lives elsewhere: nothing opens it without `--adopt`
+    next: str = ""  # the next command to type
+    questions: list[OpenQuestion] = field(default_factory=list)  # those that are open
+    folder: str = ""  # of `ls`: where the search has found it
+    same_run_id: list[str] = field(default_factory=list)  # of `ls`: the other folders with this run_id
+    # What a brief look leaves out
+    input: Any = None  # the arguments of the agent, by parameter, as JSON values; None: none
+    result: Any = None  # what the agent of a completed run has returned, as a JSON value
+    streams: list[Leftover] = field(default_factory=list)  # output that is being streamed, or that a crash has cut off
+    running: list[RunningCall] = field(default_factory=list)  # the calls of an active run that run for long
+    report: list[Remark] = field(default_factory=list)  # the report of the last opening
+    schedule: list[Scheduled] = field(default_factory=list)
+    ahead: str = ""  # in words, that a record lies in the future, so that a clock is wrong
+    budget: list[Share] = field(default_factory=list)  # what is used of each limit
+    history: retention.Size | None = None  # of the run's past, and the first record of it
+
+    def __repr__(self) -> str:
+        """Short: all of it is the whole run."""
+        return f"Standing(state={self.state!r}, url={self.url!r})"
+
+    @property
+    def at_work(self) -> Task | None:
+        """The item that has begun, or the next one."""
+        return self.plan.next_to_do() if self.plan else None
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """How fast a running run does its items, and how long the rest takes. None before the first has ended."""
+        if self.state != "running" or self.moment is None or not self.moment.root.has_plan:
+            return None
+        return forecast_of(self.moment, time.time())
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a start would take edits of people, or ask about files that they have copied here."""
+        return self.noticed is not None and bool(self.noticed.edits or self.noticed.back)
+
+    @property
+    def retries(self) -> list[Retrying]:
+        """The calls of an active run that wait to be tried again."""
+        return activity.calls_to_retry(self.moment) if self.moment and self.state in ACTIVE else []
+
+    @property
+    def has_new_work(self) -> bool:
+        """It has completed, and a start would do more."""
+        return self.state == "completed" and bool(self.at_work or self.has_tasks or self.is_edited)
+
+    @property
+    def wants_adoption(self) -> bool:
+        """A person must first say that the run continues here. Before that no answer is taken, and nothing merged."""
+        return self.may_be_copy and (STATES[self.state].phase == "stopped" or self.has_new_work)
+
+    @property
+    def wants_merge(self) -> bool:
+        """A person must first resolve a conflict between a file and the run."""
+        return self.has_conflict and self.state not in (*ACTIVE, "cancelled", "damaged", "moved")
+
+    @property
+    def needs_person(self) -> bool:
+        """The run asks for something, or rests until a person does something. Not if it has never begun, has moved, or
+        is paused until a time."""
+        if self.state in ("new", "moved", "cancelled"):
+            return False
+        if self.state == "paused" and not (self.wants_merge or _asked(self) or self.pause_problem):
+            return not _ends_by_itself(self)
+        return bool(wanted(self)) or self.problem is not None
+
+    @property
+    def approved(self) -> dict[str, Approval]:
+        """The approvals that stand for later calls, by their questions."""
+        return self.moment.standing if self.moment else {}
+
+    @property
+    def scopes(self) -> dict[str, Scope]:
+        """What has begun and not committed, by id, besides the agent's own calls: several items if they run in
+        parallel."""
+        scopes = self.moment.root.scopes.items() if self.moment else ()
+        return {key: scope for key, scope in scopes if key != ROOT}
+
+
+Signs = tuple[Signature, Version | None]
+
+
+def status(place: Place, *, brief: bool) -> Standing:
+    """The status of a run. `brief`: only what `ls` shows.
+
+    A process may write or end between two reads. Then the files seem damaged, or the run interrupted. So that is only
+    reported if nothing has changed since the look began, or after a few looks."""
+    for _ in range(_LOOKS):
+        standing, doubted = look_once(place, brief=brief)
+        if doubted is None:
+            break
+        with suppress(SatchelError, OSError):
+            place.store.refresh()
+        if signs(place.store) == doubted:
+            break
+    return standing
+
+
+def look_once(place: Place, *, brief: bool) -> tuple[Standing, Signs | None]:
+    """What one look shows. If it is doubtful, also the signs that a new listing must still show."""
+    before = signs(place.store)
+    standing = _status(place, brief=brief)
+    return standing, before if standing.state in _DOUBTFUL or standing.problem is not None else None
+
+
+def signs(store: Store) -> Signs | None:
+    """They change with each record, and when a process takes the run or lets it go. None if they can't be read."""
+    try:
+        return signature(store), store.version(lease.PATH)
+    except (SatchelError, OSError):
+        return None
+
+
+def _status(place: Place, *, brief: bool) -> Standing:
+    standing = stand(place.store, with_edits=not brief)
+    moment = standing.moment
+    if moment is not None:
+        standing.questions = questions_of(moment, None if brief else place)
+    if not brief:
+        with suppress(SatchelError):
+            standing.report = report.last(place.store)
+    if not brief and moment is not None:
+        try:
+            standing.input = value_of(place.store, moment.root.input)
+            standing.result = value_of(place.store, moment.root.result)
+            standing.streams = [each for each in recovery.leftovers(place.store, moment) if not each.stale]
+            standing.complaints += _changed(place.store, standing, moment)
+            standing.running = activity.running(place.store, moment, standing.holder)
+            standing.history = retention.size_of(place.store, moment)
+        except SatchelError as error:
+            standing.problem = standing.problem or error
+        if standing.definition is not None:
+            _limits(place.store, standing, moment, standing.definition)
+            if standing.definition.prompts == "pinned":
+                shelf = prompts.Shelf(place.store, standing.definition.prompts_folder)
+                standing.complaints += prompts.held(shelf, moment.config)
+    standing.next = _next(place, standing)
+    return standing
+
+
+def _changed(store: Store, standing: Standing, moment: Moment) -> list[str]:
+    """The outputs that differ from what the run had made. Not while it runs: it may be writing them."""
+    if standing.holder is not None:
+        return []
+    from ..live import reverify
+
+    return reverify.wrong_outputs(store, reverify.outputs_at_rest(moment), seconds=reverify.BRIEF)
+
+
+def _limits(store: Store, standing: Standing, moment: Moment, definition: Definition) -> None:
+    """What is used of each limit, and the times of the schedule. The time of an ended process is taken from its
+    records."""
+    from ..limits import budget, windows
+
+    now = datetime.now(UTC)
+    is_running = standing.state == "running" or not moment.last_at
+    standing.budget = budget.shares_of(
+        definition.budget, moment, now if is_running else datetime.fromisoformat(moment.last_at)
+    )
+    if definition.schedule and (ahead := windows.ahead(moment, now)):
+        standing.ahead = windows.said_ahead(ahead)
+    if moment.status == "cancelled":
+        return
+    try:
+        windows.check(store, definition)
+    except SatchelError:  # `check` and the next start report it
+        return
+    for start in definition.schedule:
+        following = windows.next_start([start], now)
+        last = moment.fired.get(start.name, [])[-1:]
+        due = inbox.firing_at("", following).due if following else ""
+        standing.schedule.append(Scheduled(start.name, last[0] if last else None, due))
+
+
+def _next(place: Place, standing: Standing) -> str:
+    if standing.wants_merge and not standing.wants_adoption:
+        return place.command("merge")
+    options = ["--adopt"] if standing.wants_adoption else []
+    resume, run = place.command("resume", *options), place.command("run", *options)
+    match standing.state:
+        case "new":
+            return run
+        case "paused" if standing.moment is not None and standing.moment.is_new:
+            return run  # there is nothing to resume yet
+        case "paused" if standing.moment is not None and standing.moment.reason == DRIFTED:
+            return f"undo the changes of code and settings, or {place.command('resume', *options, '--accept-drift')}"
+        case "waiting" if not standing.wants_adoption and _asked(standing):
+            return _after([*before_a_start(standing), "answer"], resume)
+        case "interrupted" | "paused" | "failed" | "waiting":
+            return _after(before_a_start(standing), resume)
+        case "sleeping":
+            return _after(before_a_start(standing), f"{run} when it is time, {resume} to continue at once")
+        case "damaged":
+            return place.command("check")
+        case "completed" if standing.has_new_work:
+            return _after(before_a_start(standing), resume)
+        case _:
+            return ""
+
+
+def _after(steps: list[str], command: str) -> str:
+    return f"{', '.join(steps)}, then {command}" if steps else command
+
+
+def before_a_start(standing: Standing) -> list[str]:
+    """What a person has to do before a start is taken, as far as the files tell, besides answers, conflicts and the
+    adoption of a copy."""
+    moment = standing.moment
+    pause = moment.pause if moment is not None else None
+    steps = ["correct pause.yaml"] if standing.pause_problem else []
+    steps += [f"correct {each.path}" for each in (standing.noticed.refusals if standing.noticed else ())]
+    if pause is not None and standing.budget:
+        from ..limits import budget
+
+        used_up = [share.kind for share in standing.budget if share.is_used_up and pause.by == budget.BY]
+        steps += [f"raise `budget: {kind}:` in {DEFINITION}" for kind in used_up]
+    if standing.lacks_instructions:
+        steps.append("write `instructions:` into pause.yaml")
+    if standing.begun:
+        steps.append("mark the begun items in todo.md")
+    return steps
+
+
+def stand(store: Store, *, with_edits: bool = False) -> Standing:
+    """Raises only if there is no workspace; other errors are in the result. `with_edits` also looks for edits in the
+    files."""
+    standing = Standing(store.url)
+    seen: Look | None = None
+    try:
+        seen = glance(store, (report.PATH,) if with_edits else ())
+    except SatchelError as error:
+        standing.problem = error
+    _read_holder(store, standing)
+    if seen is None:
+        _read_definition(store, standing)
+        return standing
+    moment = seen.moment
+    _complain(store, standing, seen)
+    standing.definition, standing.mistake, standing.moment = seen.definition, seen.mistake, moment
+    standing.at = moment.last_at
+    standing.state = _state(standing, moment, _is_stopped(standing, store, moment))
+    if standing.holder is not None:
+        standing.waiting_edits = tuple(untaken(store, moment))
+    _read_what_people_left(store, standing, moment)
+    if standing.state not in ACTIVE and with_edits:  # else the files change meanwhile
+        _notice_edits(store, standing, seen)
+    if moment.root.has_plan:
+        standing.plan = moment.root.plan
+    else:
+        _read_plan(store, standing)
+    return standing
+
+
+def _read_holder(store: Store, standing: Standing) -> None:
+    """The process that has it, and the last one that had it."""
+    try:
+        standing.last = lease.read(store)
+        standing.holder = lease.holder(store)
+        standing.heard = store.trace(lease.PATH).at if standing.holder and standing.holder.ttl else ""
+    except (SatchelError, OverflowError):  # a number that can't be a process
+        standing.holder = None
+
+
+def _complain(store: Store, standing: Standing, seen: Look) -> None:
+    """What is wrong and does not keep the run from being looked at."""
+    standing.complaints = [*seen.complaints]
+    if seen.mistake:
+        standing.complaints.append(in_force(seen.mistake))
+    for name in store.unusable(archive.FOLDER):
+        standing.complaints.append(f"inbox/{name} is ignored: the name is not valid on every system. Rename the file")
+    standing.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
+    if standing.holder is None:
+        try:
+            adopt.judge(store, seen.moment, seen.moment.url, seen.moment.host, reaches_out=False)
+        except SatchelError as error:
+            standing.may_be_copy = True
+            if not urls.is_remote(seen.moment.url):  # a look does not connect where a journal says
+                standing.complaints.append(str(error))
+
+
+def _read_what_people_left(store: Store, standing: Standing, moment: Moment) -> None:
+    """Files that wait for the run, and files that wait for a person."""
+    try:
+        standing.being_saved = tuple(being_saved(store, with_inbox=True))
+        standing.waiting = len(inbox.waiting(store, moment))
+        standing.refused = _refused(store, moment)
+        standing.has_conflict = bool(not_settled(store, moment))
+        standing.has_tasks = standing.state == "completed" and inbox.has_work(store, moment)
+    except SatchelError as error:
+        standing.problem = error
+
+
+def _notice_edits(store: Store, standing: Standing, seen: Look) -> None:
+    """The edits that the next opening would take."""
+    try:
+        standing.noticed = notice(
+            store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF, listed=seen.listed
+        )
+        standing.has_conflict |= bool(standing.noticed.questions)
+    except SatchelError as error:
+        standing.problem = error
+    if seen.is_rebuilt:
+        standing.begun = begun(seen.moment)
+
+
+def _refused(store: Store, moment: Moment) -> list[str]:
+    """The reasons of refused edits, as long as their files exist."""
+    folders = [archive.FOLDER, *([APPROVALS] if moment.answered else [])]
+    folders += [agent.folder.rstrip("/") for agent in moment.agents.values()]
+    return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
+
+
+def _read_definition(store: Store, standing: Standing) -> None:
+    """What can be said of a workspace that can't be read."""
+    try:
+        standing.definition = define(store)
+    except SatchelError as error:
+        standing.problem = error
+        standing.moved = _moved(store)
+        standing.state = "moved" if standing.moved else "damaged"
+
+
+def _moved(store: Store) -> Tombstone | None:
+    try:
+        return transfer_file.read_tombstone(store)
+    except SatchelError:
+        return None
+
+
+def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
+    """Whether a pause is requested or in force. A file that can't be understood is a request, too."""
+    if moment.status == "cancelled":
+        return False
+    try:
+        wanted = pausing.wish(store, moment, BRIEF)
+    except SatchelError as error:
+        standing.pause_problem = error
+        return moment.status != "completed"
+    if wanted is None or wanted.is_lifted or moment.status == "completed":
+        return False
+    try:
+        pausing.check_may_go_on(wanted)
+    except Refused:
+        standing.lacks_instructions = True
+    changed = pausing.amended(wanted)
+    request = changed or pausing.requested(wanted)
+    if request and standing.definition:
+        with suppress(SatchelError):  # a rule that no start would accept
+            redactor = redactor_of(standing.definition)
+            request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
+    if changed is not None and request is not None and moment.pause is not None:
+        moment.pause = replace(moment.pause, reason=request.reason, by=request.by, until=request.until)
+        moment.reason = request.reason if moment.status == "paused" else moment.reason
+        request = None  # the next start records it
+    standing.wish = request
+    return True
+
+
+def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
+    if standing.holder and (not moment.clean or standing.holder.epoch > moment.epoch):
+        is_asked = moment.status == "draining" and standing.holder.epoch == moment.epoch  # by a signal: without a file
+        return "draining" if is_stopped or is_asked else "running"
+    if is_stopped:
+        return "paused"
+    if moment.is_interrupted:
+        return "interrupted"  # recovered or not, the agent did not finish
+    return "paused" if moment.status == "draining" else moment.status
+
+
+def _read_plan(store: Store, standing: Standing) -> None:
+    """The plan that a person has written for a run that has not begun."""
+    if store.abilities.remote and store.version(TODO) is None:
+        return  # most runs without a plan never get one, and in a bucket the listing shows that for nothing
+    try:
+        found = read_markdown(store.read(TODO).data)
+        standing.plan = Plan(found.body.decode())
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    except SatchelError as error:
+        standing.problem = error
+
+
+def wanted(standing: Standing) -> str:
+    """What a person can do so that the run goes on: `an answer: a1, a2`, or the name of a command. Empty: nothing.
+    Safe to print."""
+    if standing.moved:
+        return f"see {one_line(standing.moved.to)}"
+    if standing.wants_adoption:
+        return "resume --adopt"
+    if standing.wants_merge:
+        return "merge"  # first: until then neither a start nor an answer is taken
+    if asked := _asked(standing):
+        return "an answer: " + ", ".join(asked)
+    if standing.mistake:
+        return "fix workspace.yaml"
+    if standing.state == "paused" and standing.moment and standing.moment.is_new:
+        return "run"
+    return "resume" if standing.has_tasks else STATES[standing.state].command
+
+
+def by_need(standing: Standing) -> tuple[bool, int]:
+    """Sorts runs: those that need a person first, of these those that ask something."""
+    is_asking = standing.wants_merge or bool(_asked(standing))
+    needs = standing.needs_person
+    return not needs, 0 if needs and is_asking else list(STATES).index(standing.state)
+
+
+def _asked(standing: Standing) -> list[str]:
+    """The ids of its open questions, those about effects in doubt first."""
+    moment = standing.moment
+    return [*moment.doubts, *moment.approvals] if moment is not None and standing.state != "cancelled" else []
+
+
+def _ends_by_itself(standing: Standing) -> bool:
+    pause = standing.wish or (standing.moment.pause if standing.moment else None)
+    return pause is not None and bool(pause.until)

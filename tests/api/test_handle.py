@@ -1,0 +1,84 @@
+"""`satchel.open`: which workspace is meant, and what a look at it must not cost."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.conftest import PLAIN, Make, contents
+
+import satchel
+from satchel import SatchelError
+from satchel.runtime import api
+from satchel.workspace.base.errors import UsageError
+
+
+def test_the_current_folder_is_not_the_default(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = make()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="the current folder is not a workspace"):
+        satchel.open()
+    monkeypatch.chdir(folder)
+    assert satchel.open().url == str(folder)
+    assert satchel.open().command("run") == "satchel run"
+    assert satchel.open("../demo").command("answer", "a 1") == "satchel answer ../demo 'a 1'"
+
+
+@pytest.mark.parametrize("url", ["nowhere", "demo/workspace.yaml", "S3://bucket/run", "s3:/bucket/run"])
+def test_a_slip_is_opened(make: Make, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.chdir(make().parent)
+    with pytest.raises(SatchelError) as raised:
+        satchel.open(url)
+    assert raised.value.remedy
+
+
+def test_opening_changes_something(make: Make) -> None:
+    folder = make()
+    before = contents(folder)
+    satchel.open(folder).questions()
+    assert contents(folder) == before
+
+
+def test_a_handle_loads_what_only_a_command_or_a_bucket_needs(make: Make) -> None:
+    slow = ["s3fs", "fsspec", "jsonschema", "markdown_it", "rich", "watchdog", "click", "botocore", "pydantic"]
+    code = (
+        f"import sys, satchel\nhandle = satchel.open({str(make())!r})\nhandle.command('run')\n"
+        f"loaded = set({slow}) & set(sys.modules)\nassert not loaded, loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_method_has_no_async_version_or_another_signature() -> None:
+    methods = dict(inspect.getmembers(api.Handle, inspect.isfunction))
+    waiting = {name for name in methods if name.endswith("_async")}
+    assert waiting >= {"run_async", "resume_async", "pause_async", "cancel_async", "wait_async", "answer_async"}
+    for name in waiting:
+        assert inspect.iscoroutinefunction(methods[name])
+        plain = methods[name.removesuffix("_async")]
+        assert inspect.signature(plain) == inspect.signature(methods[name]), name
+
+
+def test_a_public_method_says_nothing_of_itself() -> None:
+    for name, method in inspect.getmembers(api.Handle, callable):
+        assert name.startswith("_") or inspect.getdoc(method), name
+
+
+def test_a_run_is_not_told_as_it_ended(make: Make) -> None:
+    handle = satchel.open(make())
+    ended = handle.run()
+    assert (ended.status, ended.result, ended.steps, ended.items) == ("completed", {"said": 2}, 2, (2, 2))
+    assert sorted(ended.outputs) == ["outputs/1.txt", "outputs/2.txt"] and ended.run_id == "demo-1a2b"
+    again = asyncio.run(handle.run_async())
+    assert (again.status, again.entered, again.steps) == ("completed", False, 0)
+
+
+def test_resume_begins_a_run(make: Make) -> None:
+    folder = make(PLAIN)
+    before = contents(folder)
+    with pytest.raises(UsageError, match="nothing to resume yet"):
+        satchel.open(folder).resume()
+    assert contents(folder) == before
