@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from waits import PATIENCE
+
 
 class Request(NamedTuple):
     method: str
@@ -141,7 +143,7 @@ def between(endpoint: str, meddle: Meddling = lambda request: None) -> Iterator[
 
 
 def _ask(endpoint: str, request: Request, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=PATIENCE)
     try:
         connection.putrequest(request.method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in request.headers.items():  # the host too, as it is part of what was signed

@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from servers import BUCKET, KEY, SECRET, Server
+from waits import PATIENCE
 
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 """Without it gcsfs asks for the kind of each bucket by gRPC, which fake-gcs-server does not speak, and for a minute."""
@@ -111,7 +112,7 @@ class FakeGcs(Cloud):
 
     def _ask(self, method: str, path: str, data: bytes | None = None) -> bytes:
         request = Request(self.endpoint + path, data, {"Content-Type": "application/json"}, method=method)
-        with urlopen(request, timeout=20) as answer:
+        with urlopen(request, timeout=PATIENCE) as answer:
             body = answer.read()
         assert isinstance(body, bytes)
         return body

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
+_GRACE = 15.0
+"""Seconds that a server has to end by itself. Then it is killed."""
 KEY, SECRET = "satchel-test", "an-unlikely-secret-3fe1"  # what no error, log line or file may ever show
 BUCKET = "workspaces"
-_PATIENCE = 60.0
 _GUARD = """
 exec 3<&0
 "$@" </dev/null & server=$!
@@ -65,7 +67,7 @@ class Server:
 
     def start(self) -> None:
         """Start, or start again on the same port with what is there. Returns when it answers."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while not self._start(deadline):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.kind} does not start:\n{self.log()[-3000:]}")
@@ -127,10 +129,10 @@ class Server:
         if guard.poll() is None:
             os.kill(self.pid, signal_)
         try:
-            guard.wait(15)
+            guard.wait(_GRACE)
         except subprocess.TimeoutExpired:
             guard.stdin.close()
-            guard.wait(15)
+            guard.wait(PATIENCE)
         guard.stdin.close()
         guard.stdout.close()
 
@@ -156,7 +158,7 @@ class Server:
                 config=Config(
                     retries={"max_attempts": 1},
                     connect_timeout=5,
-                    read_timeout=20,
+                    read_timeout=60,
                     s3={"addressing_style": "path"},
                     request_checksum_calculation="when_required",
                     response_checksum_validation="when_required",

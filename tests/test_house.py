@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,25 @@ def test_a_struct_is_decoded_by_a_decoder_of_jsontext() -> None:
 def test_no_module_is_too_long_to_tell() -> None:
     long = {str(path.relative_to(ROOT)): n for _, path in modules() if (n := len(path.read_text().splitlines())) > 600}
     assert not long
+
+
+CLOCK = r"time\.(?:monotonic|time|perf_counter|thread_time|process_time)\(\)"
+DEPENDS_ON_TIME = re.compile(rf"{CLOCK} - \w+ <")
+GIVES_UP = re.compile(
+    rf"{CLOCK} \+ (\d+)|\.(?:wait|join|result|timeout)\((\d+)|\bwait_for\(.*, (\d+)\)|\btimeout=(\d+)"
+)
+
+
+def test_a_test_depends_on_the_speed_of_the_machine() -> None:
+    """What must not take long is compared with something (`growth`), counted, or made to hang. What gives up does so
+    after `PATIENCE` of waits.py; a shorter wait is for something that does not come."""
+    wrong = []
+    for path in (ROOT / "tests").rglob("*.py"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            seconds = [int(each) for found in GIVES_UP.findall(line) for each in found if each]
+            if DEPENDS_ON_TIME.search(line) or any(4 < each < 60 for each in seconds):
+                wrong.append(f"{path.relative_to(ROOT)}, line {number}: {line.strip()}")
+    assert not wrong
 
 
 def test_a_command_is_short_and_holds_no_logic() -> None:

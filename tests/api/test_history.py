@@ -10,6 +10,7 @@ import time
 import pytest
 import warm
 from cli.conftest import PLAIN, Make
+from waits import PATIENCE
 
 import satchel
 from satchel.runtime.launch.detached import Start
@@ -128,7 +129,7 @@ def test_a_run_in_the_background_is_not_told(make: Make) -> None:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="only /proc tells of processes that wait for their parent")
 def test_a_program_keeps_the_dead_supervisors_of_its_runs(make: Make) -> None:
     started = satchel.open(make()).detach()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while os.path.exists(f"/proc/{started.pid}"):
         assert time.monotonic() < deadline
         time.sleep(0.02)

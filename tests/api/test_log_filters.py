@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cli.conftest import Cli
 from servers import BUCKET, Server
+from waits import PATIENCE
 
 import satchel
 from satchel import Item, Run, agent, run, step
@@ -162,7 +163,7 @@ def followed(handle: Any, until: Callable[[], None], **by: Any) -> list[Row]:
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert first.wait(30)
+    assert first.wait(PATIENCE)
     until()
     thread.join(60)
     assert not thread.is_alive(), "it ends with the run"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 import satchel
 from satchel import Run, UsageError, agent, effect, step
@@ -69,7 +70,7 @@ def states(root: Path) -> list[str]:
 
 
 def play(play: Awaitable[None]) -> None:
-    asyncio.run(asyncio.wait_for(play, 20))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(play, PATIENCE))  # type: ignore[arg-type]
 
 
 class Told:

@@ -18,6 +18,7 @@ import pytest
 import warm
 from cli.conftest import Cli, Make
 from servers import Server
+from waits import PATIENCE
 
 import satchel
 from satchel import Retry, Run, agent, effect, step
@@ -26,8 +27,6 @@ from satchel.runtime.engine import session
 from satchel.runtime.live import pending_calls as registry
 from satchel.workspace.store.remote.s3 import Requests
 from satchel.workspace.views import projector, running_file
-
-PATIENCE = 12.0
 
 
 @pytest.fixture(autouse=True)

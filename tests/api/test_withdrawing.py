@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from cli.conftest import Cli, cli
+from waits import PATIENCE
 
 import satchel
 from satchel import Item, Run, agent, step
@@ -26,11 +27,10 @@ __all__ = ["cli"]
 
 
 def until(is_so: Callable[[], Any]) -> None:
-    for _ in range(3000):
-        if is_so():
-            return
+    give_up = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < give_up, "it has never come to that"
         time.sleep(0.01)  # a file has no event
-    raise AssertionError("it has never come to that")
 
 
 class Gated:

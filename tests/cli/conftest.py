@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import warm
 from click.testing import CliRunner, Result
-from waits import NOBODY_SAVES
+from waits import NOBODY_SAVES, PATIENCE
 
 from satchel.runtime.cli.group import group
 from satchel.workspace.views import stable_read
@@ -148,7 +148,7 @@ def started() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
             text=True,
         )
         processes.append(process)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not any(b"word9 " in path.read_bytes() for path in folder.glob("partials/2-*/*.md")):
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()
             time.sleep(0.02)

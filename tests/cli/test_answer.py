@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import warm
+from waits import PATIENCE
 
 from satchel.workspace.store import DiskStore
 
@@ -216,7 +217,7 @@ def test_completion_does_not_know_the_choices(granting: Path) -> None:
 
 
 def _await_file(path: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not path.exists():
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.02)

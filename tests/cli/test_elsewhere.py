@@ -10,6 +10,7 @@ from pathlib import Path
 import fsspec.config
 import pytest
 from elsewhere import Elsewhere
+from waits import PATIENCE
 
 from satchel.workspace.store import DiskStore, Store, open_store
 from satchel.workspace.transfer import copy_files
@@ -94,5 +95,5 @@ def test_a_link_on_a_server_is_left_behind_in_silence(
     gc.collect()
     for thread in threading.enumerate():
         if type(thread).__name__ == "Transport":
-            thread.join(30)
+            thread.join(PATIENCE)
             assert not thread.is_alive(), "a store that is gone keeps its connection, and a thread"

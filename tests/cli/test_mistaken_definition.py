@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from waits import PATIENCE
 
 from .conftest import Cli, Make, data_of
 
@@ -43,7 +44,7 @@ def asking(make: Make) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -74,7 +75,7 @@ def test_a_mistake_in_the_definition_hides_a_run_that_works_on(
     assert sent.exit_code == 0 and Path(sent.stdout.strip()).exists() and named in sent.stderr
     asked = cli("pause", folder, "--wait")
     assert asked.exit_code == 0 and named in asked.stdout and "paused" in asked.stdout.splitlines()[-1], asked.output
-    said = running.communicate(timeout=30)
+    said = running.communicate(timeout=PATIENCE)
     assert running.returncode == (2 if "run_id" in mistake else 3), said  # it looks for a `status: resume` at its end
 
     stopped = cli("status", folder)  # nothing runs by what it said before: it counts as it is

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import warm
 from servers import SECRET, Server
+from waits import PATIENCE
 
 from .conftest import ASKING, Cli, Make, data_of, satchel
 
@@ -103,7 +104,7 @@ def test_a_kill_in_the_middle_costs_the_run(make: Make, tmp_path: Path) -> None:
     process = warm.Popen(
         [sys.executable, "-m", "satchel", "move", str(demo), str(to)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while len(list(to.glob("outputs/*"))) < 5:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.002)

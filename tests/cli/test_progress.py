@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import warm
+from waits import PATIENCE
 
 from satchel.runtime.cli.render.progress import Moving, Quiet
 from satchel.workspace.inspect import Report
@@ -35,7 +36,7 @@ def _on_a_terminal(folder: Path, *words: str, term: str = "xterm") -> tuple[int,
             seen += data
         assert process.stdout is not None
         out = process.stdout.read()
-        code = process.wait(30)
+        code = process.wait(PATIENCE)
     os.close(ours)
     return code, out, seen.decode()
 

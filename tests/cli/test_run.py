@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waits import PATIENCE
 
 from satchel import open as open_workspace
 from satchel.results import Ended, Report
@@ -100,7 +101,7 @@ def test_ctrl_c_leaves_a_crash_behind(make: Make, started: Started, cli: Cli) ->
     assert process.stderr is not None
     assert any(line.startswith("stopping  signal, by SIGINT, after think(") for line in process.stderr)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3, err
     assert out.startswith("paused by a signal: 1 of 2 items done") and "Traceback" not in err
     assert f"satchel resume {folder}" in err

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from waits import PATIENCE
 
 from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.store import DiskStore
@@ -318,7 +319,7 @@ def test_a_run_that_a_signal_has_asked_to_stop_looks_as_if_it_went_on(make: Make
     folder = make(SLOW)
     process = started(folder)
     process.terminate()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while "pause.requested" not in cli("log", folder, "--json").stdout:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)  # a file has no event

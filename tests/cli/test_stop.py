@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from supervision import supervised
 from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wait_until
+from waits import PATIENCE
 
 from satchel import open_all, stop_all
 from satchel.runtime.api import stops
@@ -70,7 +71,9 @@ def test_something_is_left_of_several_runs_and_what_they_started(
         text = (folder / "pause.yaml").read_text()
         assert "mode: emergency\n" in text and 'reason: "wrong: people"\n' in text and "status: paused\n" in text
         assert "forced: true\n" in text
-        assert run.wait(10) in (-9, 3), "its supervisor may see pause.yaml before it is killed, and ends as paused"
+        assert run.wait(PATIENCE) in (-9, 3), (
+            "its supervisor may see pause.yaml before it is killed, and ends as paused"
+        )
 
 
 def test_a_stopped_run_comes_back(tmp_path: Path, runs: list[subprocess.Popen[str]], cli: Cli) -> None:
@@ -85,7 +88,7 @@ def test_a_run_without_a_supervisor_is_not_found(tmp_path: Path, runs: list[subp
     pid = started(runs, tmp_path / "a", BLOCKING, "--in-process")
     result = cli("stop", tmp_path / "a")
     assert result.exit_code == 0 and f"process {pid} killed" in result.stdout
-    assert runs[0].wait(10) == -9
+    assert runs[0].wait(PATIENCE) == -9
 
 
 def test_a_process_that_got_the_number_later_is_killed(make: Make, cli: Cli) -> None:
@@ -185,7 +188,7 @@ def test_a_lease_has_any_process_killed_as_its_supervisor(
         put_lease(folder, process_of(child), process_of(stranger))
         result = cli("stop", folder, "--json")
     assert data_of(result)[0]["killed"] == [child.pid]
-    assert child.wait(10) == -9 and stranger.poll() is None
+    assert child.wait(PATIENCE) == -9 and stranger.poll() is None
 
 
 def test_a_lock_that_can_not_be_looked_at_keeps_the_others_running(

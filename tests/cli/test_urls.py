@@ -19,6 +19,7 @@ import warm
 from faults.faults import unconditional
 from faults.proxy import proxying
 from servers import BUCKET, KEY, SECRET, Server
+from waits import PATIENCE
 
 from satchel.runtime.agent import code
 from satchel.runtime.agent import declaration as loading
@@ -268,18 +269,18 @@ def test_wrong_options_are_ignored_or_tell_a_secret(upload: Upload, cli: Cli, ma
 
 
 @pytest.mark.slow
-def test_an_emergency_in_a_bucket_is_seen_late(upload: Upload, s3: Server, stopped: list[str]) -> None:
+def test_an_emergency_in_a_bucket_is_not_seen(upload: Upload, s3: Server, stopped: list[str]) -> None:
     url = upload(NAPPING)
     stopped.append(url)
     assert satchel("run", "--detach", url).returncode == 0
     put(s3, f"{url}/pause.yaml", "mode: emergency\n")
-    began, store = time.monotonic(), open_store(url)
+    give_up, store = time.monotonic() + PATIENCE, open_store(url)
     pid = json.loads(store.read(".satchel/lease.json").data)["pid"]
-    while Path(f"/proc/{pid}/stat").exists() and time.monotonic() < began + 20:
+    while Path(f"/proc/{pid}/stat").exists():
+        assert time.monotonic() < give_up
         time.sleep(0.05)
-    assert time.monotonic() - began < 7  # a poll of 4 s, and what the machine is slower than that
     while b"forced: true" not in store.read("pause.yaml").data:
-        assert time.monotonic() < began + 20
+        assert time.monotonic() < give_up
         time.sleep(0.2)
         store.refresh()
     assert data_of_process("status", "--json", url)["state"] == "paused"
@@ -311,7 +312,7 @@ def test_serve_does_not_see_a_new_workspace_below_a_url(upload: Upload, s3: Serv
                 break
         assert seen == [(kind, name) for name in ("first", "second") for kind in ("started", "completed")]
         serving.terminate()
-        assert serving.wait(10) == 0
+        assert serving.wait(PATIENCE) == 0
     finally:
         timer.cancel()
         serving.kill()

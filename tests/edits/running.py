@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from waits import PATIENCE
+
 from satchel.runtime.execution.running import Outcome, run
 from satchel.workspace import journal
 from satchel.workspace.journal.records import Edited
 
 from .folder import Place
-
-PATIENCE = 20.0
 
 
 class Told:

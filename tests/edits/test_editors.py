@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from waits import PATIENCE
 
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.views import stable_read
@@ -42,7 +43,7 @@ def _nano(place: Place) -> None:
         for keys in (b"\x1c", b"[x] two\r", b"[ ] two\r", b"y", b"\x0f", b"\r", b"\x18"):
             _drain(terminal)
             os.write(terminal, keys)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
             assert time.monotonic() < deadline, "nano does not end"
             _drain(terminal)
@@ -65,7 +66,7 @@ def _vim(*settings: str) -> Save:
         command = [_needs("vim"), "-u", "NONE", "-i", "NONE", "-es", "-N"]
         command += [word for setting in settings for word in ("-c", f"set {setting}")]
         command += ["-c", r"%s/\[x\] two/[ ] two/", "-c", "wq", str(place.folder / "todo.md")]
-        subprocess.run(command, check=True, timeout=20, stdin=subprocess.DEVNULL)
+        subprocess.run(command, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
 
     return save
 

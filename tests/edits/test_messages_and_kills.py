@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from properties import ROUNDS
+from waits import PATIENCE
 
 NAME = "messages.jsonl"
 ITEMS = 30
-PATIENCE = 60.0
 AGENT = f"""
 import asyncio
 from satchel import Item, Run, agent

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 from satchel import InboxTask, Item, Run, agent, effect, run
 from satchel.runtime.supervision.serve.judging import judge
@@ -187,7 +188,7 @@ def test_what_is_added_to_a_task_that_is_done_is_lost(place: Place) -> None:
     def add() -> None:
         with path.open("a") as file:
             begun.set()
-            assert gone.wait(20)
+            assert gone.wait(PATIENCE)
             file.write("but the last three\n")
         written.set()
 
@@ -197,7 +198,7 @@ def test_what_is_added_to_a_task_that_is_done_is_lost(place: Place) -> None:
         done.append(task.text)
         if len(done) == 1:
             threading.Thread(target=add).start()
-            assert begun.wait(20)
+            assert begun.wait(PATIENCE)
 
     @agent
     async def main(run: Run[Any]) -> None:
@@ -209,7 +210,7 @@ def test_what_is_added_to_a_task_that_is_done_is_lost(place: Place) -> None:
     verdict = judge(place.store, now)
     assert not verdict.starts and verdict.passing and verdict.at is None, "nobody may start it before more has come"
     gone.set()
-    assert written.wait(20)
+    assert written.wait(PATIENCE)
     assert judge(place.store, now).starts
     assert run(place.folder, main).status == "completed"
     assert done == ["delete all\n", "delete all\nbut the last three\n"]

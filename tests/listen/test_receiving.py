@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -28,6 +29,8 @@ from satchel.workspace.base.errors import StorageFailed, UsageError
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
+
+from waits import PATIENCE
 
 from satchel.runtime.faces.web import access, listening
 from satchel.runtime.faces.web import listen as requests
@@ -59,8 +62,8 @@ class Client:
 
     def connection(self) -> http.client.HTTPConnection:
         if not self.url.startswith("unix:"):
-            return http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=30)
-        found = http.client.HTTPConnection("localhost", timeout=30)
+            return http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=PATIENCE)
+        found = http.client.HTTPConnection("localhost", timeout=PATIENCE)
         found.sock = socket.socket(socket.AF_UNIX)
         found.sock.connect(self.url.removeprefix("unix:"))
         return found
@@ -162,16 +165,16 @@ def test_two_requests_with_one_key_at_once_make_two_tasks(client: Client, root: 
 
     def slowly(*args: Any, **more: Any) -> str:
         arrived.release()
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(PATIENCE)
         return real(*args, **more)
 
     with mock.patch.object(mail.inbox, "send", slowly), ThreadPoolExecutor(4) as threads:
         same = [threads.submit(client.post, "letters", "Write to Ada", idempotency_key="a") for _ in range(3)]
         other = threads.submit(client.post, "letters", "Write to Ada", idempotency_key="b")
-        assert arrived.acquire(timeout=30) and arrived.acquire(timeout=30)  # one of each key
+        assert arrived.acquire(timeout=PATIENCE) and arrived.acquire(timeout=PATIENCE)  # one of each key
         may_go_on.set()
-        replies = [each.result(30) for each in same]
-        assert other.result(30).status == 202
+        replies = [each.result(PATIENCE) for each in same]
+        assert other.result(PATIENCE).status == 202
     assert len({each.said["file"] for each in replies}) == 1
     assert len(in_inbox(root / "letters")) == 2
 
@@ -251,8 +254,9 @@ def test_a_request_that_two_readers_understand_differently_is_accepted(
             connection.putheader(name, value)
         connection.putheader("content-length", str(len(body)))
         connection.endheaders(body.encode())
-        answer = connection.getresponse()
-        said = answer.read().decode()
+        answer, said = connection.getresponse(), ""
+        with suppress(ConnectionResetError):  # the server closes before it has read the body of what h11 refuses
+            said = answer.read().decode()
         connection.close()
     assert answer.status == status, said
     assert len(in_inbox(root / "letters")) == (status == 202)
@@ -440,7 +444,7 @@ def test_a_listener_that_fails_leaves_serve_alone(root: Path) -> None:
             pytest.raises(satchel.SatchelError, match="the listener failed: OSError"),
             listening(str(root), "0"),
         ):
-            assert ended.wait(30)
+            assert ended.wait(PATIENCE)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from cli.conftest import Make
 from servers import free_ports
+from waits import PATIENCE
 
 import satchel
 from satchel.runtime.faces.mcp import serve_mcp
@@ -99,7 +100,7 @@ def served(root: Path, port: int) -> Iterator[Any]:
 
 
 def connected_to(port: int) -> httpx2.Client:
-    return httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+    return httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE)
 
 
 class Talk:

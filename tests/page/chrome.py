@@ -15,14 +15,12 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from waits import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 T = TypeVar("T")
-
-PATIENCE = 60_000.0
-"""Milliseconds for what has to happen. Nothing waits that long unless it fails."""
 
 _WATCH = """
 addEventListener("securitypolicyviolation",
@@ -76,7 +74,7 @@ class Tab:
         self._chrome, self.page = chrome, page
         self.wrong: list[str] = []
         """What a script of a stranger, or one that the policy forbids, has done: dialogs, errors, other requests."""
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(PATIENCE * 1000)
         page.add_init_script(_WATCH)
         page.on("dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
@@ -208,8 +206,8 @@ class Served:
     def end(self, signal_: int = signal.SIGTERM) -> None:
         if self.process is not None:
             self.process.send_signal(signal_)
-            self.process.wait(30)
-            self._reader.join(30)
+            self.process.wait(PATIENCE)
+            self._reader.join(PATIENCE)
             self.process = None
 
     def __enter__(self) -> Served:

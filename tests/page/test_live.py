@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from api.test_answering import GRANTING
+from waits import PATIENCE
 
 import satchel
 from satchel import Item, Partial, Run, agent, step
@@ -26,8 +27,6 @@ from satchel.runtime.live import pending_calls
 from satchel.workspace.base import StorageFailed
 
 from .conftest import make
-
-PATIENCE = 30.0
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import warm
+from waits import PATIENCE
 
 DIGEST = Path(__file__).parents[2] / "sample_workspaces" / "digest"
 
-PATIENCE = 60.0
 _CHILD = """
 import json, sys, satchel
 outcome = satchel.run(sys.argv[1])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import warm
+from waits import PATIENCE
 
 from satchel.runtime.launch.templates import typed_settings, with_settings
 from satchel.workspace.inspect import lease
@@ -21,7 +22,6 @@ from satchel.workspace.store import DiskStore
 from .folder import journal
 
 ONBOARDING = Path(__file__).parents[2] / "sample_workspaces" / "onboarding"
-PATIENCE = 60.0
 
 _DYING = """
 import json, os, signal, sys, satchel

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiosmtpd.handlers import Mailbox
 from aiosmtpd.smtp import SMTP
+from waits import PATIENCE
 
 
 @dataclass
@@ -47,9 +48,9 @@ def opened(box: Path) -> Iterator[PostOffice]:
         yield office
     finally:
         server.close()
-        asyncio.run_coroutine_threadsafe(_end(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_end(), loop).result(PATIENCE)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(PATIENCE)
         loop.close()
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import properties
 import pytest
+from waits import PATIENCE
 
 from .newcomers import ONBOARDING
 
@@ -46,7 +47,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     words = [*found[1].split(), f"127.0.0.1:{port}", *found[2].split(), str(tmp_path / "box")]
     with subprocess.Popen([sys.executable, *words]) as process:
         try:
-            until = time.monotonic() + 30
+            until = time.monotonic() + PATIENCE
             while True:
                 with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
                     break

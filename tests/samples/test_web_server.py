@@ -21,13 +21,13 @@ from typing import Any
 import httpx
 import pytest
 from servers import free_ports
+from waits import PATIENCE
 
 import satchel
 
 PAGE = (Path(__file__).parents[2] / "docs/own-agent.md").read_text()
 FILES = dict(re.findall(r"^```\w+ +([\w./-]+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 (COMMAND,) = re.findall(r"`uvicorn (app:app [^`]*)`", PAGE)
-_PATIENCE = 60.0
 
 
 class Model:
@@ -48,7 +48,7 @@ class Model:
                 self.end_headers()
                 model.asked.put(called)
                 if called == 2:
-                    assert model.go.wait(_PATIENCE)
+                    assert model.go.wait(PATIENCE)
                 self.wfile.write(found.content)
 
             def log_message(self, *_: Any) -> None:
@@ -58,7 +58,7 @@ class Model:
 
     async def requests(self, count: int) -> list[int]:
         """The next `count`, once they have come."""
-        return [await asyncio.to_thread(self.asked.get, True, _PATIENCE) for _ in range(count)]
+        return [await asyncio.to_thread(self.asked.get, True, PATIENCE) for _ in range(count)]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def serving_model(place: Path) -> Iterator[Model]:
     finally:
         model.go.set()
         model.server.shutdown()
-        thread.join(_PATIENCE)
+        thread.join(PATIENCE)
         model.server.server_close()
 
 
@@ -105,7 +105,7 @@ class Web:
             text=True,
         )
         self.log: list[str] = []
-        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE)
+        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE)
 
     async def says(self, text: str) -> None:
         """Wait until it has logged this."""
@@ -118,7 +118,7 @@ class Web:
     async def ends(self) -> str:
         """SIGTERM has been sent: wait for a clean end. Returns the log."""
         await self.says("Application shutdown complete")
-        _, rest = await asyncio.to_thread(self.process.communicate, None, _PATIENCE)
+        _, rest = await asyncio.to_thread(self.process.communicate, None, PATIENCE)
         assert self.process.returncode == -signal.SIGTERM, rest  # uvicorn raises it again at its end
         return "".join(self.log) + rest
 
@@ -133,7 +133,7 @@ async def serving(place: Path, model: Model) -> AsyncIterator[Web]:
         await web.client.aclose()
         if web.process.poll() is None:
             web.process.kill()
-            web.process.wait(_PATIENCE)
+            web.process.wait(PATIENCE)
         assert web.process.stderr
         web.process.stderr.close()
 
@@ -180,14 +180,14 @@ async def until_asked_to_pause(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_sigterm_loses_something_of_two_runs(place: Path) -> None:
     with serving_model(place) as model:
-        asyncio.run(asyncio.wait_for(play(place, model), 4 * _PATIENCE))
+        asyncio.run(asyncio.wait_for(play(place, model), 4 * PATIENCE))
 
 
 @pytest.mark.slow
 def test_a_kill_loses_a_request_that_was_answered(place: Path) -> None:
     with serving_model(place) as model:
         model.go.set()
-        asyncio.run(asyncio.wait_for(kill(place, model), 4 * _PATIENCE))
+        asyncio.run(asyncio.wait_for(kill(place, model), 4 * PATIENCE))
 
 
 async def kill(place: Path, model: Model) -> None:

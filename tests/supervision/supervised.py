@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import warm
+from waits import PATIENCE
 
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import DiskStore
-
-PATIENCE = 15.0
 
 WAITING = """
 import asyncio, os, pathlib
@@ -153,7 +152,7 @@ def clean_up(folders: list[Path], processes: list[subprocess.Popen[str]]) -> Non
                     os.kill(member, signal.SIGKILL)
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=10)
+            process.communicate(timeout=PATIENCE)
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 from satchel.runtime.supervision.child import deadline
 from satchel.runtime.supervision.child.aftermath import stop_wanted
@@ -323,14 +324,14 @@ def test_a_look_over_a_network_is_waited_for(run: Run, monkeypatch: pytest.Monke
     far_away = Remote(run.folder)
     run.deadline = Deadline(far_away, run.glance, None, 5.0, 0.0, run.clock)
     may_look, look = threading.Event(), load.look
-    monkeypatch.setattr(load, "look", lambda *args, **kept: may_look.wait(10) and look(*args, **kept))
+    monkeypatch.setattr(load, "look", lambda *args, **kept: may_look.wait(PATIENCE) and look(*args, **kept))
     run.save("reason: mine\n")
     assert run.glance.has_changed()
     run.deadline.pause_has_changed(0.0)
     assert run.deadline.overdue(70.0) is None
     may_look.set()
     assert run.deadline._looking is not None
-    run.deadline._looking.result(10)
+    run.deadline._looking.result(PATIENCE)
     assert run.deadline.overdue(71.0) is not None
 
 
@@ -338,10 +339,10 @@ def test_a_changed_workspace_yaml_over_a_network_is_waited_for(run: Run, monkeyp
     far_away = Remote(run.folder)
     run.deadline = Deadline(far_away, run.glance, None, 5.0, 0.0, run.clock)
     may_read, define = threading.Event(), deadline.define
-    monkeypatch.setattr(deadline, "define", lambda store: may_read.wait(10) and define(store))
+    monkeypatch.setattr(deadline, "define", lambda store: may_read.wait(PATIENCE) and define(store))
     (run.folder / "workspace.yaml").write_text(HEAD.replace("60s", "7s"))
     assert run.deadline.overdue(1.0) is None and run.deadline.patience == 65.0
     may_read.set()
     assert run.deadline._defining is not None
-    run.deadline._defining.result(10)
+    run.deadline._defining.result(PATIENCE)
     assert run.deadline.overdue(2.0) is None and run.deadline.patience == 12.0

@@ -336,7 +336,7 @@ def test_a_lease_is_left_over_because_nobody_has_looked(served: Served, monkeypa
     served.put(f"a/{lease.PATH}", b"{}")
     root = UrlRoot(open_store(served.url))
     ((_, folder),) = root.folders()
-    later = time.monotonic() + 31
+    later = time.monotonic() + 61
     monkeypatch.setattr(roots, "time", mock.Mock(monotonic=lambda: later))
     assert root.is_renewed(folder) is None
     root.refresh([folder])

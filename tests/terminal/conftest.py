@@ -14,6 +14,7 @@ from cli.conftest import _nobody_is_saving, make
 pytest.importorskip("textual", reason="`satchel watch` needs textual")
 
 from textual.pilot import Pilot
+from waits import PATIENCE
 
 from satchel.runtime.api import Overview
 from satchel.runtime.faces.watch.app import WatchApp
@@ -89,7 +90,7 @@ class Screen:
         return self.text
 
     async def when(self, holds: Callable[[], bool], what: object = "") -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not holds():
             assert time.monotonic() < deadline, f"not shown: {what}\n{self.text}"
             await self.pilot.pause(0.05)

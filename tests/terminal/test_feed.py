@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from cli.conftest import Make
+from waits import PATIENCE
 
 import satchel
 from satchel.runtime.api import Handle, Latest
@@ -20,7 +21,7 @@ from .conftest import ASKING, play
 
 
 async def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

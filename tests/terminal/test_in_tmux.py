@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Make
+from waits import PATIENCE
 
 import satchel
 
@@ -74,7 +75,9 @@ class Terminal:
         self._do("set", "-t", "watch", "status", "off")
 
     def _do(self, *words: str) -> str:
-        return subprocess.run([*self._tmux, *words], check=True, capture_output=True, text=True, timeout=30).stdout
+        return subprocess.run(
+            [*self._tmux, *words], check=True, capture_output=True, text=True, timeout=PATIENCE
+        ).stdout
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -88,7 +91,7 @@ class Terminal:
 
     def until(self, *texts: str) -> str:
         """What is on the screen once it shows all of these."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not all(each in (found := self.text()) for each in texts):
             assert time.monotonic() < deadline, f"not shown: {texts}\n{found}"
             time.sleep(0.05)
@@ -97,7 +100,7 @@ class Terminal:
     def until_below(self, label: str) -> None:
         """The cursor is in the field below this label."""
         (row,) = [number for number, line in enumerate(self.until(label).splitlines()) if label in line]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while int(self._do("display-message", "-p", "-t", "watch", "#{cursor_y}")) != row + 1:
             assert time.monotonic() < deadline, f"the cursor is not below {label}\n{self.text()}"
             time.sleep(0.05)

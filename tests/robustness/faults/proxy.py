@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from waits import PATIENCE
+
 from .traffic import Message, Seen, Tally, describe, read_body, read_head
 
 Fault = Callable[["Exchange"], None]
@@ -47,7 +49,7 @@ class Planted:
             self.lifted = True
             self.proxy.changed.notify_all()
 
-    def await_strike(self, times: int = 1, *, timeout: float = 20) -> None:
+    def await_strike(self, times: int = 1, *, timeout: float = PATIENCE) -> None:
         """Until it has struck so often."""
         with self.proxy.changed:
             assert self.proxy.changed.wait_for(lambda: self.struck >= times, timeout), "the fault has not struck"
@@ -160,7 +162,7 @@ class Proxy:
         for each in connections:
             each.reset()
 
-    def await_answer(self, seen: Seen, *, timeout: float = 20) -> None:
+    def await_answer(self, seen: Seen, *, timeout: float = PATIENCE) -> None:
         """Until the server has answered a request that was seen; what was dropped may be forwarded later."""
         with self.changed:
             assert self.changed.wait_for(lambda: seen.status is not None, timeout), "the server has not answered"
@@ -209,7 +211,7 @@ class Proxy:
             connections = list(self._connections)
         self.cut()
         for each in connections:
-            each.thread.join(10)
+            each.thread.join(PATIENCE)
 
 
 class _Connection:
@@ -318,5 +320,5 @@ def proxying(server: str) -> Iterator[Proxy]:
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`
         listener.close()
-        thread.join(10)
+        thread.join(PATIENCE)
         proxy.stop()

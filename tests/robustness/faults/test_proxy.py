@@ -19,6 +19,7 @@ from botocore.exceptions import (
     ResponseStreamingError,
 )
 from servers import BUCKET, KEY, SECRET, Server
+from waits import PATIENCE
 
 from faults.faults import (
     delayed,
@@ -45,7 +46,7 @@ _session = functools.cache(boto3.session.Session)
 """One for all: each reads the descriptions of S3 again."""
 
 
-def client(endpoint: str, timeout: float = 10) -> Any:
+def client(endpoint: str, timeout: float = PATIENCE) -> Any:
     """boto3 without retries: what happens to a request is what its caller sees."""
     return _session().client(
         "s3",
@@ -176,7 +177,7 @@ def test_what_hangs_goes_when_it_is_lifted(proxy: Proxy, key: str, through: Any)
     planted.await_strike()
     assert not done
     planted.lift()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert len(done) == 1
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import waits
 from servers import BUCKET, SECRET, Server
 
 from faults.faults import FAULTS, late, shortened, slow_down
@@ -213,7 +214,7 @@ def test_what_is_throttled_for_a_while_waits_and_is_done(place: Place) -> None:
         thread.start()
         planted.await_strike(3)
         assert not done
-    thread.join(20)
+    thread.join(waits.PATIENCE)
     assert len(done) == 1 and place.there("throttled.json") == NEW
     place.remove("throttled.json")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from servers import BUCKET, SECRET, Server
+from waits import PATIENCE
 
 from faults.proxy import Proxy
 from satchel import Agent, Item, NotDone, Partial, Run, agent, effect, run_async, step
@@ -99,7 +100,7 @@ class Midway:
         await asyncio.to_thread(self._goes_on.wait, 60)
 
     def await_reached(self) -> None:
-        assert self._is_reached.wait(30)
+        assert self._is_reached.wait(PATIENCE)
 
     def go_on(self) -> None:
         self._goes_on.set()

@@ -13,6 +13,7 @@ import urllib.request
 from typing import Any
 
 import s3fs  # noqa: F401  # it takes a second, once for all that are forked from here
+from waits import PATIENCE
 
 import satchel
 from satchel import Item, Run, agent, effect, step
@@ -62,5 +63,5 @@ def run(url: str, options: dict[str, Any], deliveries: str, seed: int) -> None:
 
 
 def _post(url: str, parcel: str) -> str:
-    with urllib.request.urlopen(urllib.request.Request(url, data=parcel.encode()), timeout=30) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, data=parcel.encode()), timeout=PATIENCE) as answer:
         return str(answer.read().decode())

@@ -18,6 +18,7 @@ import pytest
 import warm
 from linked import last_crc, linked
 from msgspec import Raw
+from waits import PATIENCE
 
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inbound.approvals import open_questions
@@ -142,7 +143,7 @@ def survives(target: Target) -> list[str]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "it hangs"
     for end in ends:
         if isinstance(end, BaseException):
@@ -562,7 +563,7 @@ def test_the_commands_end_in_a_clear_message_and_run_nothing(target: Target, nam
             [sys.executable, "-m", "satchel", command, str(target.folder)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
             errors="replace",
             stdin=subprocess.DEVNULL,
             check=False,

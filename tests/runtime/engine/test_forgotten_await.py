@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 from satchel import Run, agent, effect, run, step
 from satchel.runtime.steps.calls import Step
@@ -113,7 +114,7 @@ def test_a_call_that_a_task_has_not_begun_with_is_taken_for_forgotten(workspace:
 
     async def work() -> None:
         tasks.append(asyncio.create_task(note("task")))
-        tasks.append(asyncio.create_task(asyncio.wait_for(note("waited for"), 10)))
+        tasks.append(asyncio.create_task(asyncio.wait_for(note("waited for"), PATIENCE)))
         tasks.append(asyncio.gather(note("gathered")))
 
     @agent
@@ -180,7 +181,7 @@ async def _another_is_faster() -> None:
 
 
 async def _cancelled_at_once() -> None:
-    asyncio.create_task(asyncio.wait_for(flaky("a"), 10)).cancel()
+    asyncio.create_task(asyncio.wait_for(flaky("a"), PATIENCE)).cancel()
 
 
 @step

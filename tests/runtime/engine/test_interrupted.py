@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 import satchel
 from satchel import Partial, Run, agent, run, step
@@ -39,7 +40,7 @@ def chatting(workspace: Path, calls: list[str], **crashes: type[BaseException]) 
             await out.write("one two ")
             assert not out.interrupted
             send(workspace, "stop", message=True)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not out.interrupted:  # noqa: ASYNC110 -- it is this that is tested
                 await asyncio.sleep(0.01)
         crash_at("in the answer")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 from satchel import Item, Partial, Run, agent, effect, run, run_async, step
 from satchel.runtime.cli.render.progress import Quiet
@@ -45,7 +46,7 @@ def streams(workspace: Path) -> list[Path]:
 
 
 def wait_until_on_disk(workspace: Path, numbers: list[int]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while on_disk(workspace) != numbers:
         assert time.monotonic() < until
         time.sleep(0.001)
@@ -201,7 +202,7 @@ def test_records_follow_soon_without_anything_that_waits_for_them(workspace: Pat
         return number
 
     async def in_time() -> Any:
-        return await asyncio.wait_for(run_async(workspace, pipelined(work)), 30)
+        return await asyncio.wait_for(run_async(workspace, pipelined(work)), PATIENCE)
 
     assert asyncio.run(in_time()).status == "completed"
 

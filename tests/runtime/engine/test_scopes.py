@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 from pydantic import BaseModel
+from waits import PATIENCE
 
 from satchel import Item, Run, agent, run, step
 from satchel.workspace.base.errors import AgentError, NotSerializable, Refused, UsageError
@@ -473,7 +474,7 @@ def test_a_scope_cancelled_twice_is_rolled_back_all_the_same(workspace: Path) ->
 
     @step
     def block() -> None:
-        release.wait(10)
+        release.wait(PATIENCE)
 
     async def work(run: Run[Any]) -> None:
         await run.todo.add("never")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 from satchel import Item, Run, agent, effect, run, step
 from satchel.runtime.cli.render.progress import Quiet
@@ -108,7 +109,7 @@ def test_a_commit_waits_for_ever_for_company(workspace: Path, where: str) -> Non
         return committed(workspace) == 1 and todo.exists() and "- [x] a" in todo.read_text()
 
     async def shows() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not is_shown():  # noqa: ASYNC110  # nobody tells of a file
                 await asyncio.sleep(0.002)
 

@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 def ask(address: tuple[str, int], name: str, model: str = "") -> str:
-    connection = http.client.HTTPConnection(*address, timeout=30)
+    connection = http.client.HTTPConnection(*address, timeout=120)
     try:
         connection.request("GET", f"/{name}?model={model}")
         response = connection.getresponse()
@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
         limits.begun.set()
         if fault is None:
             if name in limits.held:
-                limits.held[name].wait(30)
+                limits.held[name].wait(120)
             with limits.lock:
                 limits.answered[name] += 1
             self._answer(200, {}, f"{name} by {model}")

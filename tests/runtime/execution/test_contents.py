@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 from servers import BUCKET, Server
+from waits import PATIENCE
 
 from satchel import Outcome, Run, agent, run, run_async
 from satchel.runtime.execution import references
@@ -161,8 +162,9 @@ def test_what_the_agent_itself_has_changed_can_be_named_again(workspace: Path) -
     async def main(run: Run[Any]) -> str:
         run.refer("data.csv")
         if run.attempt == 1:
-            for _ in range(1000):
-                await asyncio.sleep(0 if recorded(workspace) else 0.01)  # a record has no event
+            async with asyncio.timeout(PATIENCE):
+                while not recorded(workspace):  # noqa: ASYNC110  # a record has no event
+                    await asyncio.sleep(0.01)
             (workspace / "data.csv").write_bytes(OLD + NEW)
             run.refer("data.csv")
             raise ValueError("stopped")

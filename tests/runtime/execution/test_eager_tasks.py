@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 from satchel import Run, agent, run, run_async, step
 
@@ -19,7 +20,7 @@ def test_a_stop_iteration_in_a_sync_step_hangs_the_run(workspace: Path) -> None:
 
     @agent
     async def main(run: Run[Any]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await first()
 
     outcome = run(workspace, main)

@@ -20,6 +20,7 @@ from unittest import mock
 
 import pytest
 import warm
+from waits import PATIENCE
 
 import satchel
 from satchel import Item, Partial, Resource, Run, agent, run, run_async, step
@@ -53,11 +54,9 @@ def records(workspace: Path, kind: type) -> list[Any]:
 
 
 async def until(is_so: Callable[[], Any]) -> None:
-    for _ in range(1000):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)  # a file has no event
-    raise AssertionError("it has never come to that")
+    async with asyncio.timeout(PATIENCE):
+        while not is_so():  # noqa: ASYNC110  # a file has no event
+            await asyncio.sleep(0.01)
 
 
 def making(workspace: Path, calls: list[str], meanwhile: Callable[[], Awaitable[None]]) -> Any:
@@ -553,7 +552,7 @@ def test_a_run_that_completes_while_draining_leaves_the_file(workspace: Path) ->
 
 
 def short(workspace: Path) -> None:
-    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1m\n")
+    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1h\n")
 
 
 def test_a_short_pause_is_not_resumed_by_the_process_that_has_paused(workspace: Path, calls: list[str]) -> None:
@@ -594,7 +593,7 @@ async def idling(workspace: Path, main: Any, released: list[str]) -> asyncio.Tas
 
 @pytest.mark.parametrize("how", ["typed", "taken", "removed", "cancelled"])
 def test_an_idle_process_keeps_the_run(workspace: Path, calls: list[str], how: str) -> None:
-    end = datetime.now(UTC) + timedelta(seconds=50)
+    end = datetime.now(UTC) + timedelta(minutes=50)
     released: list[str] = []
 
     @contextlib.contextmanager
@@ -642,22 +641,20 @@ def test_a_second_pause_in_the_same_process_has_no_time_limit(workspace: Path) -
         await drop(f"expected_until: {end.isoformat()}\n", 0)
         await drop("reason: again\n", 20)
 
-    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1m\n")
+    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1h\n")
     outcome = run(workspace, main, drain_timeout=1.0)
     assert outcome.status == "paused" and said(workspace)["reason"] == "again" and said(workspace)["forced"]
 
 
 def test_a_signal_while_idling_is_not_heard(workspace: Path, calls: list[str]) -> None:
-    end = datetime.now(UTC) + timedelta(seconds=50)
+    end = datetime.now(UTC) + timedelta(seconds=PATIENCE)
 
     async def soon() -> None:
         asyncio.get_running_loop().call_later(1.0, os.kill, os.getpid(), signal.SIGTERM)
 
     main = making(workspace, calls, dropping(workspace, f"expected_until: {end.isoformat()}\n", soon))
-    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1m\n")
-    began = time.monotonic()
-    assert run(workspace, main).status == "paused"
-    assert time.monotonic() - began < 30 and said(workspace)["status"] == "paused"
+    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1h\n")
+    assert run(workspace, main).status == "paused" and said(workspace)["status"] == "paused"
 
 
 @pytest.mark.parametrize("is_mended", [True, False])
@@ -728,10 +725,10 @@ def test_a_run_that_is_killed_on_its_way_to_a_pause_goes_on(workspace: Path, tmp
         if "emergency" not in content:
             asyncio.run(until(lambda: "draining" in text(workspace)))
             process.kill()
-        assert process.wait(timeout=15) == -signal.SIGKILL
+        assert process.wait(timeout=PATIENCE) == -signal.SIGKILL
     finally:
         process.kill()
-    again = warm.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    again = warm.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert again.stdout == "paused\n", again.stderr
     assert (tmp_path / "entered").read_text() == "x"
     assert said(workspace)["status"] == "paused" and said(workspace)["reason"] in content

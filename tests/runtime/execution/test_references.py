@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from waits import PATIENCE
 
 from satchel import Run, agent, run
 from satchel.runtime.execution import references
@@ -127,7 +128,7 @@ def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_all_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(5, timeout=30)
+    together = threading.Barrier(5, timeout=PATIENCE)
     monkeypatch.setattr(references, "_of_path", lambda path: references.Found("" * together.wait()))
     assert missing(tmp_path, *"abcde") == []
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import warm
+from waits import PATIENCE
 
 import satchel
 from satchel import Run, agent, effect, run, run_async, step
@@ -319,7 +320,7 @@ def test_an_item_that_is_at_work_shows_in_the_plan(workspace: Path) -> None:
 
     async def work(run: Run[Any], item: Any) -> None:
         path = workspace / "todo.md"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not path.exists() or "- [/] a ^1" not in path.read_text():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

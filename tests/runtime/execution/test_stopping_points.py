@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import PATIENCE
 
 from satchel import Item, Partial, Retry, Run, agent, effect, run, run_async, step
 from satchel.runtime.engine import session
@@ -136,7 +137,7 @@ def test_an_item_is_thrown_away_while_the_end_of_its_step_is_being_written(
 
     def writes(segments: AppendedSegments, lines: Sequence[Line], data: bytes) -> None:
         if any(isinstance(line.record, StepCompleted) for line in lines):
-            assert looked.wait(30), "nobody looked whether the run can stop"
+            assert looked.wait(PATIENCE), "nobody looked whether the run can stop"
         write(segments, lines, data)
 
     monkeypatch.setattr(Drain, "_look", looks)

@@ -8,7 +8,6 @@ import logging
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import warm
+from waits import PATIENCE
 
 from satchel import Run, agent, effect, run, step
 from satchel.runtime.limits import limits, notices
@@ -33,7 +33,7 @@ class Receiver:
         self.got: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.answer = 200
-        self.release = threading.Event()
+        self.release, self.held = threading.Event(), 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -42,7 +42,7 @@ class Receiver:
                 outer.paths.append(self.path)
                 outer.got.append(json.loads(body))
                 if not outer.answer:
-                    outer.release.wait(60)
+                    outer.held += not outer.release.wait(PATIENCE)
                     return
                 self.send_response(outer.answer)
                 self.end_headers()
@@ -198,10 +198,8 @@ def test_a_server_that_hangs_holds_the_run_up(
     receiver.answer = 0
     notify(workspace, receiver.url, more="budget: {usd: 1}\n")
     watch = Watching()
-    began = time.monotonic()
     outcome = run(workspace, spends, watch=watch)
-    assert outcome.status == "paused"
-    assert time.monotonic() - began < 20
+    assert outcome.status == "paused" and not receiver.held
     assert [kind for kind, _ in watch.lines].count("notice") == 2
     assert "took too long" in watch.lines[-1][1]
     assert SECRET not in str(watch.lines)
@@ -232,11 +230,9 @@ def test_the_problem_is_only_told_at_the_end(
     @agent
     async def main(run: Run[Any]) -> None:
         await pay(n=1)
-        for _ in range(1000):
-            if any(kind == "notice" for kind, _ in watch.lines):
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("nobody said that the notice was not sent")
+        async with asyncio.timeout(PATIENCE):
+            while not any(kind == "notice" for kind, _ in watch.lines):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
     assert run(workspace, main, watch=watch).status == "completed"
 
@@ -315,7 +311,7 @@ def test_a_command_waits_for_ever_for_a_server_that_hangs(workspace: Path, recei
     notify(workspace, receiver.url)
     (workspace / "agent.py").write_text("from satchel import agent\n@agent\nasync def main(run): ...\n")
     done = warm.run(
-        [sys.executable, "-m", "satchel", "run", str(workspace)], capture_output=True, text=True, timeout=40
+        [sys.executable, "-m", "satchel", "run", str(workspace)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0
     assert len(receiver.got) == 1

@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from waits import PATIENCE
 
 from satchel import Run, agent, run, step
 from satchel.runtime.limits import limits, windows
@@ -330,8 +331,9 @@ def test_a_window_that_can_not_be_stops_a_run_that_is_going(workspace: Path, clo
     async def main(run: Run[Any]) -> None:
         text = (workspace / "workspace.yaml").read_text()
         (workspace / "workspace.yaml").write_text(text.replace("0 22 * * *", "0 25 * * *"))
-        for _ in range(3000):
-            await asyncio.sleep(0 if any(kind == "refused" for kind, _ in watch.lines) else 0.01)
+        async with asyncio.timeout(PATIENCE):
+            while not any(kind == "refused" for kind, _ in watch.lines):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         clock.now += timedelta(minutes=2)  # the window as it was before still counts
         await asyncio.sleep(60)
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import warm
 from msgspec import structs
+from waits import HANGS, PATIENCE
 
 import satchel
 from satchel import Answer, Item, Run, SatchelError, agent, effect, run, run_async, step
@@ -114,7 +115,7 @@ def test_an_unanswered_run_calls_its_agent(workspace: Path, calls: list[str]) ->
 def test_a_file_from_the_agent_s_process_is_taken_only_at_the_next_start(workspace: Path) -> None:
     @agent
     async def main(run: Run) -> str:
-        answer = await run.ask("Go on?", CHOICES, wait_for=30)
+        answer = await run.ask("Go on?", CHOICES, wait_for=PATIENCE)
         assert records(workspace, "approval.answered"), "it is on record before anything goes on"
         return f"{answer.decision} by {answer.by}, {answer.how}"
 
@@ -127,7 +128,7 @@ def test_a_file_from_the_agent_s_process_is_taken_only_at_the_next_start(workspa
         await until(lambda: "# not accepted: " in path.read_text())
         text = path.read_text().replace("\ndecision: aprove", "\ndecision: deny")
         path.write_text(text.replace("\nby:", "\nby: Ada"))
-        return await asyncio.wait_for(running, 20)
+        return await asyncio.wait_for(running, PATIENCE)
 
     outcome = asyncio.run(both())
     assert (outcome.status, outcome.result) == ("completed", "deny by Ada, file")
@@ -140,7 +141,7 @@ def test_a_half_saved_file_is_obeyed(workspace: Path) -> None:
 
     @agent
     async def main(run: Run) -> str:
-        return str((await run.ask("How much?", wait_for=20)).decision)
+        return str((await run.ask("How much?", wait_for=PATIENCE)).decision)
 
     async def both() -> Any:
         running = asyncio.create_task(run_async(workspace, main))
@@ -152,7 +153,7 @@ def test_a_half_saved_file_is_obeyed(workspace: Path) -> None:
             assert not records(workspace, "approval.answered")
             await asyncio.sleep(0.05)
         path.write_text(form.replace("\ndecision:", "\ndecision: 250 and no more"))
-        return await asyncio.wait_for(running, 20)
+        return await asyncio.wait_for(running, PATIENCE)
 
     assert asyncio.run(both()).result == "250 and no more"
 
@@ -313,7 +314,7 @@ def test_nested_agents_that_are_rebuilt_forget_the_denial(workspace: Path, crash
 def test_a_question_that_has_expired_waits_on(workspace: Path) -> None:
     @agent
     async def main(run: Run) -> str:
-        answer = await run.ask("Go?", CHOICES, expires=timedelta(milliseconds=1), default="deny", wait_for=20)
+        answer = await run.ask("Go?", CHOICES, expires=timedelta(milliseconds=1), default="deny", wait_for=PATIENCE)
         return f"{answer.decision} by {answer.by}, {answer.how}"
 
     assert run(workspace, main).result == "deny by the default, expired"
@@ -449,11 +450,10 @@ def test_a_failing_neighbour_makes_the_run_wait_for_the_answer(workspace: Path) 
             await until((workspace / "approvals/a1.yaml").exists)
             raise ValueError("the neighbour")
 
-        await asyncio.gather(run.ask("Go on?", CHOICES, wait_for=60), fails())
+        await asyncio.gather(run.ask("Go on?", CHOICES, wait_for=HANGS), fails())
 
-    began = time.monotonic()
-    outcome = run(workspace, main)
-    assert (outcome.status, str(outcome.error)) == ("failed", "the neighbour") and time.monotonic() - began < 30
+    outcome = asyncio.run(asyncio.wait_for(run_async(workspace, main), PATIENCE))
+    assert (outcome.status, str(outcome.error)) == ("failed", "the neighbour")
 
 
 def test_an_edited_answer_in_steps_passes_for_a_person_s(workspace: Path, calls: list[str]) -> None:

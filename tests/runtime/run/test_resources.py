@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import warm
+from waits import PATIENCE
 
 from satchel import Item, Resource, Run, agent, run, run_async, step
 from satchel.workspace import journal
@@ -288,12 +289,12 @@ def test_a_release_that_fails_stops_neither_the_others_nor_the_outcome(workspace
 
 @pytest.mark.parametrize("how", ["thread", "async", "stubborn"])
 def test_a_release_that_hangs_is_left_behind(workspace: Path, calls: list[str], how: str) -> None:
-    let_go = threading.Event()
+    let_go, held = threading.Event(), []
 
     @contextmanager
     def hanging() -> Iterator[None]:
         yield
-        let_go.wait(60)
+        held.append(not let_go.wait(PATIENCE))
 
     @asynccontextmanager
     async def hanging_async() -> AsyncIterator[None]:
@@ -307,10 +308,9 @@ def test_a_release_that_hangs_is_left_behind(workspace: Path, calls: list[str], 
 
     factory = hanging if how == "thread" else hanging_async
     main = agent_of(plain(calls, "first"), Resource("bad", factory, timeout=0.2))
-    began = time.monotonic()
     outcome = run(workspace, main)
+    assert outcome.status == "completed" and not held
     let_go.set()
-    assert outcome.status == "completed" and time.monotonic() - began < 20
     assert calls == ["open first", "close first"]
     assert ("bad", "released", "timed_out") in recorded(workspace)
 
@@ -331,7 +331,7 @@ def test_one_that_opens_too_late_is_closed_when_it_does(workspace: Path, calls: 
     assert outcome.status == "paused" and calls == []
     assert recorded(workspace) == [("slow", "opened", "timed_out")]
     let_go.set()
-    assert closed.wait(10) and calls == ["open", "close"]
+    assert closed.wait(PATIENCE) and calls == ["open", "close"]
 
 
 def test_an_object_made_too_late_is_closed(workspace: Path, calls: list[str]) -> None:
@@ -348,7 +348,7 @@ def test_an_object_made_too_late_is_closed(workspace: Path, calls: list[str]) ->
 
     assert run(workspace, agent_of(Resource("late", make, timeout=0.2))).status == "paused"
     let_go.set()
-    assert closed.wait(10) and calls == ["open late", "close late"]
+    assert closed.wait(PATIENCE) and calls == ["open late", "close late"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, StopIteration])
@@ -414,7 +414,7 @@ class Hangs:
     def __enter__(self): note("open hangs")
     def __exit__(self, *error):
         note("close hangs")
-        time.sleep(600)
+        time.sleep(10_000)
 
 @agent(resources=[Resource("base", Base, tier="process"), Resource("it", SLOW if False else CHOSEN, timeout=2)])
 async def main(run: Run):
@@ -425,7 +425,7 @@ async def main(run: Run):
 def play(workspace: Path, chosen: str) -> tuple[int, list[str]]:
     (workspace / "agent.py").write_text(_SIGNALLED.replace("SLOW if False else CHOSEN", chosen))
     command = [sys.executable, "-m", "satchel", "run", ".", "--quiet"]
-    done = warm.run(command, cwd=workspace, timeout=60, check=False, capture_output=True)
+    done = warm.run(command, cwd=workspace, timeout=PATIENCE, check=False, capture_output=True)
     return done.returncode, (workspace / "calls.txt").read_text().splitlines()
 
 
@@ -435,10 +435,8 @@ def test_a_signal_while_opening_leaves_nothing_open(workspace: Path) -> None:
 
 
 def test_a_hanging_thread_does_not_keep_the_process(workspace: Path) -> None:
-    began = time.monotonic()
     code, noted = play(workspace, "Hangs")
     assert (code, noted) == (0, ["open base", "open hangs", "agent", "close hangs", "close base"])
-    assert time.monotonic() - began < 50
 
 
 def test_one_that_is_entered_lives_till_the_run_ends(workspace: Path, calls: list[str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import warm
+from waits import PATIENCE
 
 import satchel
 from satchel import Item, Run, agent, effect, run, step
@@ -123,7 +124,7 @@ def test_several_are_at_work_at_once(workspace: Path, how: str) -> None:
     @agent
     async def waiting(run: Run[Any], other: str) -> str:
         here[run.agent].set()
-        await asyncio.wait_for(here[other].wait(), 30)
+        await asyncio.wait_for(here[other].wait(), PATIENCE)
         return str(await double(len(run.agent)))
 
     async def work(run: Run[Any]) -> list[str]:
@@ -501,7 +502,7 @@ def test_a_child_that_waits_for_what_never_comes_does_not_hold_a_parent_that_fai
     async def in_time() -> Any:
         from satchel import run_async
 
-        return await asyncio.wait_for(run_async(workspace, main), 30)
+        return await asyncio.wait_for(run_async(workspace, main), PATIENCE)
 
     assert asyncio.run(in_time()).status == "failed"
 

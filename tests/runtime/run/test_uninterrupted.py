@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import warm
+from waits import PATIENCE
 
 from satchel import Run, agent, effect, run, step
 from satchel.workspace.base.errors import AgentError
@@ -310,7 +311,7 @@ def test_a_second_signal_does_not_wait_any_longer(workspace: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.3)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
     paused = yamltext.load((workspace / "pause.yaml").read_text(), "pause.yaml").value
     assert (paused["status"], paused["forced"]) == ("paused", True)
     assert json.loads((workspace / "state.json").read_text())["status"] == "paused"
@@ -387,10 +388,9 @@ def test_a_question_of_another_agent_interrupts_a_block_that_commits(workspace: 
     committed = asyncio.Event()
 
     async def work(run: Run[Any]) -> None:
-        for _ in range(5000):
-            if run._session.context.stopping.suspension:
-                break
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(PATIENCE):
+            while not run._session.context.stopping.suspension:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
 
     @agent
     async def block(run: Run[Any]) -> None:

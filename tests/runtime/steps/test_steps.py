@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field
+from waits import PATIENCE
 
 from satchel import Key, NotDone, Retry, Run, agent, effect, run, step
 from satchel.workspace.base.errors import AgentError, NotSerializable, UsageError
@@ -262,7 +263,7 @@ def test_a_sync_step_runs_in_a_thread_and_the_loop_goes_on(workspace: Path) -> N
 
     @step
     def wait() -> bool:
-        return ticked.wait(10) and threading.current_thread() is not threading.main_thread()
+        return ticked.wait(PATIENCE) and threading.current_thread() is not threading.main_thread()
 
     @agent
     async def main(run: Run[Any]) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import growth
 import pytest
 import yaml
 from hypothesis import assume, given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from satchel.workspace.base import decode
 from satchel.workspace.base.errors import InvalidFile, UsageError
+from satchel.workspace.formats import yaml_reader
 from satchel.workspace.formats.yamltext import dump, load, set_value
 
 KEYS = st.text(max_size=12).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text))
@@ -247,9 +249,8 @@ def test_billion_laughs_are_expanded() -> None:
 
 @pytest.mark.parametrize("line", ["- *a\n", "- &a b\n", "- .inf\n", "- a #b\n"])
 def test_thirty_thousand_problems_take_minutes_to_report(line: str) -> None:
-    started = time.monotonic()
-    assert len(refusal(line * 30_000).splitlines()) == 20
-    assert time.monotonic() - started < 10
+    assert len(refusal(line * 1_200).splitlines()) == 20
+    growth.stays_linear(lambda size: partial(refusal, line * size), 300)
 
 
 @pytest.mark.parametrize(
@@ -288,10 +289,10 @@ def test_nesting_up_to_the_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("huge", ["a: " + "x" * (256 << 10), "é" * (129 << 10)])
-def test_a_huge_file_is_parsed(huge: str) -> None:
-    started = time.monotonic()
-    assert "more than 256 KiB" in refusal(huge)
-    assert time.monotonic() - started < 10
+def test_a_huge_file_is_parsed(huge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(yaml_reader, "read", lambda text, path: parsed.append(text))
+    assert "more than 256 KiB" in refusal(huge) and not parsed
 
 
 @given(st.text(alphabet="ab:-#[]{}&*!|>'\"%@`?, \n\t\\<~0.\r", max_size=40))

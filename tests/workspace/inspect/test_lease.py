@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waits import PATIENCE
 
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inspect import lease
@@ -31,20 +32,20 @@ def take(folder: str, held: Any, leave: Any) -> None:
     with lease.held(store):
         store.replace(lease.PATH, lease.encode(lease.mine(store, "r", 3)))
         held.set()
-        leave.wait(20)
+        leave.wait(PATIENCE)
 
 
 def test_who_comes_second_is_told_who_was_first(store: DiskStore) -> None:
     held, leave = spawning.Event(), spawning.Event()
     first = spawning.Process(target=take, args=(store.url, held, leave))
     first.start()
-    assert held.wait(20)
+    assert held.wait(PATIENCE)
     with pytest.raises(LeaseHeld, match=f"process {first.pid} on {socket.gethostname()}") as refused, lease.held(store):
         pass
     assert refused.value.remedy
     assert lease.holder(store) is not None
     first.kill()
-    first.join(20)
+    first.join(PATIENCE)
     assert lease.holder(store) is None, "a process that was killed holds nothing, whatever the file says"
     with lease.held(store):
         pass

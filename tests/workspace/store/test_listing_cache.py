@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 import pytest
+from waits import PATIENCE
 
 from satchel.workspace.store.remote.listing_cache import Bodies, Known, View
 
@@ -144,19 +145,19 @@ def test_threads_that_want_a_listing_at_once_share_one_that_began_after_they_ask
 
     def wait() -> None:
         began.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE)
 
     bucket.in_between = wait
     threads = [threading.Thread(target=view.refresh)]
     threads[0].start()
-    assert began.wait(20)
+    assert began.wait(PATIENCE)
     bucket.files = {"late": known(1)}
     threads += [threading.Thread(target=view.refresh) for _ in range(5)]
     for thread in threads[1:]:
         thread.start()
     go_on.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert view.get("late") and 2 <= bucket.listings <= 6
 
 

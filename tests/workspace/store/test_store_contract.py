@@ -22,6 +22,7 @@ import pytest
 from clouds import Cloud
 from elsewhere import Elsewhere
 from servers import BUCKET, Server
+from waits import PATIENCE
 
 from satchel.workspace.base.errors import AgentError, InvalidFile, LeaseHeld, SatchelError, StorageFailed, UsageError
 from satchel.workspace.store import DiskStore, Entry, FileChanged, Store, Syscalls, open_store
@@ -523,7 +524,7 @@ def in_threads(count: int, work: Callable[[int], object]) -> None:
     start, failed = threading.Barrier(count), []
 
     def run(number: int) -> None:
-        start.wait(20)
+        start.wait(PATIENCE)
         try:
             work(number)
         except BaseException as error:
@@ -615,9 +616,9 @@ def test_of_processes_that_race_to_create_exactly_one_wins(stores: Stores, store
     racers = [spawning.Process(target=create_when_told, args=(stores, start, won, n)) for n in range(4)]
     for racer in racers:
         racer.start()
-    winners = dict(won.get(timeout=20) for _ in range(20))
+    winners = dict(won.get(timeout=PATIENCE) for _ in range(20))
     for racer in racers:
-        racer.join(20)
+        racer.join(PATIENCE)
     assert len(winners) == 20 and won.empty()
     assert all(stores.get(f"race/{round_}") == b"%d" % mine for round_, mine in winners.items())
 
@@ -698,7 +699,7 @@ def test_a_held_workspace_is_refused_at_once_and_free_when_it_is_left(stores: St
 def hold(stores: Stores, held: Any, leave: Any) -> None:
     with stores.open().lock():
         held.set()
-        leave.wait(20)
+        leave.wait(PATIENCE)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -707,11 +708,11 @@ def test_the_lock_holds_between_processes_and_is_free_after_a_kill(stores: Store
     held = spawning.Event()
     holder = spawning.Process(target=hold, args=(stores, held, spawning.Event()))
     holder.start()
-    assert held.wait(20)
+    assert held.wait(PATIENCE)
     with pytest.raises(LeaseHeld), store.lock():
         pass
     holder.kill()
-    holder.join(20)
+    holder.join(PATIENCE)
     with store.lock():
         pass
 
@@ -734,9 +735,9 @@ def test_of_processes_that_race_for_the_lock_exactly_one_gets_it(stores: Stores,
     racers = [spawning.Process(target=take_when_told, args=(stores, start, tried, got)) for _ in range(4)]
     for racer in racers:
         racer.start()
-    outcomes = [got.get(timeout=20) for _ in range(4)]
+    outcomes = [got.get(timeout=PATIENCE) for _ in range(4)]
     for racer in racers:
-        racer.join(20)
+        racer.join(PATIENCE)
     assert sorted(outcomes) == [False, False, False, True]
 
 
@@ -891,7 +892,7 @@ def test_a_fifo_does_not_hang_its_reader_or_writer(folder: Path) -> None:
 
     thread = threading.Thread(target=use, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert outcomes == [InvalidFile, InvalidFile, StorageFailed]
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import watchdog.observers
+from waits import PATIENCE
 
 from satchel.workspace.store import DiskStore
-
-_PATIENCE = 10.0
 
 
 @pytest.mark.parametrize("folder", ["", "inbox"])
@@ -35,7 +34,7 @@ def test_a_change_gives_a_hint(tmp_path: Path, folder: str, change: Callable[[Pa
     hinted = threading.Event()
     with DiskStore(root).watch(("", "inbox"), hinted.set):
         change(file)
-        assert hinted.wait(_PATIENCE)
+        assert hinted.wait(PATIENCE)
 
 
 def test_the_end_of_a_watch_does_not_wait_for_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +44,7 @@ def test_the_end_of_a_watch_does_not_wait_for_its_threads(tmp_path: Path, monkey
 
     class Sleepy(watchdog.observers.Observer):  # type: ignore[misc, valid-type]
         def stop(self) -> None:
-            in_time.append(left.wait(_PATIENCE))
+            in_time.append(left.wait(PATIENCE))
             super().stop()
             ended.set()
 
@@ -53,7 +52,7 @@ def test_the_end_of_a_watch_does_not_wait_for_its_threads(tmp_path: Path, monkey
     with DiskStore(tmp_path).watch(("",), lambda: None):
         pass
     left.set()
-    assert ended.wait(_PATIENCE) and in_time == [True]
+    assert ended.wait(PATIENCE) and in_time == [True]
 
 
 def test_the_threads_of_a_watch_end_after_it(tmp_path: Path) -> None:
@@ -63,5 +62,5 @@ def test_the_threads_of_a_watch_end_after_it(tmp_path: Path) -> None:
         assert threads
     threads |= {*threading.enumerate()} - before
     for thread in threads:
-        thread.join(_PATIENCE)
+        thread.join(PATIENCE)
         assert not thread.is_alive(), thread

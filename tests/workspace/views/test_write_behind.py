@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from waits import PATIENCE
 
 from satchel.workspace.views.write_behind import AtOnce, InThreads
 
@@ -22,7 +23,7 @@ def test_jobs_of_one_path_come_one_after_another_in_their_order(behind: InThread
 
     def job(number: int) -> None:
         if number == 0:
-            gate.wait(10)
+            gate.wait(PATIENCE)
         done.append(number)
 
     for number in range(50):
@@ -35,9 +36,9 @@ def test_jobs_of_one_path_come_one_after_another_in_their_order(behind: InThread
 
 def test_one_path_does_not_wait_for_another(behind: InThreads) -> None:
     gate, other = threading.Event(), threading.Event()
-    behind.do("a", lambda: gate.wait(10))
+    behind.do("a", lambda: gate.wait(PATIENCE))
     behind.do("b", other.set)
-    assert other.wait(10)
+    assert other.wait(PATIENCE)
     assert not behind.is_idle
     gate.set()
     behind.wait()
@@ -47,7 +48,7 @@ def test_many_that_wait_for_one_path_leave_no_thread_stuck(behind: InThreads) ->
     gate = threading.Event()
     done: list[str] = []
     for path in ("a", "b"):
-        behind.do(path, lambda: gate.wait(10))
+        behind.do(path, lambda: gate.wait(PATIENCE))
         for _ in range(40):
             behind.do(path, lambda path=path: done.append(path))  # type: ignore[misc]
     gate.set()
@@ -70,11 +71,11 @@ def test_whoever_wants_to_know_is_told_when_nothing_is_under_way(behind: InThrea
     told, gate = threading.Event(), threading.Event()
     states: list[bool] = []
     behind.on_idle = lambda: (states.append(behind.is_idle), told.set())  # type: ignore[func-returns-value, assignment, return-value]
-    behind.do("a", lambda: gate.wait(10))
+    behind.do("a", lambda: gate.wait(PATIENCE))
     behind.do("b", lambda: None)
     assert not told.is_set()
     gate.set()
-    assert told.wait(10) and states == [True]
+    assert told.wait(PATIENCE) and states == [True]
 
 
 def test_what_comes_after_the_end_is_refused_and_nobody_waits_for_it() -> None:
