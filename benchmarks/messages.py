@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from satchel import Run, agent, run
-from satchel.workspace.store import Content, DiskStore
+from satchel.workspace.store import DiskStore, FileContent
 from satchel.workspace.views.conversation import NAME
 
 from .measuring import Ground, Result, spread
@@ -23,7 +23,7 @@ class _Counting(DiskStore):
 
     taken = given = 0
 
-    def read(self, path: str, *, limit: int = 1 << 30) -> Content:
+    def read(self, path: str, *, limit: int = 1 << 30) -> FileContent:
         found = super().read(path, limit=limit)
         self.taken += len(found.data) * (path == NAME)
         return found

@@ -299,7 +299,7 @@ _Discriminating = extend(  # type: ignore[no-untyped-call]
 )
 
 
-class Fault(NamedTuple):
+class SchemaFault(NamedTuple):
     """One error of jsonschema: `found` at `path` does not satisfy the keyword with the value `wanted`."""
 
     keyword: str
@@ -308,10 +308,10 @@ class Fault(NamedTuple):
     schema: Mapping[str, Any]
     path: Where
     branch: Any  # which alternative it belongs to, if it is part of the context of another
-    context: tuple[Fault, ...]
+    context: tuple[SchemaFault, ...]
 
 
-class Told(NamedTuple):
+class PathProblem(NamedTuple):
     """A problem whose place is still a path."""
 
     path: Where
@@ -320,8 +320,8 @@ class Told(NamedTuple):
     remedy: str
 
 
-def fault(error: ValidationError) -> Fault:
-    return Fault(
+def fault(error: ValidationError) -> SchemaFault:
+    return SchemaFault(
         str(error.validator),
         error.validator_value,
         error.instance,
@@ -332,7 +332,7 @@ def fault(error: ValidationError) -> Fault:
     )
 
 
-def explain(error: Fault) -> Iterator[Told]:
+def explain(error: SchemaFault) -> Iterator[PathProblem]:
     """The problems of one fault: usually one, but for example one for each unknown key."""
     path = error.path
     match error.keyword:
@@ -343,17 +343,17 @@ def explain(error: Fault) -> Iterator[Told]:
         case "dependentRequired":
             for key, needed in error.wanted.items():
                 for name in (name for name in needed if key in error.found and name not in error.found):
-                    yield Told((*path, name), "nothing", f"a value, since there is `{key}`", f"Add `{name}`")
+                    yield PathProblem((*path, name), "nothing", f"a value, since there is `{key}`", f"Add `{name}`")
         case "anyOf" | "oneOf":
             yield from _no_alternative(error)
         case _:
             expected, remedy = _expected(error)
             # Where `writeOnly` says so, the value may be a secret that was typed in the wrong place.
             found = "something else" if error.schema.get("writeOnly") is True else short(error.found)
-            yield Told(path, found, expected, remedy)
+            yield PathProblem(path, found, expected, remedy)
 
 
-def _missing(error: Fault) -> Iterator[Told]:
+def _missing(error: SchemaFault) -> Iterator[PathProblem]:
     path = error.path
     known = error.schema.get("properties", {})
     strays = list(itertools.islice((key for key in error.found if key not in known), 100))
@@ -365,12 +365,12 @@ def _missing(error: Fault) -> Iterator[Told]:
             subschema = known.get(key, {})
             example = _example(subschema)
             remedy = f"Add `{key}`, for example with the value {example}" if example else f"Add `{key}`"
-            yield Told((*path, key), "nothing", _wanted(subschema), remedy)
+            yield PathProblem((*path, key), "nothing", _wanted(subschema), remedy)
         elif error.schema.get("additionalProperties") is not False:  # otherwise the stray key is a problem of its own
-            yield Told((*path, slip), f"the key {_key(slip)}", f"`{key}`", f"Rename it to `{key}`")
+            yield PathProblem((*path, slip), f"the key {_key(slip)}", f"`{key}`", f"Rename it to `{key}`")
 
 
-def _unknown(error: Fault) -> Iterator[Told]:
+def _unknown(error: SchemaFault) -> Iterator[PathProblem]:
     path = error.path
     known = error.schema.get("properties", {})
     patterns = error.schema.get("patternProperties", {})
@@ -382,12 +382,12 @@ def _unknown(error: Fault) -> Iterator[Told]:
         if not meant and "^x-" in patterns and key.isprintable():
             remedy = f"Remove it, or call it {_key(f'x-{key}')} if it is a note of your own"
         listed = _listed([f"`{name}`" for name in known if not name.startswith("$")])
-        yield Told((*path, key), f"the unknown key {_key(key)}", listed or "no other key", remedy)
+        yield PathProblem((*path, key), f"the unknown key {_key(key)}", listed or "no other key", remedy)
 
 
-def _no_alternative(error: Fault) -> Iterator[Told]:
+def _no_alternative(error: SchemaFault) -> Iterator[PathProblem]:
     path = error.path
-    branches: dict[Any, list[Fault]] = {}
+    branches: dict[Any, list[SchemaFault]] = {}
     for sub in error.context:
         branches.setdefault(sub.branch, []).append(sub)
     if not branches:  # oneOf with several that fit
@@ -396,18 +396,18 @@ def _no_alternative(error: Fault) -> Iterator[Told]:
         keys = [key for branch in error.wanted if isinstance(branch, Mapping) for key in branch.get("required", ())]
         keys = keys if isinstance(error.found, Mapping) else []
         both = " and ".join(f"`{key}`" for key in keys if key in error.found) if keys else "more than one of them"
-        yield Told(path, both, _listed([f"`{k}`" for k in keys], "only one of ") or "one kind", "Keep one")
+        yield PathProblem(path, both, _listed([f"`{k}`" for k in keys], "only one of ") or "one kind", "Keep one")
         return
     here = len(path)
     reasons = [reason for branch in branches.values() for reason in branch]
     if all(reason.keyword == "required" and len(reason.path) == here for reason in reasons):
         keys = list(dict.fromkeys(key for reason in reasons for key in reason.wanted))
         lacking = [f"`{key}`" for key in keys if key not in error.found]
-        yield Told(path, "none of them", _listed(lacking), "Add the one that applies")
+        yield PathProblem(path, "none of them", _listed(lacking), "Add the one that applies")
     elif all(reason.keyword == "type" and len(reason.path) == here for reason in reasons):
         wanted = _listed([_wanted(reason.schema) for reason in reasons])
         types = [kind for reason in reasons for kind in _types(reason.schema)]
-        yield Told(path, short(error.found), wanted, _other_type(types, error.found))
+        yield PathProblem(path, short(error.found), wanted, _other_type(types, error.found))
     else:
         # The branch that was meant is the one whose outermost type fits and that got deepest before it failed.
         meant = max(branches.values(), key=lambda branch: min(_depth(reason, here) for reason in branch))
@@ -418,7 +418,7 @@ def _no_alternative(error: Fault) -> Iterator[Told]:
             yield from (_or_one_of(words, told) if told.path == path else told for told in explain(reason))
 
 
-def _or_one_of(words: Sequence[Any], told: Told) -> Told:
+def _or_one_of(words: Sequence[Any], told: PathProblem) -> PathProblem:
     """The problem `told`, if one of these words would also be valid."""
     if not words:
         return told
@@ -427,12 +427,12 @@ def _or_one_of(words: Sequence[Any], told: Told) -> Told:
     )
 
 
-def _depth(reason: Fault, here: int) -> float:
+def _depth(reason: SchemaFault, here: int) -> float:
     depth = len(reason.path) - here
     return depth if reason.keyword not in ("type", "const", "enum") else depth - 0.5
 
 
-def _expected(error: Fault) -> tuple[str, str]:
+def _expected(error: SchemaFault) -> tuple[str, str]:
     """What a simple keyword requires, and what to do."""
     wanted, found = error.wanted, error.found
     match error.keyword:

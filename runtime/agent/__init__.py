@@ -11,4 +11,4 @@ if not deferred(__name__):
     from .declaration import Agent, Parameters, agent, load
     from .failure import brief, describe, of_storage, place, said
     from .migrations import Migration, check_known, check_migrated, dropped, is_dropped, migrate, migration
-    from .resource import TIERS, Event, Held, Resource, Tier, runs_on_loop, takes_run, unhindered
+    from .resource import TIERS, Held, Resource, ResourceOutcome, Tier, runs_on_loop, takes_run, unhindered

@@ -55,19 +55,21 @@ def chain(migrations: Iterable[Migration]) -> tuple[Migration, ...]:
     return found
 
 
-class Step(NamedTuple):
+class MigrationStep(NamedTuple):
     """One version further."""
 
     to: int
     patch: Patch
 
 
-class Migrated(NamedTuple):
-    steps: list[Step]
+class MigrationResult(NamedTuple):
+    steps: list[MigrationStep]
     data: Any
 
 
-def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: Codec, folder: str = "") -> Migrated:
+def migrate(
+    data: Any, version: int, migrations: tuple[Migration, ...], codec: Codec, folder: str = ""
+) -> MigrationResult:
     """Convert `data` from `version` to that of the last of `migrations`. Refused if there is no way, if a migration
     fails, or if the result does not fit the state type. Changes nothing."""
     from ...workspace.state import json_patch as patch
@@ -81,7 +83,7 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
             why="a newer version of the agent has written them",
             remedy="run it with that version of the agent",
         )
-    steps: list[Step] = []
+    steps: list[MigrationStep] = []
     for to in range(version + 1, newest + 1):
         found = next((each for each in migrations if each.to == to), None)
         if found is None:
@@ -92,7 +94,7 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
                 remedy=f"give the agent the migration `@migration({to})`",
             )
         after = _once(data, found, path)
-        steps.append(Step(to, patch.diff(data, after, ordered=True)))
+        steps.append(MigrationStep(to, patch.diff(data, after, ordered=True)))
         data = after
     if steps:
         try:
@@ -104,7 +106,7 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
                 why=error.why,
                 remedy="correct the migration; the data has not changed",
             ) from error
-    return Migrated(steps, data)
+    return MigrationResult(steps, data)
 
 
 def dropped(data: Any, codec: Codec, drop: Sequence[str]) -> Patch:

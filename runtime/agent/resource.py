@@ -79,7 +79,7 @@ def check_resources(resources: Iterable[Resource]) -> tuple[Resource, ...]:
     return found
 
 
-class Event(NamedTuple):
+class ResourceOutcome(NamedTuple):
     """The outcome of opening or releasing a resource."""
 
     outcome: Literal["ok", "failed", "timed_out"]
@@ -106,7 +106,7 @@ class Held:
     def is_open(self) -> bool:
         return self._entered.is_set()
 
-    async def open(self) -> Event:
+    async def open(self) -> ResourceOutcome:
         """Open and check it. `is_open` says whether it must be released. A BaseException that is not an Exception is
         raised; then nothing is open."""
         began, limit = time.monotonic(), self._declared.timeout
@@ -134,7 +134,7 @@ class Held:
             await unhindered(self.release())
             raise
 
-    async def release(self) -> Event:
+    async def release(self) -> ResourceOutcome:
         """Release it. Raises only the cancellation of the caller."""
         began, limit = time.monotonic(), self._declared.timeout
         self._leave.set()
@@ -188,7 +188,7 @@ class Held:
         elif close is not None:
             await self._call(close, self._on_loop or inspect.iscoroutinefunction(close))
 
-    async def _checked(self, began: float, limit: float) -> Event:
+    async def _checked(self, began: float, limit: float) -> ResourceOutcome:
         """Whether it can be used."""
         check = self._declared.check
         if check is None:
@@ -207,7 +207,7 @@ class Held:
             raise event.error
         return event
 
-    async def _ask(self, check: Callable[[Any], Any], began: float) -> Event:
+    async def _ask(self, check: Callable[[Any], Any], began: float) -> ResourceOutcome:
         try:
             found = await self._call(lambda: check(self.object), inspect.iscoroutinefunction(check))
         except asyncio.CancelledError:
@@ -294,8 +294,8 @@ def _close_if_possible(made: Any) -> None:
 
 def _event(
     outcome: Literal["ok", "failed", "timed_out"], began: float, why: str = "", error: BaseException | None = None
-) -> Event:
-    return Event(outcome, why, int((time.monotonic() - began) * 1000), error)
+) -> ResourceOutcome:
+    return ResourceOutcome(outcome, why, int((time.monotonic() - began) * 1000), error)
 
 
 def _said(error: BaseException | None) -> str:

@@ -32,12 +32,12 @@ from ...workspace.inbound.approvals import (
     typed_arguments,
     with_changes,
 )
-from ...workspace.inbound.edits import Refusal, reject
+from ...workspace.inbound.edits import RejectedFile, reject
 from ...workspace.inspect import Remark, Report, lease, look_beside
 from ...workspace.journal.records import NOTHING
 from ...workspace.lifecycle import opened
 from ...workspace.secrets import Redactor, redactor_of
-from ...workspace.state import DONE, Answered, Moment, same
+from ...workspace.state import DONE, Moment, RecordedAnswer, same
 from ...workspace.store import FileChanged
 from ..status import Given, OpenQuestion, Place, Steps, check_free, plain_answer, questions_of
 
@@ -298,7 +298,7 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
         except (InvalidFile, UsageError) as error:
             before, data = None, fill_in(form, values)
             if there != form:
-                reject(store, Refusal(path, error, there), "and was written again with the answer of a command")
+                reject(store, RejectedFile(path, error, there), "and was written again with the answer of a command")
         if before is not None:  # another answer came first and is about to be taken
             is_same = before.decision == reply.decision and before.standing == reply.standing
             if is_same and same({**before.arguments}, {**reply.arguments}):
@@ -384,7 +384,7 @@ def _refusal(what: str, error: InvalidFile) -> UsageError:
     return UsageError(what, why=why, remedy=problem.remedy or None)
 
 
-def _changes_the_same(said: Saying, answer: Answered) -> bool:
+def _changes_the_same(said: Saying, answer: RecordedAnswer) -> bool:
     """Whether these are the arguments of the recorded answer, told in full or in part."""
     changed, asked = plain_answer(answer.changes) or {}, plain_answer(answer.arguments) or {}
     given, texts = said.changes, said.texts
@@ -457,7 +457,7 @@ def _listed(found: list[Question]) -> str:
     return "; ".join(f"{question.id} ({question.text[:80]} {question.answers})" for question in found[:5])
 
 
-def _answered_text(answer: Answered) -> str:
+def _answered_text(answer: RecordedAnswer) -> str:
     """`approve, by ada@laptop, 2026-11-21 23:10:04 UTC (3 min 5 s ago)`."""
     by = "the default, because the question expired" if answer.how == "expired" else answer.by
     note = f" ({one_line(answer.note, _NOTE)})" if answer.note else ""

@@ -14,7 +14,7 @@ from ...workspace.inbound.edits import CutOff, cut_off, editable, is_known, judg
 from ...workspace.inspect import Look, Remark, Report, lease, look_beside
 from ...workspace.lifecycle import opened
 from ...workspace.state import AgentMoment
-from ...workspace.store import Content, FileChanged, Version, read_if_there
+from ...workspace.store import FileChanged, FileContent, Version, read_if_there
 from ...workspace.views import conversation
 from ..status import Place, Steps, wait_until_free
 
@@ -104,7 +104,7 @@ def _check_name(seen: Look, file: str) -> None:
         )
 
 
-def _save(place: Place, file: str, data: bytes, there: Content | None) -> bool:
+def _save(place: Place, file: str, data: bytes, there: FileContent | None) -> bool:
     """Write it, unless the file has changed since it was read."""
     try:
         if there is None:

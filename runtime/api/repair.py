@@ -129,7 +129,7 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
     if not planned.paths and not _has_leftovers(store):
         return replace(planned, dry_run=False)
     seq = look_beside(store).moment.seq
-    done: list[retention.Plan] = []
+    done: list[retention.PrunePlan] = []
     with opened(store, "prune", Report(), take_over=True, adopt=adopt) as workspace:
         writer, fence = workspace.journal, workspace.owned.fence
         own = Own(fence.seq, writer.growing) if fence is not None else None
@@ -142,7 +142,7 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
             if not found.old:
                 break
         workspace.pruner.rest()
-        done.append(retention.Plan(files=retention.replaced(store, keep, retention.Plan(), workspace.moment)))
+        done.append(retention.PrunePlan(files=retention.replaced(store, keep, retention.PrunePlan(), workspace.moment)))
         workspace.close()
     return _told(place, workspace.moment.run_id, done, dry_run=False)
 
@@ -161,11 +161,11 @@ def _plan_of(place: Place) -> Pruned:
     store, seen = place.store, look_beside(place.store)
     keep, moment = seen.definition.keep, seen.moment
     found = None if moment.is_new else retention.plan(store, retention.Facts.of(moment), keep, None, _ALL, all=True)
-    done = [found, retention.Plan(files=retention.replaced(store, keep, found, moment))] if found else []
+    done = [found, retention.PrunePlan(files=retention.replaced(store, keep, found, moment))] if found else []
     return _told(place, moment.run_id, done, dry_run=True)
 
 
-def _told(place: Place, run_id: str, done: Sequence[retention.Plan], *, dry_run: bool) -> Pruned:
+def _told(place: Place, run_id: str, done: Sequence[retention.PrunePlan], *, dry_run: bool) -> Pruned:
     files = sum((Counter(each.counts) for each in done), Counter[str]())
     kept_from = max([journal.first_kept(place.store), *(each.up_to + 1 for each in done)])
     paths = [path for each in done for path in each.paths]

@@ -32,7 +32,7 @@ from ...workspace.base import (
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Lease, Look, Report, lease, look, look_beside, transfer_file
 from ...workspace.journal.records import PauseRequested
-from ...workspace.lifecycle import Wish, pausing
+from ...workspace.lifecycle import PauseWish, pausing
 from ...workspace.secrets import redactor_of
 from ...workspace.state import EXIT_CODES, Moment, Status
 from ...workspace.store import FileChanged
@@ -147,13 +147,13 @@ def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
         if request.mode == "cancel":
             return _cancel(workspace, wanted, place, request)
         # The file may have been removed since it was written. That is no instruction.
-        pausing.stop(workspace, wanted or pausing.Wish(), request if wanted is None else None)
+        pausing.stop(workspace, wanted or pausing.PauseWish(), request if wanted is None else None)
         workspace.close("paused", request.reason)
     was = "; it had not started" if seen.moment.is_new else ""
     return Stopping("paused", f"paused{was}; `{place.command('resume')}` continues")
 
 
-def _cancel(workspace: Workspace, wanted: Wish | None, place: Place, request: PauseRequested) -> Stopping:
+def _cancel(workspace: Workspace, wanted: PauseWish | None, place: Place, request: PauseRequested) -> Stopping:
     """Only a run can tell what the agent has to undo. Without that, the run ends here."""
     if wanted is None or wanted.mode != "cancel":  # as for a pause
         workspace.journal.add(request)
@@ -169,7 +169,7 @@ def _cancel(workspace: Workspace, wanted: Wish | None, place: Place, request: Pa
     return Stopping("cancelled", "cancelled")
 
 
-def _too_late(workspace: Workspace, wanted: Wish | None) -> Stopping:
+def _too_late(workspace: Workspace, wanted: PauseWish | None) -> Stopping:
     """Another request, or the agent, was faster. No record leads out of that."""
     status = workspace.moment.status
     workspace.close()
@@ -253,7 +253,7 @@ def withdraw(place: Place) -> Steps[Withdrawn]:
         yield from place.look_again(_POLL)
 
 
-def _check_pause(place: Place, seen: Look, wanted: Wish | None, holder: Lease | None) -> None:
+def _check_pause(place: Place, seen: Look, wanted: PauseWish | None, holder: Lease | None) -> None:
     """Refused, with the way out, if what stops the run is no pause that can be withdrawn."""
     url = place.url
     if holder is None or wanted is None or wanted.in_force:
@@ -287,7 +287,7 @@ def _check_pause(place: Place, seen: Look, wanted: Wish | None, holder: Lease | 
     pausing.check_may_go_on(wanted)
 
 
-def _write(place: Place, wanted: Wish) -> bool:
+def _write(place: Place, wanted: PauseWish) -> bool:
     """Write `status: resume`. False if the run is about to fill in the file, and would write over it."""
     pause = wanted.recorded
     if wanted.file is None or (pause is not None and wanted.file.requested_at != pause.requested_at):

@@ -8,7 +8,7 @@ if not deferred(__name__):
     from . import ending, entry, items, recording
     from .context import AgentContext, Context
     from .effect_decorator import Effect, effect
-    from .open_scope import PREVIEW, Call, OpenScope, check_outside_steps, current_call
+    from .open_scope import PREVIEW, OpenCall, OpenScope, check_outside_steps, current_call
     from .parallel import ParallelScopes
     from .raised import RecordedError
     from .rehearsal import Foreseen, Rehearsal

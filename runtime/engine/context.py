@@ -29,17 +29,17 @@ from ...workspace.views import Files, publish, schema_files
 from ..agent import Agent
 from ..limits import Announcer, Limits
 from ..live import (
+    AgentStopped,
     Doubts,
+    LoopWatch,
     Outputs,
     Pace,
     PendingLooks,
     ReplayTarget,
     Running,
-    Stopped,
-    Stopping,
+    StopRequests,
     Suspended,
     Tap,
-    Told,
     Watch,
     log,
     observer_here,
@@ -147,7 +147,7 @@ def _of_sub_agent(schema: dict[str, Any], folder: str) -> dict[str, Any]:
 _THREADS = 32
 
 
-class Abandoned(Stopped):
+class Abandoned(AgentStopped):
     """The agent's caller no longer waits for it."""
 
 
@@ -194,7 +194,7 @@ class Context:
     def __init__(
         self,
         workspace: Workspace,
-        stopping: Stopping,
+        stopping: StopRequests,
         doubts: Doubts,
         announcer: Announcer,
         watch: Watch | None,
@@ -205,7 +205,7 @@ class Context:
         self.workspace, self.stopping, self.doubts = workspace, stopping, doubts
         self.store, self.moment = workspace.store, workspace.moment
         self.journal, self.projector = workspace.journal, workspace.projector
-        self._told = Told(watch, workspace) if watch else None
+        self._told = LoopWatch(watch, workspace) if watch else None
         self.watch: Watch | None = self._told
         self.tap, self.only = tap, only
         self.rehearsal = rehearsal  # a `Rehearsal` (rehearsal.py, which needs the scopes and so this module)
@@ -306,17 +306,17 @@ class AgentContext:
         return len(self.context.agents.running) == self._depth and not self.context.agents.parallel
 
     def check_going_on(self) -> None:
-        """Like that of `Stopping`. In addition, an agent whose caller has failed stops at its next call."""
+        """Like that of `StopRequests`. In addition, an agent whose caller has failed stops at its next call."""
         self.context.stopping.check_going_on()
         if self.caller is not None and self.is_abandoned and not self.context.stopping.drain.is_held_here:
             raise Abandoned
 
-    def stopped(self) -> Stopped:
+    def stopped(self) -> AgentStopped:
         """The exception that unwinds a caller that has caught an earlier stop."""
         return Suspended() if self.context.stopping.suspension else Abandoned()
 
     def check_may_commit(self) -> None:
-        """Like that of `Stopping`. In addition, an agent whose caller has failed commits nothing."""
+        """Like that of `StopRequests`. In addition, an agent whose caller has failed commits nothing."""
         self.context.stopping.check_may_commit()
         if self.caller is not None and self.is_abandoned:
             self.check_going_on()

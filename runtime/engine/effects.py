@@ -20,19 +20,19 @@ from msgspec import Raw, Struct
 
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
 from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarted
-from ...workspace.state import Answer, Kept, blobs
+from ...workspace.state import EarlierAnswer, Kept, blobs
 from ..agent import DaemonExecutor, said
-from ..live import Stopped, Suspended, reverify, verification
+from ..live import AgentStopped, Suspended, reverify, verification
 from ..steps import ONCE, Step, declared, key_parameter, run_parameter
 from . import open_scope, recording
-from .open_scope import Call, waits
+from .open_scope import OpenCall, waits
 from .performing import invoke
 from .raised import is_kept
 
 Verify = Callable[..., Any]
 
 
-def idempotency_key(call: Call) -> str:
+def idempotency_key(call: OpenCall) -> str:
     """The same at every attempt, different for every call of every run, also of copies of one folder."""
     recorded = call.scope.agent.recorded.scopes.get(call.scope.key)
     if recorded is not None and (started := recorded.started.get(call.key)):
@@ -40,20 +40,20 @@ def idempotency_key(call: Call) -> str:
     return _own_key(call)
 
 
-def has_own_key(call: Call) -> bool:
+def has_own_key(call: OpenCall) -> bool:
     """Whether an effect that has begun would have the same key in this run. In a fork, one that the other run began
     would not."""
     return call.scope.context.moment.forked is None or idempotency_key(call) == _own_key(call)
 
 
-def may_have_other_key(function: Verify, call: Call) -> bool:
+def may_have_other_key(function: Verify, call: OpenCall) -> bool:
     """Whether `function` may be given the wrong key of a finished effect. Its record does not say which run did it, nor
     whether a return has brought back the one that a person wanted to repeat."""
     takes_key = key_parameter(declared.hints_of(function), inspect.signature(function).parameters)
     return bool(takes_key) and (call.scope.context.moment.forked is not None or call.key in call.scope.recorded.again)
 
 
-def _own_key(call: Call) -> str:
+def _own_key(call: OpenCall) -> str:
     scope, moment = call.scope, call.scope.context.moment
     identity = "\0".join((moment.run_nonce or moment.run_id, scope.key, *map(str, call.key)))
     if scope.agent.path:
@@ -63,7 +63,7 @@ def _own_key(call: Call) -> str:
     return blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
-async def verify(function: Verify, call: Call) -> Any:
+async def verify(function: Verify, call: OpenCall) -> Any:
     """The result of an effect. NotDone if it has not happened."""
     args, kwargs = _arguments(function, call)
     with verification(call), call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
@@ -72,7 +72,7 @@ async def verify(function: Verify, call: Call) -> Any:
         return await call.scope.work.in_thread(bind(function, *args, **kwargs))
 
 
-async def verify_within(function: Verify, call: Call, seconds: float) -> None:
+async def verify_within(function: Verify, call: OpenCall, seconds: float) -> None:
     """The same with a time limit. After it, neither the scope nor the process waits for the verification."""
     args, kwargs = _arguments(function, call)
     apart = DaemonExecutor("satchel-verify")
@@ -91,7 +91,7 @@ async def verify_within(function: Verify, call: Call, seconds: float) -> None:
         apart.end()
 
 
-def _arguments(function: Verify, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(function: Verify, call: OpenCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = call.step.shape.unbind(call.arguments, {})
     hints = declared.hints_of(function)
     if key := key_parameter(hints, inspect.signature(function).parameters):
@@ -124,7 +124,7 @@ class _Answer(Struct, frozen=True):
     result: Any
 
 
-async def perform(call: Call) -> Any:
+async def perform(call: OpenCall) -> Any:
     """Do it once, or find out that it was done."""
     scope = call.scope
     scope.claims.claim(call.key)
@@ -144,7 +144,7 @@ async def perform(call: Call) -> Any:
     return await _begin(call)
 
 
-async def _as_answered(call: Call, answer: Answer) -> Any:
+async def _as_answered(call: OpenCall, answer: EarlierAnswer) -> Any:
     """Do what a person has said about this call. An answer about another call is not used, because it may not mean this
     one."""
     scope = call.scope
@@ -159,7 +159,7 @@ async def _as_answered(call: Call, answer: Answer) -> Any:
     return await _begin(call)
 
 
-async def _known_of(call: Call, unclaimed: tuple[Key, ...]) -> str:
+async def _known_of(call: OpenCall, unclaimed: tuple[Key, ...]) -> str:
     """What helps a person to say whether the call is one of the unclaimed ones: why earlier answers do not count, and
     what its `verify` says, if it has another name than they."""
     earlier, verify = _answered_others(call), call.step.verify
@@ -175,7 +175,7 @@ async def _known_of(call: Call, unclaimed: tuple[Key, ...]) -> str:
     return f"{earlier}. verify of {call.step.name} says {found}".removeprefix(". ")
 
 
-def _answered_others(call: Call) -> str:
+def _answered_others(call: OpenCall) -> str:
     """Why earlier answers of people do not count for this call."""
     given = [answer.call for key, answer in call.scope.recorded.answers.items() if key[0] == call.key[0]]
     if not given:
@@ -186,7 +186,7 @@ def _answered_others(call: Call) -> str:
     )
 
 
-async def _unclaimed(call: Call) -> tuple[Key, ...]:
+async def _unclaimed(call: OpenCall) -> tuple[Key, ...]:
     """Recorded effects that were not called again. One of the same name in doubt is verified with its earlier
     arguments."""
     scope = call.scope
@@ -200,7 +200,7 @@ async def _unclaimed(call: Call) -> tuple[Key, ...]:
     return scope.claims.unclaimed
 
 
-async def _let_others_claim(call: Call) -> None:
+async def _let_others_claim(call: OpenCall) -> None:
     """Return when every recorded effect is called again, or no other task of the scope is about to do that: each has
     ended or waits. A task may wait for a short time for something other than this call, so it gets that time."""
     scope, until = call.scope, time.monotonic() + _PATIENCE
@@ -218,7 +218,7 @@ async def _let_others_claim(call: Call) -> None:
         scope.at_claims.discard(asyncio.current_task())
 
 
-def _earlier(call: Call, started: StepStarted) -> Call | None:
+def _earlier(call: OpenCall, started: StepStarted) -> OpenCall | None:
     """A call that an earlier attempt had begun, if it can be verified with the arguments it had then."""
     effect = call.step
     if effect.verify is None or not len(started.arguments) or started.step not in (effect.name, *effect.former_names):
@@ -227,10 +227,10 @@ def _earlier(call: Call, started: StepStarted) -> Call | None:
         arguments = effect.shape.decode(bytes(started.arguments))
     except UsageError:
         return None  # a record of an earlier version of the effect
-    return Call(call.scope, effect, started.key, started.no, arguments, bytes(started.arguments))
+    return OpenCall(call.scope, effect, started.key, started.no, arguments, bytes(started.arguments))
 
 
-async def _begin(call: Call) -> Any:
+async def _begin(call: OpenCall) -> Any:
     """Start it, as often as its retries allow."""
     effect = call.step
     retry = effect.retry
@@ -247,7 +247,7 @@ async def _begin(call: Call) -> Any:
         call.scope.context.stopping.sleep(wait, f"{call.step.name} was told to try again later")
 
 
-async def _once(call: Call, attempt: int) -> Any:
+async def _once(call: OpenCall, attempt: int) -> Any:
     """One attempt. What it raises is what certainly has not happened; anything else ends in an answer or a doubt."""
     scope, effect = call.scope, call.step
     scope.work.resting.discard(call)
@@ -284,11 +284,11 @@ async def _once(call: Call, attempt: int) -> Any:
 def _has_not_happened(effect: Step, error: BaseException) -> bool:
     """What its author says of what its function has raised. `not_done=(Exception,)` is not meant for Satchel's own
     errors, which say nothing of the effect; naming one of them is."""
-    is_own = isinstance(error, SatchelError | Stopped)
+    is_own = isinstance(error, SatchelError | AgentStopped)
     return any(isinstance(error, kind) and (not is_own or issubclass(kind, SatchelError)) for kind in effect.not_done)
 
 
-async def _may_have_happened(call: Call, error: BaseException, attempt: int) -> Any:
+async def _may_have_happened(call: OpenCall, error: BaseException, attempt: int) -> Any:
     """The result, if it can be found out. Otherwise a person is asked, or the error is raised, and the next attempt
     finds out."""
     scope, effect = call.scope, call.step
@@ -312,7 +312,7 @@ async def _may_have_happened(call: Call, error: BaseException, attempt: int) -> 
     raise error
 
 
-async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | None:
+async def _settle(call: OpenCall, cause: str, *, has_key: bool = True) -> _Answer | None:
     """Find out how an effect in doubt ended: an answer, or None if it may be done now. Otherwise a person is asked.
     `has_key`: it would be done under the same key again."""
     effect = call.step
@@ -334,7 +334,7 @@ async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | 
     return None
 
 
-async def recheck(call: Call, done: StepCompleted) -> None:
+async def recheck(call: OpenCall, done: StepCompleted) -> None:
     scope, context = call.scope, call.scope.context
     rechecks, words = context.doubts.rechecks, f"{call.step.name}{call.identity()['call']}"
     place = (scope.agent.path, scope.key, call.key)
@@ -369,7 +369,7 @@ async def recheck(call: Call, done: StepCompleted) -> None:
         await recording.keep(call, blobs.fetch(context.store, done), how="verified")
 
 
-def ask(call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()) -> None:
+def ask(call: OpenCall, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()) -> None:
     """Put the question on record and stop. A person answers it in approvals/."""
     needs_person = why == "unknown_outcome" and call.step.needs_person
     call.scope.context.doubts.ask(call.identity(), why, cause, others, needs_person)

@@ -23,14 +23,14 @@ from .open_scope import Claims, OpenScope
 T = TypeVar("T")
 
 
-class Replayed(Exception):
+class RaisedFromRecord(Exception):
     """The exception that ended a scope was only raised from the record, which has forgotten it now."""
 
 
 async def until_fresh(enter: Callable[[], Awaitable[T]]) -> T:
     """Enter a scope; again, as long as it only ends by recorded exceptions."""
     while True:
-        with suppress(Replayed):
+        with suppress(RaisedFromRecord):
             return await enter()
 
 

@@ -83,7 +83,7 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
             session.journal.add(replace(failed, uncounted=True))
             session.journal.flush()
         if is_replayed:
-            raise ending.Replayed from error
+            raise ending.RaisedFromRecord from error
         raise
     finally:
         session.root.ended = True

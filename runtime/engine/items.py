@@ -9,7 +9,7 @@ from ...workspace.plan import Splice, Task
 from ...workspace.state import scope_of_task
 from ..steps import Retry
 from .parallel import Begin, Dismissed, ParallelScopes
-from .session import Body, Session
+from .session import ScopeBody, Session
 
 
 class ItemFace(Protocol):
@@ -22,7 +22,7 @@ Make = Callable[[str], ItemFace]
 """The item with this id, for the agent."""
 
 
-class Doing(NamedTuple):
+class InboxDecision(NamedTuple):
     """What is to be done with a task of the inbox, and why it was dropped, if it was."""
 
     work: Callable[..., Any]
@@ -74,17 +74,17 @@ async def several(session: Session, most: int, begin: Begin, every: float | None
         session.live.handed_over()
 
 
-async def run_task(session: Session, id: str, title: str, make: Callable[[], Doing | None], task: Any) -> None:
+async def run_task(session: Session, id: str, title: str, make: Callable[[], InboxDecision | None], task: Any) -> None:
     """Try to do a task of the inbox until it commits or fails. The commit ends the task, and says why it was dropped if
     it was. `make` is called for each attempt; it returns None if the task has ended."""
     session.check_may_begin(title)
     key = scope_of_task(id)
 
-    def body() -> Body | None:
+    def body() -> ScopeBody | None:
         if (doing := make()) is None:
             return None
         work, dropped = doing
-        return Body(key, title, lambda: work(session.run, task), lambda: ([], dropped), tasks=(id,))
+        return ScopeBody(key, title, lambda: work(session.run, task), lambda: ([], dropped), tasks=(id,))
 
     await session.run_body(key, body)
 
@@ -136,7 +136,7 @@ async def _begin(session: Session, task: Task) -> str:
     return key
 
 
-def _body(session: Session, key: str, item: ItemFace, work: Callable[..., Any]) -> Body | None:
+def _body(session: Session, key: str, item: ItemFace, work: Callable[..., Any]) -> ScopeBody | None:
     """One attempt at an item; None if it is not to do any more, because a person or another item has dropped it, or
     not yet, because it has got sub-items."""
     task = session.plan.task(key)
@@ -153,4 +153,4 @@ def _body(session: Session, key: str, item: ItemFace, work: Callable[..., Any]) 
         edit = session.plan.tick if item.skipped is None else session.plan.cancel
         return edit(found), item.skipped
 
-    return Body(key, task.text, lambda: work(session.run, item), finish, splices=splices)
+    return ScopeBody(key, task.text, lambda: work(session.run, item), finish, splices=splices)

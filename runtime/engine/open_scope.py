@@ -202,11 +202,11 @@ PREVIEW = 60
 _EFFECT_PREVIEW = 400
 """The same for an effect, because a person may have to recognise it."""
 
-current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
+current_call: ContextVar[OpenCall | None] = ContextVar("current_call", default=None)
 """The call whose function runs here."""
 
 
-class Call(Struct, eq=False):
+class OpenCall(Struct, eq=False):
     """A call of a step or effect without a recorded result."""
 
     scope: OpenScope
@@ -216,7 +216,7 @@ class Call(Struct, eq=False):
     arguments: dict[str, Any]
     encoded: bytes  # the arguments as canonical JSON
     named: str | None = None
-    outer: Call | None = None  # that it is made in
+    outer: OpenCall | None = None  # that it is made in
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
     made: PendingCalls | None = None  # of those, the ones that have not begun
     place: int = field(default_factory=raised.new_place)
@@ -275,7 +275,7 @@ class Call(Struct, eq=False):
         }
 
 
-class Work:
+class RunningWork:
     """The running work of one attempt at a scope: calls and their threads. `made` are the calls outside all others that
     have not begun."""
 
@@ -283,7 +283,7 @@ class Work:
         self.made = PendingCalls(agent.context.looks)
         self._agent, self._pool, self._drain = agent, agent.context.threads, agent.context.stopping.drain
         self._under_way = 0
-        self.resting: set[Call] = set()  # calls that only wait: for their next attempt, or until a time
+        self.resting: set[OpenCall] = set()  # calls that only wait: for their next attempt, or until a time
         self.at_rest: Callable[[], Any] | None = None  # called whenever no call does anything else any more
         self._threads: set[asyncio.Future[Any]] = set()
         self._quiet = asyncio.Event()
@@ -304,7 +304,7 @@ class Work:
                 self._quiet.set()
             self._look()
 
-    def rest(self, call: Call) -> None:
+    def rest(self, call: OpenCall) -> None:
         """Until the call has ended, or is tried again, its scope may be cancelled."""
         self.resting.add(call)
         self._look()
@@ -342,7 +342,7 @@ class OpenScope:
         self.agent, self.context, self.key, self.title = agent, agent.context, key, title
         self.recorded = recorded
         self.claims, self.numbering = Claims(recorded), Numbering(recorded)
-        self.work, self.place = Work(agent), raised.new_place()
+        self.work, self.place = RunningWork(agent), raised.new_place()
         self.outputs: dict[str, Output] = {}
         self.messages: list[Message] = []
         self.splices: list[Splice] = []  # what it changes in the plan
@@ -436,7 +436,7 @@ def check_outside_steps(what: str) -> None:
         )
 
 
-def check_not_revoked(call: Call) -> None:
+def check_not_revoked(call: OpenCall) -> None:
     """Look for a revocation, also where that is a request. If the question about this call is open again, the run stops
     to wait for a person. Quick on a disk; called on the event loop, so that nothing comes between it and the intent."""
     scope, context, tool = call.scope, call.scope.context, call.key[0]

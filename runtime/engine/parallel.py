@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, TypeVar
 
-from ..live import Contradiction, Drain, Stopped
+from ..live import AgentStopped, Contradiction, Drain
 from .open_scope import OpenScope
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class ParallelScopes:
                     try:
                         if (found := await begin()) is None:
                             break
-                    except (Exception, Stopped) as failure:
+                    except (Exception, AgentStopped) as failure:
                         error = failure
                         self._drain.still_waits()
                         break

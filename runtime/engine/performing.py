@@ -22,11 +22,11 @@ from ..agent import said
 from ..live import Suspended
 from ..steps import MODEL, ONCE, Partial, encode, is_mistake, recover
 from . import open_scope, recording
-from .open_scope import Call, OpenScope, current_call
+from .open_scope import OpenCall, OpenScope, current_call
 from .raised import is_kept
 
 
-async def invoke(call: Call, injected: Mapping[str, Any] = MappingProxyType({})) -> Any:
+async def invoke(call: OpenCall, injected: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """Run the function of a call, in a thread if it is not async. `injected`: the arguments that Satchel fills in."""
     scope, step = call.scope, call.step
     call.counts, call.made, call.ended = {}, None, False
@@ -45,7 +45,7 @@ async def invoke(call: Call, injected: Mapping[str, Any] = MappingProxyType({}))
     return result
 
 
-async def _invoke(call: Call, injected: Mapping[str, Any]) -> Any:
+async def _invoke(call: OpenCall, injected: Mapping[str, Any]) -> Any:
     scope, step = call.scope, call.step
     token = current_call.set(call)
     try:
@@ -84,7 +84,7 @@ class Accepted(Struct, frozen=True):
     text: str
 
 
-async def stream_once(call: Call) -> Any:
+async def stream_once(call: OpenCall) -> Any:
     """One attempt. If it fails, its text is promoted for the next one."""
     scope, step, context = call.scope, call.step, call.scope.context
     context.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
@@ -149,14 +149,14 @@ async def stream_once(call: Call) -> Any:
         context.projector.drop(out.file)
 
 
-def _restarted(call: Call) -> str:
+def _restarted(call: OpenCall) -> str:
     return (
         f"{call.words} has written its answer from the beginning, because it did not read the text that was recovered. "
         "To continue that text, use `out.recovered` or `out.text` in the prompt"
     )
 
 
-def _tell(call: Call, head: PartialHead, text: str, length: int) -> None:
+def _tell(call: OpenCall, head: PartialHead, text: str, length: int) -> None:
     context = call.scope.context
     if context.watch:
         context.watch.streamed(head.agent, head.step, length)
@@ -171,7 +171,7 @@ def _hears_nothing() -> bool:
     return False
 
 
-def partial_path(call: Call) -> str:
+def partial_path(call: OpenCall) -> str:
     """The file of a streamed answer."""
     scope = call.scope
     return partial_file.partial_path(scope.agent.folder, scope.key, scope.title, call.no, call.step.name)
@@ -194,7 +194,7 @@ _SLACK = 0.1
 """A call that was cancelled waits so many seconds longer than it did then, so that the same timeout comes first."""
 
 
-async def perform(call: Call) -> Any:
+async def perform(call: OpenCall) -> Any:
     """Run a step, and record its result or its last exception."""
     scope, step = call.scope, call.step
     before = scope.recorded.failed.get(call.key)  # the agent has cancelled it in an earlier attempt at its scope
@@ -220,7 +220,7 @@ async def perform(call: Call) -> Any:
     return answer
 
 
-async def _wait(call: Call, seconds: float) -> None:
+async def _wait(call: OpenCall, seconds: float) -> None:
     """Wait for the agent to cancel the call again, because the record shows what it did after that. A stop does not
     wait for this."""
     end = time.monotonic() + seconds + _SLACK
@@ -229,7 +229,7 @@ async def _wait(call: Call, seconds: float) -> None:
         call.scope.check_going_on()
 
 
-async def _tried(call: Call) -> Any:
+async def _tried(call: OpenCall) -> Any:
     """Try with the retries of each model. If one of them has only asked for a long wait, the run sleeps until then."""
     scope, step = call.scope, call.step
     once: Callable[[Any], Awaitable[Any]] = stream_once if step.shape.is_streamed else invoke

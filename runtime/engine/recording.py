@@ -13,10 +13,10 @@ from ...workspace.state import blobs
 from ..agent import brief, said
 from ..steps import ANYTHING, encode, round_trip
 from . import raised
-from .open_scope import Call
+from .open_scope import OpenCall
 
 
-async def completed(call: Call, result: Any, began: float, **facts: Any) -> Any:
+async def completed(call: OpenCall, result: Any, began: float, **facts: Any) -> Any:
     """Record a result; it is durable when this returns. Returns the value in the form of a recorded one."""
     what = f"the result of {call.step.name}"
     data = encode(result, what)
@@ -24,7 +24,7 @@ async def completed(call: Call, result: Any, began: float, **facts: Any) -> Any:
     return await keep(call, data, ms=int((time.monotonic() - began) * 1000), **facts)
 
 
-async def keep(call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> Any:
+async def keep(call: OpenCall, data: bytes, *, soon: bool = False, **facts: Any) -> Any:
     """Record a result as it is. `soon`: it need not be durable when this returns, only before later records."""
     scope, context = call.scope, call.scope.context
     data = context.redactor.json(data)
@@ -51,7 +51,7 @@ async def keep(call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> 
     return answer
 
 
-def failed(call: Call, error: BaseException, attempt: int = 1, *, final: bool = False, **facts: Any) -> None:
+def failed(call: OpenCall, error: BaseException, attempt: int = 1, *, final: bool = False, **facts: Any) -> None:
     """Record that a call has raised; `final`: for good. Durable with the next commit."""
     scope = call.scope
     failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
@@ -74,7 +74,7 @@ def failed(call: Call, error: BaseException, attempt: int = 1, *, final: bool = 
     scope.context.pace.flush_later()
 
 
-def retries(call: Call, error: BaseException, attempt: int, wait: float) -> None:
+def retries(call: OpenCall, error: BaseException, attempt: int, wait: float) -> None:
     """Record that a call is tried again, and tell who watches the run. Durable in a moment, for who looks at it."""
     context = call.scope.context
     wait = round(wait, 3)
@@ -85,7 +85,7 @@ def retries(call: Call, error: BaseException, attempt: int, wait: float) -> None
         context.watch.noticed("retry", f"{call.step.name}: asking again in {wait:.3g} s: {said(error)}")
 
 
-async def progress(call: Call, value: Any) -> None:
+async def progress(call: OpenCall, value: Any) -> None:
     """Record how far the function of a call has come. AgentError once it has returned."""
     if call.ended:
         late = f"run.progress() was called after {call.words} had returned"

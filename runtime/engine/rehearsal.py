@@ -14,8 +14,8 @@ from msgspec import Struct, field
 
 from ...workspace.base import counted
 from ...workspace.journal.records import StepCompleted
-from ..live import Stopping, Suspended, Suspension
-from .open_scope import Call, scope_of, waits
+from ..live import StopRequests, Suspended, Suspension
+from .open_scope import OpenCall, scope_of, waits
 
 Kind = Literal["next", "again", "gone", "leaves", "asks", "fails"]
 """What a branch comes to: `next` is new work, as it would be without changed code."""
@@ -38,7 +38,7 @@ class Rehearsal(Struct, eq=False):
 
     found: list[Foreseen] = field(default_factory=list)
 
-    async def at_call(self, call: Call) -> NoReturn:
+    async def at_call(self, call: OpenCall) -> NoReturn:
         """This call is not on record. It is judged when all others wait: another task may claim a record until then."""
         try:
             await self.hold(call.scope.context.stopping)
@@ -58,24 +58,24 @@ class Rehearsal(Struct, eq=False):
             kind: Kind = "asks" if asks else "gone"
             self.found.append(Foreseen(kind, words if asks else f"{words}; it stays done", title))
 
-    async def at_scope(self, stopping: Stopping, title: str) -> NoReturn:
+    async def at_scope(self, stopping: StopRequests, title: str) -> NoReturn:
         """A scope would begin that has not begun yet."""
         self.found.append(Foreseen("next", f"{title!r} begins", title))
         await self.hold(stopping)
 
-    def at_resource(self, stopping: Stopping, name: str) -> NoReturn:
+    def at_resource(self, stopping: StopRequests, name: str) -> NoReturn:
         """The agent needs a resource, and none is opened."""
         self.found.append(Foreseen("next", f"it uses the resource {name!r}"))
         self._end(stopping)
         raise Suspended
 
-    def failed(self, stopping: Stopping, title: str, error: BaseException) -> NoReturn:
+    def failed(self, stopping: StopRequests, title: str, error: BaseException) -> NoReturn:
         """The code of a scope has raised."""
         self.found.append(Foreseen("fails", f"{type(error).__name__}: {error}", title))
         self._end(stopping)
         raise Suspended from error
 
-    async def hold(self, stopping: Stopping) -> NoReturn:
+    async def hold(self, stopping: StopRequests) -> NoReturn:
         """Let this branch not continue, until all others wait and the run is over."""
         quiet = 0
         while not stopping.suspension:
@@ -87,12 +87,12 @@ class Rehearsal(Struct, eq=False):
         raise Suspended
 
     @staticmethod
-    def _end(stopping: Stopping) -> None:
+    def _end(stopping: StopRequests) -> None:
         if not stopping.suspension:
             stopping.suspend(Suspension("paused", "the rehearsal is over"))
 
 
-def _judged(call: Call) -> tuple[Kind, str]:
+def _judged(call: OpenCall) -> tuple[Kind, str]:
     """What it means that the agent makes this call."""
     scope, name = call.scope, call.step.name
     words = f"{name}{call.identity()['call']}"

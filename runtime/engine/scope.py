@@ -15,7 +15,7 @@ from ..live import PendingCalls
 from ..steps import Codec, OwnStep, Prompt, Step, canonical, encode, round_trip
 from . import open_scope, performing, raised
 from .context import AgentContext
-from .open_scope import Call, OpenScope, check_outside_steps, current_call
+from .open_scope import OpenCall, OpenScope, check_outside_steps, current_call
 
 
 class ScopeRun(OpenScope):
@@ -78,7 +78,7 @@ class ScopeRun(OpenScope):
         done = self.recorded.done.get(key)
         if done is not None:
             context.tally.answered += 1
-            return await self._answer(Call(self, step, key, done.no, arguments, encoded, named), done)
+            return await self._answer(OpenCall(self, step, key, done.no, arguments, encoded, named), done)
         failed = self.recorded.failed.get(key)
         if failed is not None and not failed.cancelled:
             context.tally.answered += 1
@@ -87,12 +87,14 @@ class ScopeRun(OpenScope):
             raise failure
         if context.rehearsal is not None:
             number = self.numbering.number(key)
-            await context.rehearsal.at_call(Call(self, step, key, number, arguments, encoded, named, outer))
+            await context.rehearsal.at_call(OpenCall(self, step, key, number, arguments, encoded, named, outer))
         context.limits.step_begins(context.agents.calls)
         self.check_going_on()
-        return await self._perform(Call(self, step, key, self.numbering.number(key), arguments, encoded, named, outer))
+        return await self._perform(
+            OpenCall(self, step, key, self.numbering.number(key), arguments, encoded, named, outer)
+        )
 
-    def _check_may_call(self, step: Step, outer: Call | None) -> None:
+    def _check_may_call(self, step: Step, outer: OpenCall | None) -> None:
         if self.ended:
             raise AgentError(
                 f"{step.name} was called after its scope had ended",
@@ -109,7 +111,9 @@ class ScopeRun(OpenScope):
             )
         self._names.check(step.name, step.code, outer.key[0] if outer else "", self.context.store.url)
 
-    def _key(self, step: Step, arguments: dict[str, Any], encoded: bytes, named: str | None, outer: Call | None) -> Key:
+    def _key(
+        self, step: Step, arguments: dict[str, Any], encoded: bytes, named: str | None, outer: OpenCall | None
+    ) -> Key:
         """The key that the call is recorded under, perhaps from a time when its function had fewer parameters."""
         name, within = step.name, outer.key if outer else None
         counts = self._counts if outer is None else outer.counts
@@ -125,7 +129,7 @@ class ScopeRun(OpenScope):
         numbering.claim(key)
         return key
 
-    async def _answer(self, call: Call, done: StepCompleted) -> Any:
+    async def _answer(self, call: OpenCall, done: StepCompleted) -> Any:
         """The recorded result. An effect may have to be verified again."""
         step = call.step
         if done.effect:
@@ -152,7 +156,7 @@ class ScopeRun(OpenScope):
                 remedy=f"write a fitting `result` into this file{again}. A step of another name does not find it",
             ) from error
 
-    async def _perform(self, call: Call) -> Any:
+    async def _perform(self, call: OpenCall) -> Any:
         """Run the call; its result is on record when this returns."""
         context, step = self.context, call.step
         for value in call.arguments.values():

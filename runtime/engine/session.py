@@ -22,7 +22,7 @@ from ...workspace.plan import Plan, Splice, Task
 from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs, is_of_item
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
-from ..live import Change, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, Suspended
+from ..live import Contradiction, DataChange, LiveState, Make, PlanEdit, ScopeCopy, Suspended
 from ..steps import ANY, Codec, current_scope, result_codec
 from . import context, ending
 from .context import AgentContext, Context
@@ -34,7 +34,7 @@ _WAITS = (0.5, 2.0)
 """Seconds before a failed item is tried again, by the number of its failures."""
 
 
-class Body(Struct, frozen=True):
+class ScopeBody(Struct, frozen=True):
     """What one attempt at a scope runs, and how its commit ends it."""
 
     key: str
@@ -209,7 +209,7 @@ class Session(AgentContext):
             return codec.recorded(data, keeps_unknown=self.keeps_unknown)
         self.check_between_scopes(f"the scope {name!r} would begin")
         self.check_may_begin(name)
-        body = Body(key, name, lambda: function(*args), lambda: ([], None), codec)
+        body = ScopeBody(key, name, lambda: function(*args), lambda: ([], None), codec)
         answer = await self.run_body(key, lambda: body)
         self.live.handed_over()
         return answer
@@ -264,7 +264,7 @@ class Session(AgentContext):
                 remedy="await one after the other, or give more to one `each`",
             )
 
-    async def run_body(self, key: str, make: Callable[[], Body | None]) -> Any:
+    async def run_body(self, key: str, make: Callable[[], ScopeBody | None]) -> Any:
         """Run a scope until it commits, and return its result. `make` is called for each attempt. It returns None if
         there is nothing left to do; then so does this."""
 
@@ -300,7 +300,7 @@ class Session(AgentContext):
                 self.journal.flush()
             self.context.pace.flush_later()
 
-    async def _try_scope(self, body: Body) -> Any:
+    async def _try_scope(self, body: ScopeBody) -> Any:
         scope, parallel = ScopeRun(self, body.key, body.title, self.recorded.scope(body.key, body.title)), self.parallel
         scope.tasks += body.tasks
         self._claims[body.key] = scope.claims
@@ -343,7 +343,7 @@ class Session(AgentContext):
             if is_failure and was_stopped:
                 raise self.stopped() from error
             if ending.is_replayed(failed, error):
-                raise ending.Replayed from error
+                raise ending.RaisedFromRecord from error
             raise
         else:
             self._follow_commit(scope)
@@ -361,7 +361,7 @@ class Session(AgentContext):
         if self.parallel is None or scope.splices:
             self._plan = self.recorded.plan.copy()
 
-    def _commit(self, scope: ScopeRun, body: Body, result: Any) -> Any:
+    def _commit(self, scope: ScopeRun, body: ScopeBody, result: Any) -> Any:
         """The end of a scope, as one record. Returns its result in the form of a recorded one. When this returns, the
         scope has committed, whatever happens next; if it raises, nothing has."""
         self.check_may_commit()
@@ -402,7 +402,7 @@ class Session(AgentContext):
             self.live.take_leave(scope.apart.live, change)
         return answer
 
-    def _change(self, scope: ScopeRun) -> Change:
+    def _change(self, scope: ScopeRun) -> DataChange:
         """The change of the data. What a scope in a lane has changed in the plan is done again. Contradiction if that,
         or the data, has changed since in the same places."""
         if scope.apart is None:

@@ -12,7 +12,7 @@ from ...workspace.inbound.edits import Noticed, notice
 from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import PauseRequested
-from ...workspace.lifecycle import Point, Wish, pausing, recovery, rewind
+from ...workspace.lifecycle import PauseWish, Point, pausing, recovery, rewind
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
 from ..limits import budget, limits, windows
@@ -30,27 +30,27 @@ class Leave(Struct, frozen=True):
 class Stay(Struct, frozen=True):
     """The run is paused, or must be paused now; then the files are completed."""
 
-    wanted: Wish
+    wanted: PauseWish
     request: PauseRequested | None = None  # a request that is not in the files
     arguments: bytes | None = None  # to record; see `given.to_record`
 
 
-class Done(Struct, frozen=True):
+class NothingToDo(Struct, frozen=True):
     """The run has completed, and an opening would find nothing to do and nothing to repair."""
 
 
 class Go(Struct, frozen=True):
     """Call the agent, unless the opening finds that nothing is left to do."""
 
-    wanted: Wish | None  # the pause that is over with this start
+    wanted: PauseWish | None  # the pause that is over with this start
     is_unclean: bool  # the run was stopped by force
     is_overruling: bool  # windows that are open do not count
-    found: preflight.Found
+    found: preflight.Findings
     point: Point | None  # the checkpoint that it goes back to first
     arguments: bytes | None = None  # to record; see `given.to_record`
 
 
-def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
+def decide(start: Start, seen: Look) -> Leave | Stay | NothingToDo | Go:
     """The decision. Raises Refused, or the error of a file, if the run must not continue."""
     store, moment = start.store, seen.moment
     arguments = arguments_to_record(start, seen) if start.args or start.input is not None else None
@@ -71,16 +71,16 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
     elif (moment.asks_whether_back or not start.wake) and (waits := _unanswered(store, seen)) is not None:
         return waits
     elif _is_done(start, seen):
-        return Done()
+        return NothingToDo()
     if not is_called_back and (window := _window(seen)) is not None:
-        return Stay(wanted or Wish(), window, arguments)
+        return Stay(wanted or PauseWish(), window, arguments)
     is_unclean = moment.unclean or (wanted is not None and wanted.mode == "emergency")
     stop: preflight.Stop = "unclean" if is_unclean else "pause" if wanted is not None and wanted.in_force else ""
     found = preflight.check(start, seen, stop=stop)
     arguments = arguments or arguments_to_record(start, seen)
     if found.drift and seen.definition.on_drift == "ask" and not (start.wake or start.accept_drift):
         asked = f"changed since the last start, resume to continue: {'; '.join(found.drift)}"
-        return Stay(wanted or Wish(), PauseRequested(reason=asked, by="satchel"), arguments)
+        return Stay(wanted or PauseWish(), PauseRequested(reason=asked, by="satchel"), arguments)
     point = _point(store, seen) if start.from_checkpoint else None
     return Go(wanted, is_unclean, is_called_back, found, point, arguments)
 

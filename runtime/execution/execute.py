@@ -23,8 +23,8 @@ from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, load, of_storage, said
 from ..engine import Context, Returned, Session, ending, entry, returned
 from ..limits import Announcer
-from ..live import Doubts, Stopping, Suspension
-from ..run import Offer, Pool, Run
+from ..live import Doubts, StopRequests, Suspension
+from ..run import Offer, OpenResources, Run
 from ..steps import result_codec, runs_going
 from . import leaving, preflight
 from .aside import aside, held_aside, to_its_end
@@ -38,12 +38,12 @@ from .start import Start, call_arguments, record_arguments
 _LISTED = 3
 
 
-class Patience:
+class DrainSettings:
     """For one opening. `drain_timeout`, in seconds, replaces the one of workspace.yaml, and allows no extension. `say`
     is called with a kind and a line for people."""
 
     def __init__(
-        self, workspace: Workspace, stopping: Stopping, say: Callable[[str, str], None], drain_timeout: float | None
+        self, workspace: Workspace, stopping: StopRequests, say: Callable[[str, str], None], drain_timeout: float | None
     ):
         self._workspace, self._stopping, self._say = workspace, stopping, say
         self._told = drain_timeout
@@ -90,7 +90,7 @@ _GIVE_UP = 5.0
 """Seconds that a cancelled agent has to end before Satchel stops waiting for it."""
 
 
-class Ended(Struct):
+class AgentEnd(Struct):
     """How the agent stopped."""
 
     context: Context
@@ -108,9 +108,9 @@ class Entering:
 
     def __init__(self, start: Start, context: Context, agent: Agent, code: Code | None):
         self._start, self._context, self._agent, self._code = start, context, agent, code
-        self._pool = Pool(context.workspace, context.stopping, agent.resources)
+        self._pool = OpenResources(context.workspace, context.stopping, agent.resources)
         self._offer = Offer({})
-        self._patience = Patience(context.workspace, context.stopping, self._say, start.drain_timeout)
+        self._patience = DrainSettings(context.workspace, context.stopping, self._say, start.drain_timeout)
         self._loop = asyncio.get_running_loop()
         self._was_cancelled = False  # the task that this runs in
         self._contents = Contents(context)
@@ -121,14 +121,14 @@ class Entering:
     def _find_soon(self, reference: str) -> None:
         self._loop.call_soon_threadsafe(self._contents.find, reference)  # a thread of a step may have named it
 
-    async def run(self) -> Ended:
+    async def run(self) -> AgentEnd:
         runs_going.add(self)
         try:
             return await self._run()
         finally:
             runs_going.discard(self)
 
-    async def _run(self) -> Ended:
+    async def _run(self) -> AgentEnd:
         context = self._context
         skipped = context.moment.root.plan.progress.settled
         checks = StateCheck(self._start, context.moment, self._running)
@@ -166,7 +166,7 @@ class Entering:
         found = self._context.agents.running.get(path)
         return found.agent if isinstance(found, Session) else None
 
-    async def _come_to_a_stop(self) -> Ended:
+    async def _come_to_a_stop(self) -> AgentEnd:
         context, agent = self._context, self._agent
         if not self._is_to_be_cancelled:
             ended = await self._enter(agent)
@@ -175,11 +175,11 @@ class Entering:
             if not self._is_to_be_cancelled or ended.status != "paused":
                 return ended
         if agent.on_cancel is None:
-            return Ended(context, "cancelled", self._reason)
+            return AgentEnd(context, "cancelled", self._reason)
         ended = await self._enter(replace(agent, function=agent.on_cancel), CANCEL)
-        return Ended(context, "cancelled", self._reason) if ended.status == "completed" else ended
+        return AgentEnd(context, "cancelled", self._reason) if ended.status == "completed" else ended
 
-    async def _goes_on(self, ended: Ended) -> bool:
+    async def _goes_on(self, ended: AgentEnd) -> bool:
         """Whether to enter the agent again at once, because a file was edited. Never while a pause is in force, because
         nothing would stop the agent any more."""
         context, edits = self._context, self._edits
@@ -203,7 +203,7 @@ class Entering:
         pause = self._context.moment.pause
         return pause.reason if pause else ""
 
-    async def _enter(self, agent: Agent, root: str = ROOT) -> Ended:
+    async def _enter(self, agent: Agent, root: str = ROOT) -> AgentEnd:
         """Call the agent, and wait until none of its code runs. `root` is the scope of its own calls."""
         context = self._context
         session = Session(context, agent, root=root)
@@ -298,7 +298,7 @@ class Entering:
         if self._context.watch:
             self._context.watch.noticed(kind, text)
 
-    def _judge(self, main: asyncio.Task[Returned]) -> Ended:
+    def _judge(self, main: asyncio.Task[Returned]) -> AgentEnd:
         """Find out how the agent's function ended. Raises its exception if nothing may be written any more, or if no
         code here handles it. An agent that has caught a `Suspended` is still suspended."""
         context = self._context
@@ -310,11 +310,11 @@ class Entering:
         if context.stopping.failed:
             raise context.stopping.failed
         if raised is None and main.done():
-            return Ended(context, returned=main.result())
+            return AgentEnd(context, returned=main.result())
         if (suspension := context.stopping.suspension) is not None:
             return _suspended(context, suspension)
         if isinstance(raised, asyncio.CancelledError):
-            return Ended(context, "failed", "CancelledError", error=raised)
+            return AgentEnd(context, "failed", "CancelledError", error=raised)
         if isinstance(raised, Exception):
             if context.store.version(DEFINITION) is None:  # that may be why it has failed
                 raise StorageFailed(
@@ -323,17 +323,17 @@ class Entering:
                     why="the workspace was renamed, moved or removed while it was running",
                     remedy="start it at its new place",
                 ) from raised
-            return Ended(context, "failed", said(raised), error=raised)
+            return AgentEnd(context, "failed", said(raised), error=raised)
         assert raised is not None
         raise raised
 
-    def _failure(self, ended: Ended) -> Failure | None:
+    def _failure(self, ended: AgentEnd) -> Failure | None:
         context = self._context
         if ended.status in ("waiting", "paused", "sleeping") and context.stopping.suspension:
             return context.stopping.suspension.error
         return describe(ended.error, context.store.url) if ended.error else None
 
-    async def _settle(self, ended: Ended) -> None:
+    async def _settle(self, ended: AgentEnd) -> None:
         """For a pause: write everything that a resume needs and read it back, before anything is released."""
         context = self._context
         context.journal.check()  # an agent may have caught it; files that depend on lost records are not moved
@@ -358,7 +358,7 @@ class Entering:
         await to_its_end(self._loop.create_task(journal.lend()))
         await aside(self._start, taken)
 
-    async def _close(self, ended: Ended) -> None:
+    async def _close(self, ended: AgentEnd) -> None:
         context = self._context
         report = context.workspace.report
         for text in (*context.doubts.rechecks.told(), *self._pool.unreleased):
@@ -392,8 +392,8 @@ class Entering:
         self._say("too late", f"{pausing.said(request)}: the run completed before it could stop")
 
 
-def _suspended(context: Context, suspension: Suspension) -> Ended:
-    return Ended(context, suspension.status, suspension.reason, suspension.until)
+def _suspended(context: Context, suspension: Suspension) -> AgentEnd:
+    return AgentEnd(context, suspension.status, suspension.reason, suspension.until)
 
 
 async def execute(start: Start, seen: Look, go: Go) -> After:
@@ -496,7 +496,7 @@ def _agent(start: Start, seen: Look, go: Go, opened: Workspace) -> Agent:
 
 
 def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: Announcer) -> Entering:
-    stopping = Stopping(opened, start.interruption)
+    stopping = StopRequests(opened, start.interruption)
     doubts = Doubts(opened, stopping, go.found.rechecks, "a forced stop" if go.is_unclean else "a crash")
     context = Context(opened, stopping, doubts, announcer, start.watch, start.tap, start.only, start.rehearsal)
     if start.restarts:
@@ -506,7 +506,7 @@ def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: An
     return Entering(start, context, root, go.found.code)
 
 
-def _outcome(opened: Workspace, ended: Ended) -> Outcome:
+def _outcome(opened: Workspace, ended: AgentEnd) -> Outcome:
     moment, tally = opened.moment, ended.context.tally
     progress = moment.root.plan.progress
     suspension = ended.context.stopping.suspension

@@ -24,14 +24,14 @@ from ...workspace.inbound.edits import CheckData, Noticed, notice, rejection
 from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import another_run, lease
 from ...workspace.journal.records import PauseRequested
-from ...workspace.lifecycle import Wish, Workspace, pausing
+from ...workspace.lifecycle import PauseWish, Workspace, pausing
 from ...workspace.secrets import redactor_of
 from ...workspace.state import folder_of_agent
-from ...workspace.store import Content, Version
+from ...workspace.store import FileContent, Version
 from ...workspace.views import STATE, TODO, Settling, Stage, conversation
 from ..engine import AgentContext, Context, ParallelScopes, Session
 from ..limits import limits
-from ..live import Stopping, Suspension
+from ..live import StopRequests, Suspension
 from .aside import held_aside
 from .start import Start
 
@@ -42,7 +42,7 @@ SETTLE = 0.05
 class PauseWatch:
     """For one run, on its loop. `notice` gets a kind and a line for people."""
 
-    def __init__(self, workspace: Workspace, stopping: Stopping, notice: Callable[[str, str], None]):
+    def __init__(self, workspace: Workspace, stopping: StopRequests, notice: Callable[[str, str], None]):
         self._workspace, self._stopping, self._notice = workspace, stopping, notice
         self._store, self._moment = workspace.store, workspace.moment
         self._settling = Settling(self._store)
@@ -84,12 +84,12 @@ class PauseWatch:
             os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
         by = self._store.trace(pause_file.PATH).by
         if file.status == "resume":
-            self._withdraw(Wish(known, file, by, version))
+            self._withdraw(PauseWish(known, file, by, version))
         elif known is None or file.mode == "cancel" != known.mode:
             self._stopping.pause(lease.pause_request(file, by))
             self._obeyed = self._moment.pause.requested_at if known is None and self._moment.pause else ""
 
-    def _withdraw(self, wanted: Wish) -> None:
+    def _withdraw(self, wanted: PauseWish) -> None:
         """A pause that Satchel itself has requested stays: the start that follows it checks its reason again."""
         pause = wanted.recorded
         if pause is not None and not (
@@ -347,8 +347,8 @@ class EditWatch:
             for edit in noticed.edits
         )
 
-    def _held(self) -> dict[str, Content]:
-        held: dict[str, Content] = {}
+    def _held(self) -> dict[str, FileContent]:
+        held: dict[str, FileContent] = {}
         for path in self._stages:
             version = self._store.version(path)
             try:
@@ -366,7 +366,7 @@ class EditWatch:
         self._left[path] = version
         self._context.notice("refused", f"{rejection.said(error)}; Satchel did not change it")
 
-    def _notice(self, held: dict[str, Content]) -> Noticed | None:
+    def _notice(self, held: dict[str, FileContent]) -> Noticed | None:
         context = self._context
         context.journal.flush()  # they are merged with the recorded state
         definition = context.workspace.definition
@@ -385,7 +385,7 @@ class EditWatch:
         noticed.refusals[:] = [refusal for refusal in noticed.refusals if refusal.path in held]
         return noticed
 
-    def _take(self, noticed: Noticed, held: dict[str, Content]) -> None:
+    def _take(self, noticed: Noticed, held: dict[str, FileContent]) -> None:
         """Record the edits, keep refused ones, and update the files."""
         context = self._context
         workspace = context.workspace
@@ -422,7 +422,7 @@ class EditWatch:
                 )
         workspace.mark_all()
 
-    def _turn_away(self, noticed: Noticed, held: dict[str, Content]) -> bool:
+    def _turn_away(self, noticed: Noticed, held: dict[str, FileContent]) -> bool:
         """Keep refused edits, and write the files again. This disturbs no running code, so it need not wait. Returns
         whether there was anything to do."""
         refusals, noticed.refusals = noticed.refusals, []

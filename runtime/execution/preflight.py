@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from ...schemas import Where, dotted
 from ...workspace.base import DEFINITION, Refused, SatchelError, UsageError, version
 from ...workspace.formats import Definition
-from ...workspace.history import Node, data_origins, story
+from ...workspace.history import BlamedValue, data_origins, story
 from ...workspace.inbound.edits import notice
 from ...workspace.inspect import Look, Report, define
 from ...workspace.journal.records import Configured, PauseRequested
@@ -28,7 +28,7 @@ from ...workspace.state import Moment, json_patch, prompts
 from ...workspace.store import Store
 from ...workspace.views import BRIEF, STATE
 from ..agent import Agent, Code, check_known, check_migrated, code, dropped, load, migrate
-from ..live import Stopping, Suspended, reverify
+from ..live import StopRequests, Suspended, reverify
 from ..steps import Codec, Step, canonical
 from . import references
 from .start import Start
@@ -240,7 +240,7 @@ def _written_by(store: Store, path: Where) -> str:
     """The record that has set a value of the data."""
     try:
         told = story(store)
-        node: Node | None = data_origins(told.start, told.lines)[""]
+        node: BlamedValue | None = data_origins(told.start, told.lines)[""]
         for part in path:
             node = node and node.below(str(part))
     except (SatchelError, LookupError):
@@ -266,7 +266,7 @@ Stop = Literal["", "pause", "unclean"]
 """How the run has stopped last: no pause, or one that ends with this start; clean or forced."""
 
 
-class Found(Struct, frozen=True):
+class Findings(Struct, frozen=True):
     """The findings before a run resumes."""
 
     drift: tuple[str, ...]
@@ -297,7 +297,7 @@ class Found(Struct, frozen=True):
             workspace.save_report()
 
 
-def check(start: Start, seen: Look, *, stop: Stop) -> Found:
+def check(start: Start, seen: Look, *, stop: Stop) -> Findings:
     """What has changed since the last run, and what has become of its outputs. After a `stop` that was a pause, also
     which effects to verify again.
 
@@ -314,11 +314,11 @@ def check(start: Start, seen: Look, *, stop: Stop) -> Found:
     rechecks = reverify.Rechecks(moment, up_to=up_to)
     offer = _offer(store, moment) if is_unclean else ""
     if moment.is_new:
-        return Found((), complaints, rechecks, offer)
+        return Findings((), complaints, rechecks, offer)
     try:
         found = start.agent or load(store, definition.agent)
     except Exception:
-        return Found((), complaints, rechecks, offer)
+        return Findings((), complaints, rechecks, offer)
     code = code_of(found)
     differences = compare_configs(moment.config, config(store, definition, found, code, moment.config))
     is_refused = bool(differences) and definition.on_drift == "refuse" and not start.accept_drift
@@ -328,7 +328,7 @@ def check(start: Start, seen: Look, *, stop: Stop) -> Found:
     if root.has_data and root.data_version != found.version and not moment.is_finished:
         migrate(root.data, root.data_version, found.migrations, Codec(found.state, "the state"))
     fits = not start.from_checkpoint and _fits(store, seen, found)
-    return Found(differences, complaints, rechecks, offer, code, is_refused, fits)
+    return Findings(differences, complaints, rechecks, offer, code, is_refused, fits)
 
 
 def _fits(store: Store, seen: Look, agent: Agent) -> bool:
@@ -399,7 +399,7 @@ class Referred(Struct, frozen=True):
     contents: dict[str, references.Content] = field(default_factory=dict)
 
 
-async def check_references(workspace: Workspace, stopping: Stopping, *, accepts: bool) -> Referred:
+async def check_references(workspace: Workspace, stopping: StopRequests, *, accepts: bool) -> Referred:
     """Pause the run and raise Suspended if a reference is missing, or if one has changed under `on_reference: refuse`;
     only if the run had begun before. With `accepts`, report that, and go on."""
     moment, redactor = workspace.moment, workspace.redactor

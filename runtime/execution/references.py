@@ -52,7 +52,7 @@ class Missing(NamedTuple):
         return f"reference {self.reference} is missing: {self.why}"
 
 
-class Found(NamedTuple):
+class ReferenceState(NamedTuple):
     """What is at a reference."""
 
     why: str = ""  # it can't be used
@@ -60,7 +60,7 @@ class Found(NamedTuple):
     file: str = ""  # whose SHA-256 the content does not have
 
 
-async def find(references: Iterable[str], root: str, known: Mapping[str, Content]) -> dict[str, Found]:
+async def find(references: Iterable[str], root: str, known: Mapping[str, Content]) -> dict[str, ReferenceState]:
     """What is at each of them. `root` is the folder or URL of the workspace. A file is read if its content was `known`
     and its size or time of change is another now."""
     unique = list(dict.fromkeys(references))
@@ -68,7 +68,7 @@ async def find(references: Iterable[str], root: str, known: Mapping[str, Content
     return dict(zip(unique, found, strict=True))
 
 
-async def look(reference: str, root: str, known: Content | None) -> Found:
+async def look(reference: str, root: str, known: Content | None) -> ReferenceState:
     """What is at one reference. A file is not read if nothing is `known`, or if its size and time of change are."""
     apart, given_up = DaemonExecutor("satchel-reference"), threading.Event()
     try:
@@ -76,18 +76,18 @@ async def look(reference: str, root: str, known: Content | None) -> Found:
             async with asyncio.timeout(LIMIT):
                 found = await apart.call(lambda: _found(reference, root))
         except TimeoutError:
-            return Found(f"no answer within {LIMIT:g} s")
+            return ReferenceState(f"no answer within {LIMIT:g} s")
         if not found.file or known is None:
             return found
         if all(known.get(key) == value for key, value in found.content.items()) and "sha256" in known:
-            return Found(content=known)
+            return ReferenceState(content=known)
         return await apart.call(lambda: _read(found, given_up))
     finally:
         given_up.set()
         apart.end()
 
 
-def missing(found: Mapping[str, Found]) -> list[Missing]:
+def missing(found: Mapping[str, ReferenceState]) -> list[Missing]:
     """Those that do not exist, or can't be checked."""
     return [Missing(shown(reference), each.why) for reference, each in found.items() if each.why]
 
@@ -114,36 +114,36 @@ def shown(reference: str) -> str:
     return _SECRETS.sub("", reference) if _SCHEME.match(reference) else reference
 
 
-def _found(reference: str, root: str) -> Found:
+def _found(reference: str, root: str) -> ReferenceState:
     scheme = _SCHEME.match(reference)
     if scheme is None:
         try:
             place = urls.resolve(root, reference)
         except UsageError as error:
-            return Found(error.what)
+            return ReferenceState(error.what)
         return _of_url(place) if urls.is_remote(place) else _of_path(place)
     if scheme[1].lower() in ("http", "https"):
         return _of_address(reference)
     return _of_url(reference)
 
 
-def _of_path(path: str) -> Found:
+def _of_path(path: str) -> ReferenceState:
     try:
         facts = os.stat(path)
     except FileNotFoundError:
-        return Found("there is no such file")
+        return ReferenceState("there is no such file")
     except (OSError, ValueError) as error:
-        return Found(f"it can't be inspected: {getattr(error, 'strerror', None) or error}")
+        return ReferenceState(f"it can't be inspected: {getattr(error, 'strerror', None) or error}")
     if not stat.S_ISREG(facts.st_mode):
-        return Found()
-    return Found(content=_stated(facts), file=path)
+        return ReferenceState()
+    return ReferenceState(content=_stated(facts), file=path)
 
 
 def _stated(facts: os.stat_result) -> Content:
     return {"size": facts.st_size, "mtime_ns": facts.st_mtime_ns}
 
 
-def _read(found: Found, given_up: threading.Event) -> Found:
+def _read(found: ReferenceState, given_up: threading.Event) -> ReferenceState:
     """The same with the SHA-256 of the file, unless it can't be read or the wait for it is over."""
     digest = hashlib.sha256()
     try:
@@ -155,10 +155,10 @@ def _read(found: Found, given_up: threading.Event) -> Found:
                     return found
     except OSError:
         return found
-    return Found(content={**content, "sha256": digest.hexdigest()})
+    return ReferenceState(content={**content, "sha256": digest.hexdigest()})
 
 
-def _of_address(address: str) -> Found:
+def _of_address(address: str) -> ReferenceState:
     """Some servers don't support or allow HEAD; then the answer to GET counts. Its body is not read."""
     import http.client  # slow, and most runs refer to none
     import urllib.error
@@ -170,18 +170,18 @@ def _of_address(address: str) -> Found:
             request = urllib.request.Request(address, method=method, headers={"User-Agent": "satchel"})
             with urllib.request.urlopen(request, timeout=_ANSWER) as answer:
                 told = {"etag": answer.headers["ETag"], "modified": answer.headers["Last-Modified"]}
-                return Found(content={key: value for key, value in told.items() if value})
+                return ReferenceState(content={key: value for key, value in told.items() if value})
         except urllib.error.HTTPError as error:
             why = f"the server answers {error.code} {error.reason}"
             error.close()
         except urllib.error.URLError as error:
-            return Found(f"the server can't be reached: {error.reason}")
+            return ReferenceState(f"the server can't be reached: {error.reason}")
         except (OSError, ValueError, http.client.HTTPException) as error:
-            return Found(f"the server can't be reached: {type(error).__name__}: {error}".rstrip(": "))
-    return Found(why)
+            return ReferenceState(f"the server can't be reached: {type(error).__name__}: {error}".rstrip(": "))
+    return ReferenceState(why)
 
 
-def _of_url(url: str) -> Found:
+def _of_url(url: str) -> ReferenceState:
     import fsspec  # type: ignore[import-untyped]  # slow, and most runs refer to none
     from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
@@ -192,10 +192,10 @@ def _of_url(url: str) -> Found:
         files.invalidate_cache()
         facts = files.info(path)
     except FileNotFoundError:
-        return Found("there is no such file")
+        return ReferenceState("there is no such file")
     except Exception as error:  # of whichever library opens it
-        return Found(f"it can't be inspected: {type(error).__name__}: {error}")
-    return Found(content=_told_of_object(facts))
+        return ReferenceState(f"it can't be inspected: {type(error).__name__}: {error}")
+    return ReferenceState(content=_told_of_object(facts))
 
 
 def _told_of_object(facts: Mapping[str, Any]) -> Content:

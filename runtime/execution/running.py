@@ -27,7 +27,7 @@ from ..live import Interruption, Tap, Watch, supervisor_link
 from ..steps import R
 from . import leaving
 from .aside import aside
-from .decision import Done, Go, Leave, Stay, decide
+from .decision import Go, Leave, NothingToDo, Stay, decide
 from .execute import execute
 from .leaving import is_free, until_saved
 from .outcome import After, Outcome
@@ -267,7 +267,7 @@ async def _run_once(start: Start, admit: Admit | None = None) -> After:
     """Run until it stops, for any reason."""
     await until_saved(start)
 
-    def decided() -> tuple[Look, Leave | Stay | Done | Go]:
+    def decided() -> tuple[Look, Leave | Stay | NothingToDo | Go]:
         seen = look(start.store)
         if admit is not None:
             admit(seen)
@@ -279,13 +279,13 @@ async def _run_once(start: Start, admit: Admit | None = None) -> After:
             return await _carried_out(start, seen, decision)
 
 
-async def _carried_out(start: Start, seen: Look, decision: Leave | Stay | Done | Go) -> After:
+async def _carried_out(start: Start, seen: Look, decision: Leave | Stay | NothingToDo | Go) -> After:
     match decision:
         case Leave() as leaves:
             return await leaving.leave(start, seen, leaves)
         case Stay() as stays:
             return await leaving.stay(start, seen, stays)
-        case Done():
+        case NothingToDo():
             return await aside(start, lambda: leaving.done(start, seen))
         case Go() as go:
             return await execute(start, seen, go) if await is_free(start) else leaving.left(seen.moment)

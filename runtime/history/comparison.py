@@ -14,11 +14,11 @@ from ...schemas import nearest
 from ...workspace.base import SatchelError, UsageError, arguments
 from ...workspace.history import (
     LATEST,
+    BlamedItem,
+    BlamedValue,
     CallChange,
     DataChange,
-    Item,
     MessageChange,
-    Node,
     Origin,
     PlanChange,
     Story,
@@ -182,7 +182,7 @@ def _of_data(told: Story, agent: str, file: str, rest: str) -> Iterator[Blamed]:
         yield Blamed(leaf, node.value, node.cell.origin, node.cell.back)
 
 
-def _below(tree: Node, parts: list[str], file: str) -> Node:
+def _below(tree: BlamedValue, parts: list[str], file: str) -> BlamedValue:
     at = file
     for part in parts:
         inner = tree.below(part)
@@ -217,14 +217,14 @@ def _of_messages(place: Place, told: Story, agent: str, file: str, rest: str) ->
     yield from (Blamed(f"/{each.row.seq}", plain(each.row), each.origin) for each in chosen)
 
 
-def _of_item(item: Item) -> Iterator[Blamed]:
+def _of_item(item: BlamedItem) -> Iterator[Blamed]:
     path = _path(item)
     yield Blamed(path, item.text, item.wrote)
     if item.marked != item.wrote:
         yield Blamed(f"{path}/mark", item.mark, item.marked)
 
 
-def _path(item: Item) -> str:
+def _path(item: BlamedItem) -> str:
     return f"/^{item.id}" if item.id else f"/line {item.line + 1}"
 
 

@@ -13,7 +13,7 @@ from ...workspace.inspect import look_beside
 from ...workspace.journal import records
 from ...workspace.journal.records import Line
 from ...workspace.state import ROOT, AgentMoment, Moment, Status
-from ...workspace.views import Row as Said
+from ...workspace.views import MessageRow as Said
 from ...workspace.views import folder_of, status_of
 from ..status import Place, Row
 

@@ -367,7 +367,7 @@ def keys_of(webhook: Webhook) -> list[bytes]:
     return keys
 
 
-class Watching(Protocol):
+class NoticeReceiver(Protocol):
     """The receiver of lines about a run while it is active."""
 
     def noticed(self, kind: str, text: str) -> None: ...
@@ -376,7 +376,7 @@ class Watching(Protocol):
 class Announcer:
     """For one opening of a run. `is_silent`: only the watch is told, because nothing may leave a replay."""
 
-    def __init__(self, workspace: Workspace, watch: Watching | None, *, is_silent: bool = False):
+    def __init__(self, workspace: Workspace, watch: NoticeReceiver | None, *, is_silent: bool = False):
         self._workspace, self._watch = workspace, watch
         self._notices = Notices(lambda: () if is_silent else workspace.definition.notify)
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ...schemas import Problem
 from ...workspace.base import DEFINITION, InvalidFile
-from ...workspace.formats import Definition, Start, Window
+from ...workspace.formats import Definition, ScheduledTask, Window
 from ...workspace.formats import definition as definition_file
 from ...workspace.state import Moment
 from ...workspace.store import Store
@@ -50,12 +50,12 @@ def next_opening(windows: Iterable[Window], now: datetime) -> Open | None:
     return min(found, key=lambda opened: opened.begin, default=None)
 
 
-def next_start(schedule: Iterable[Start], after: datetime) -> datetime | None:
+def next_start(schedule: Iterable[ScheduledTask], after: datetime) -> datetime | None:
     """The first time after `after` at which `satchel serve` starts the run, in UTC, or None."""
     return min((begin for start in schedule if (begin := _next(start, after))), default=None)
 
 
-def starts(start: Start, after: datetime, now: datetime, at_most: int) -> list[datetime]:
+def starts(start: ScheduledTask, after: datetime, now: datetime, at_most: int) -> list[datetime]:
     """The times after `after`, up to `now`, in UTC; at most the last `at_most`."""
     found: list[datetime] = []
     times = _multiples(start, now) if start.every else _times(start, now + _AROUND, reverse=True)
@@ -67,7 +67,7 @@ def starts(start: Start, after: datetime, now: datetime, at_most: int) -> list[d
     return found[::-1]
 
 
-def _multiples(start: Start, now: datetime) -> Iterator[datetime]:
+def _multiples(start: ScheduledTask, now: datetime) -> Iterator[datetime]:
     """The times of `every`, from the last one up to `now` backwards. All processes that serve a run agree on them."""
     last = now.timestamp() // start.every
     return (datetime.fromtimestamp(number * start.every, UTC) for number in count(last, -1))
@@ -102,7 +102,7 @@ def is_overruled(opened: Open, moment: Moment) -> bool:
 
 def check(store: Store, definition: Definition) -> None:
     """InvalidFile if `windows:` or `schedule:` contain invalid times. The schema only checks their form."""
-    rules: tuple[tuple[str, Sequence[Window | Start]], ...] = (
+    rules: tuple[tuple[str, Sequence[Window | ScheduledTask]], ...] = (
         ("windows", definition.windows),
         ("schedule", definition.schedule),
     )
@@ -124,7 +124,7 @@ def check(store: Store, definition: Definition) -> None:
         raise InvalidFile(DEFINITION, [problem._replace(place=place(where)) for where, problem in wrong])
 
 
-def _problems(rule: Window | Start) -> Iterator[Problem]:
+def _problems(rule: Window | ScheduledTask) -> Iterator[Problem]:
     """The key is the place."""
     # Imported here, and below: most runs have neither, and the two take 10 ms.
     from zoneinfo import ZoneInfo
@@ -155,13 +155,13 @@ def _last(window: Window, now: datetime) -> Open | None:
     return None
 
 
-def _next(rule: Window | Start, after: datetime) -> datetime | None:
-    if isinstance(rule, Start) and rule.every:
+def _next(rule: Window | ScheduledTask, after: datetime) -> datetime | None:
+    if isinstance(rule, ScheduledTask) and rule.every:
         return next(_multiples(rule, after)) + timedelta(seconds=rule.every)
     return next((begin for begin in _times(rule, after - _AROUND) if begin > after), None)
 
 
-def _times(rule: Window | Start, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
+def _times(rule: Window | ScheduledTask, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
     """The times from `start` on, forwards or backwards, in UTC."""
     from zoneinfo import ZoneInfo
 

@@ -6,13 +6,13 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import log, reverify, supervisor_link
-    from .data import Change, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
+    from .data import Contradiction, DataChange, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question
     from .pace import Pace
     from .pending_calls import PendingCalls, PendingLooks, Running
     from .replay_target import ReplayTarget
     from .reverify import Outputs
     from .signals import Interruption, hold, release
-    from .stopping import Drain, Stopped, Stopping, Suspended, Suspension
+    from .stopping import AgentStopped, Drain, StopRequests, Suspended, Suspension
     from .supervisor_link import Word
-    from .watch import Tap, Told, Watch, observed_by, observer_here, verification
+    from .watch import LoopWatch, Tap, Watch, observed_by, observer_here, verification

@@ -21,7 +21,7 @@ from ...schemas import Where
 from ...workspace.base import AgentError, NotSerializable, Refused, SatchelError, UsageError
 from ...workspace.journal.records import Patch
 from ...workspace.plan import Plan, Splice, Task
-from ...workspace.state import Known, contradiction, json_patch
+from ...workspace.state import KnownText, contradiction, json_patch
 from ..steps import (
     Codec,
     Part,
@@ -40,7 +40,7 @@ _STATE = "run.state"
 _REMEMBERED = 4
 
 
-class Change(NamedTuple):
+class DataChange(NamedTuple):
     """The change of the recorded data in a commit, and the resulting state as JSON."""
 
     patch: Patch
@@ -75,7 +75,7 @@ class LiveState:
         self._committed = _Said(b"", None)  # what the state was at the last commit
         self._mark, self._buffer = bytearray(), bytearray()  # that of `_committed`, if it has one; to compare with
         self._has_null = False  # there, if only in a text
-        self._recorded = Known(b"")  # the data on record as JSON, which may lack what the type has a default for
+        self._recorded = KnownText(b"")  # the data on record as JSON, which may lack what the type has a default for
         self._aside: list[tuple[Where, Any]] = []  # there, and unknown to the type
         self._left: list[tuple[Any, _Said]] = []  # objects that were the state before
 
@@ -84,7 +84,7 @@ class LiveState:
         there is no object."""
         self._leave()
         self.value = None
-        self._recorded = Known(unchecked(data, "the data"))
+        self._recorded = KnownText(unchecked(data, "the data"))
         try:
             self.value = self.codec.decode(self._recorded.text)
         except UsageError as error:
@@ -110,7 +110,7 @@ class LiveState:
             self._left.append((self.value, _Said(encode(self.value, "the state"), mark if has_mark else None)))
             del self._left[1 : 1 - _REMEMBERED]
 
-    def take_leave(self, other: LiveState, change: Change) -> None:
+    def take_leave(self, other: LiveState, change: DataChange) -> None:
         """Remember the object of a copy that has committed `change`: it is no longer the state, either."""
         self._left.append((other.value, _Said(change.state, None)))
         del self._left[1 : 1 - _REMEMBERED]
@@ -127,7 +127,7 @@ class LiveState:
                     "variable from one item to the next",
                 )
 
-    def change(self) -> Change:
+    def change(self) -> DataChange:
         """The change that a commit makes to the recorded data. UsageError or NotSerializable, with the place, if what
         has changed could not be loaded or would come back as something else."""
         self._check_left()
@@ -148,9 +148,9 @@ class LiveState:
         if has_null := has_null and b"null" in state:  # a search through all of it costs as much as half its encoding
             check_numbers(self.value, _STATE)
         round_trip.check_change(self.whole, self.value, patch, _STATE)
-        return Change(patch, state, has_null)
+        return DataChange(patch, state, has_null)
 
-    def committed(self, change: Change) -> None:
+    def committed(self, change: DataChange) -> None:
         if change.state is not self._committed.text:
             self._committed, self._has_null = _Said(change.state, None), change.has_null
 
@@ -174,7 +174,7 @@ class LiveState:
 
 def _changed(was: bytes, now: bytes) -> str:
     """The first place where the two differ, in the terms of the agent's code."""
-    changes = Known(was).change_to(now)
+    changes = KnownText(was).change_to(now)
     return str(changes[0]["path"]).replace("/", ".") if changes else ""
 
 
@@ -414,7 +414,7 @@ class ScopeCopy:
             self._own = own
         return is_change
 
-    def change(self, now: Any) -> Change:
+    def change(self, now: Any) -> DataChange:
         """The change of the recorded data, which are `now` in place of the base. Contradiction if it can't follow."""
         change = self.live.change()
         place = contradiction(self._containers.places(self.live.value, change.patch), self._base, now)
@@ -424,7 +424,7 @@ class ScopeCopy:
             self._check_joined(change, now)
         return change
 
-    def _check_joined(self, change: Change, now: Any) -> None:
+    def _check_joined(self, change: DataChange, now: Any) -> None:
         """Contradiction if the type does not allow both changes together: two more elements of a list that may get
         one."""
         patch: Patch = [

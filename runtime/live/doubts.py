@@ -10,7 +10,7 @@ from ...workspace.inbound.approvals import find_question
 from ...workspace.journal.records import Doubt, Key
 from ...workspace.lifecycle import Workspace
 from .reverify import Rechecks
-from .stopping import Stopping
+from .stopping import StopRequests
 
 
 class Doubts:
@@ -18,7 +18,11 @@ class Doubts:
     end."""
 
     def __init__(
-        self, workspace: Workspace, stopping: Stopping, rechecks: Rechecks | None = None, cut_off_by: str = "a crash"
+        self,
+        workspace: Workspace,
+        stopping: StopRequests,
+        rechecks: Rechecks | None = None,
+        cut_off_by: str = "a crash",
     ):
         self._workspace, self._stopping = workspace, stopping
         self.rechecks = rechecks or Rechecks(workspace.moment)

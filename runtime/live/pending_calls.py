@@ -29,7 +29,7 @@ LONG, LONG_REMOTELY = 1.0, 5.0
 none while nothing runs. So in a bucket this costs at most one PUT in five seconds, and none if every call is short."""
 
 
-class Call(Protocol):
+class PendingCall(Protocol):
     def identity(self) -> dict[str, Any]:
         """The fields of every record about this call. The preview of its arguments is redacted."""
 
@@ -40,17 +40,17 @@ class Running:
     def __init__(self, workspace: Workspace):
         self._workspace, self._projector = workspace, workspace.projector
         self._long = LONG_REMOTELY if workspace.store.abilities.remote else LONG
-        self._calls: dict[Call, float] = {}  # in their order, with the times they began, by time.monotonic
+        self._calls: dict[PendingCall, float] = {}  # in their order, with the times they began, by time.monotonic
         self._shown_to = float("-inf")  # calls that began until then were long at the last look
         self._timer: asyncio.TimerHandle | None = None
         self._document = running_file.RunningDocument(workspace.store, workspace.behind, self._file)
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: PendingCall) -> None:
         self._calls[call] = time.monotonic()
         if self._timer is None:
             self._look_later()
 
-    def end(self, call: Call) -> None:
+    def end(self, call: PendingCall) -> None:
         self._calls.pop(call, None)
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ class Running:
             scope = moment.agents[agent].scopes.get(known["scope"])
             fields = {name: known[name] for name in ("scope", "no", "step", "args", "n", "call")}
             failures = scope.failures if scope else 0
-            calls.append(running_file.RunningCall(agent=agent, since=since, failures=failures, **fields))
+            calls.append(running_file.ListedCall(agent=agent, since=since, failures=failures, **fields))
         if not calls:
             return None
         return running_file.RunningCalls(

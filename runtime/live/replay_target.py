@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from ...workspace.journal.records import PauseRequested
 from .reverify import Place
-from .stopping import Stopping, Suspended
+from .stopping import StopRequests, Suspended
 
 
 class ReplayTarget(Struct, eq=False):
@@ -25,20 +25,20 @@ class ReplayTarget(Struct, eq=False):
     def is_it(self, key: str | None, title: str) -> bool:
         return key == self.key if self.key else title == self.title
 
-    def done(self, stopping: Stopping) -> None:
+    def done(self, stopping: StopRequests) -> None:
         self._end(stopping, "done", f"{self.title!r} is replayed")
 
-    def before_effect(self, stopping: Stopping, words: str) -> Suspended:
+    def before_effect(self, stopping: StopRequests, words: str) -> Suspended:
         """The exception to raise there: nothing outside changes in a replay."""
         self._end(stopping, "effect", f"a replay does no effect, and this one would begin: {words}")
         return Suspended()
 
-    def missed(self, stopping: Stopping, why: str) -> Suspended:
+    def missed(self, stopping: StopRequests, why: str) -> Suspended:
         """The exception to raise in place of other work."""
         self._end(stopping, "missed", f"the agent did not come to {self.title!r}: {why}")
         return Suspended()
 
-    def _end(self, stopping: Stopping, end: Literal["done", "effect", "missed"], reason: str) -> None:
+    def _end(self, stopping: StopRequests, end: Literal["done", "effect", "missed"], reason: str) -> None:
         if not self.end:
             self.end, self.reason = end, reason
         stopping.pause(PauseRequested(reason=self.reason, by="satchel"))

@@ -155,7 +155,7 @@ _WEIGHT = {"edited": 0, "sleeping": 1, "waiting": 2, "paused": 3}
 _LOOK_AGAIN = 0.05
 
 
-class Stopped(asyncio.CancelledError):
+class AgentStopped(asyncio.CancelledError):
     """Unwinds an agent. It is a cancellation, so `except Exception` and other tasks of a TaskGroup do not catch it.
     Once one is raised, neither the call nor its scope has a result, even if the agent catches it."""
 
@@ -165,7 +165,7 @@ class Stopped(asyncio.CancelledError):
             scope.stop()
 
 
-class Suspended(Stopped):
+class Suspended(AgentStopped):
     """The run can't continue now."""
 
 
@@ -179,7 +179,7 @@ class Suspension(Struct, frozen=True):
     restarts: bool = False  # it sleeps until another process continues it, which the supervisor starts at once
 
 
-class Stopping:
+class StopRequests:
     """The requests to stop, and what they mean for the current code. For one opening, on its loop."""
 
     def __init__(self, workspace: Workspace, interruption: Interruption):

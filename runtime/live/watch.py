@@ -45,7 +45,7 @@ class Tap(Protocol):
     def streamed(self, head: PartialHead, text: str, offset: int) -> None: ...
 
 
-class Told:
+class LoopWatch:
     """A watch for code on the loop. Events after an end that is not durable yet wait with it."""
 
     def __init__(self, watch: Watch, workspace: Workspace):
@@ -89,8 +89,8 @@ class Told:
 
 
 class Observer(Protocol):
-    """Called on the loop, at the moment itself. `call` is a `Call` (open_scope.py, which needs the context and so this
-    module)."""
+    """Called on the loop, at the moment itself. `call` is an `OpenCall` (open_scope.py, which needs the context and so
+    this module)."""
 
     def wrote(self, call: Any, out: Partial) -> None:
         """A streamed step has written to `out`."""

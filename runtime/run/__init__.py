@@ -8,5 +8,5 @@ if not deferred(__name__):
     from .ask import Answer
     from .inbox import InboxTask, Offer
     from .plan import Item
-    from .resources import Pool
+    from .resources import OpenResources
     from .run import Run

@@ -34,7 +34,7 @@ from ...workspace.inbound.approvals import (
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import blobs
-from ..engine import Call, OpenScope, ScopeRun, check_outside_steps
+from ..engine import OpenCall, OpenScope, ScopeRun, check_outside_steps
 from ..live import Suspended, put_question, supervisor_link
 from ..steps import Codec, OwnStep, canonical, encode
 
@@ -107,7 +107,7 @@ _LONGEST = 64 << 10
 """Bytes of a context, because a person has to read it."""
 
 
-class Asking(Struct, frozen=True):
+class PendingQuestion(Struct, frozen=True):
     """A question as the agent gave it."""
 
     question: str
@@ -121,7 +121,7 @@ class Asking(Struct, frozen=True):
     wait_for: float
 
 
-async def ask(scope: ScopeRun, asking: Asking) -> Answer:
+async def ask(scope: ScopeRun, asking: PendingQuestion) -> Answer:
     """Return when an answer is on record. UsageError for a question that no person could answer."""
     check_outside_steps("run.ask() was called")
     redactor = scope.context.redactor
@@ -195,7 +195,7 @@ class _Ask(OwnStep[..., Any]):
     async def perform(self, call: Any) -> Any:
         """Ask, unless the question is already open, and wait for the answer: first in this process, then without a
         process. If other runs wait for this process to end, it stays only while other work runs."""
-        assert isinstance(call, Call)
+        assert isinstance(call, OpenCall)
         scope, context = call.scope, call.scope.context
         id = _known(call) or await self._put(call)
         scope.asked.add(id)
@@ -223,7 +223,7 @@ class _Ask(OwnStep[..., Any]):
             if scope.abandoned:
                 raise asyncio.CancelledError  # its scope has failed and waits for this task
 
-    async def _put(self, call: Call) -> str:
+    async def _put(self, call: OpenCall) -> str:
         """Record the question with all earlier records, and write its file. Withdraw questions of the scope that an
         earlier attempt asked and this one does not. Concurrent tasks may be about to ask those."""
         scope, context = call.scope, call.scope.context
@@ -239,7 +239,7 @@ class _Ask(OwnStep[..., Any]):
             put_question(context.workspace, id)
         return id
 
-    def _use_standing(self, call: Call, id: str) -> bool:
+    def _use_standing(self, call: OpenCall, id: str) -> bool:
         """Answer the question if a standing approval counts for this tool, and no person has revoked it until now."""
         context, agent = call.scope.context, call.scope.agent.path
         moment, desk = context.moment, context.workspace.desk
@@ -260,7 +260,7 @@ def _question(
     """What identifies a question."""
 
 
-def _known(call: Call) -> str | None:
+def _known(call: OpenCall) -> str | None:
     """The open question from an earlier attempt, if there is one."""
     scope = call.scope
     for id, asked in scope.context.moment.approvals.items():
@@ -308,7 +308,7 @@ def _answer(said: Any, choices: tuple[str, ...], given: dict[str, Any] | None, s
 # What can be asked
 
 
-def _check(asking: Asking, step: _Ask) -> None:
+def _check(asking: PendingQuestion, step: _Ask) -> None:
     question = asking.question
     if not isinstance(question, str) or not question.strip():
         raise UsageError("run.ask() takes a question", why=f"got {question!r}")
@@ -366,7 +366,7 @@ def _plain(arguments: Any) -> dict[str, Any] | None:
     return plain
 
 
-def _schema(asking: Asking, given: dict[str, Any] | None) -> dict[str, Any] | bool | None:
+def _schema(asking: PendingQuestion, given: dict[str, Any] | None) -> dict[str, Any] | bool | None:
     """The JSON Schema of the answer, or of the arguments. Without one each argument keeps its kind."""
     schema = asking.schema
     if schema is None:
@@ -388,7 +388,7 @@ def _kinds(given: dict[str, Any]) -> dict[str, Any]:
 _NOWHERE: dict[str, Any] = {"scope": "", "no": 0, "step": "ask", "args": "", "n": 0}
 
 
-def _choices(asking: Asking) -> tuple[str, ...]:
+def _choices(asking: PendingQuestion) -> tuple[str, ...]:
     choices = asking.choices
     if choices is None:
         return (APPROVE, DENY) if asking.arguments is not None or asking.tool else ()
@@ -409,7 +409,7 @@ def _choices(asking: Asking) -> tuple[str, ...]:
     return tuple(choices)
 
 
-def _expires(asking: Asking) -> str:
+def _expires(asking: PendingQuestion) -> str:
     expires = asking.expires
     if expires is None:
         return ""

@@ -22,7 +22,7 @@ from ...workspace.inbound.inbox import InboxFile, Offered, archive, inbox
 from ...workspace.journal.records import TaskDone, TaskTaken
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
-from ..engine import Call, OpenScope, Session, check_outside_steps, items, recording
+from ..engine import OpenCall, OpenScope, Session, check_outside_steps, items, recording
 from ..steps import OwnStep, Retry, awaited, current_scope
 from .plan import check_parallel
 
@@ -102,12 +102,12 @@ class Inbox:
         await items.several(self._session, most, begin, every)
 
     async def _try(self, work: Callable[[Any, InboxTask], Any], task: InboxTask) -> None:
-        def doing() -> items.Doing | None:
+        def doing() -> items.InboxDecision | None:
             if task.id not in self._moment.tasks:
                 return None
             if self._is_dropped(task):  # its scope commits without a call, unless one of its effects is in doubt
-                return items.Doing(_do_nothing, dropped=f"{archive.CANCELLED}/{task.name}")
-            return items.Doing(work)
+                return items.InboxDecision(_do_nothing, dropped=f"{archive.CANCELLED}/{task.name}")
+            return items.InboxDecision(work)
 
         try:
             await items.run_task(self._session, task.id, task.name, doing, task)
@@ -366,7 +366,7 @@ class _Take(OwnStep[..., list[str]]):
         self._inbox = inbox
 
     async def perform(self, call: Any) -> Any:
-        assert isinstance(call, Call)
+        assert isinstance(call, OpenCall)
         ids = await self._inbox.taken_in(call.scope, call.arguments["kind"])
         return await recording.keep(call, msgspec.json.encode(ids), soon=not ids)
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 from ...workspace.base import UsageError, arguments
 from ...workspace.formats import tool_calls
 from ...workspace.journal.records import Message
-from ...workspace.views import Row
+from ...workspace.views import MessageRow
 from ..engine import Session
 from ..steps import encode
 
@@ -120,7 +120,7 @@ class Messages:
             chosen.append({"role": message.role, "content": content})
         return chosen[: pairs.length(len(chosen) if room is None else min(room, len(chosen)))][::-1]
 
-    def _newest_first(self) -> Iterator[Message | Row]:
+    def _newest_first(self) -> Iterator[Message | MessageRow]:
         """A message is first in the scope that adds it, then in the committed ones, then in the file."""
         session = self._session
         if here := session.here:

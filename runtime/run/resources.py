@@ -12,16 +12,16 @@ from ...workspace.base import SatchelError, UsageError
 from ...workspace.journal import records
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Workspace
-from ..agent import TIERS, Event, Held, Resource, Tier, describe, runs_on_loop, takes_run, unhindered
+from ..agent import TIERS, Held, Resource, ResourceOutcome, Tier, describe, runs_on_loop, takes_run, unhindered
 from ..engine import AgentContext, check_outside_steps
-from ..live import Stopping, Suspended
+from ..live import StopRequests, Suspended
 from ..steps import awaited
 
 
-class Pool:
+class OpenResources:
     """The open resources of one run. They are released by tier, and within a tier the last opened first."""
 
-    def __init__(self, workspace: Workspace, stopping: Stopping, declared: Iterable[Resource]):
+    def __init__(self, workspace: Workspace, stopping: StopRequests, declared: Iterable[Resource]):
         self._workspace, self._stopping = workspace, stopping
         self._declared = tuple(declared)
         self._held: dict[str, Held] = {}  # in the order in which they were opened
@@ -106,7 +106,7 @@ class Resources:
     """The open resources as the agent sees them: `run.resources["db"]` is the object. The whole tree of agents shares
     them."""
 
-    def __init__(self, agent: AgentContext, pool: Pool):
+    def __init__(self, agent: AgentContext, pool: OpenResources):
         self._agent, self._pool = agent, pool
 
     def __getitem__(self, name: str) -> Any:
@@ -161,5 +161,5 @@ def _is_manager(what: Any) -> bool:
     return hasattr(type(what), "__enter__") or hasattr(type(what), "__aenter__")
 
 
-def _record(held: Held, event: Any, came: Event) -> records.Resource:
+def _record(held: Held, event: Any, came: ResourceOutcome) -> records.Resource:
     return records.Resource(name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms)

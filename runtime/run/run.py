@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..steps import Prompt
     from .ask import Answer
     from .inbox import Offer
-    from .resources import Pool
+    from .resources import OpenResources
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Run(RunParameter, Generic[S]):
     one called with `run.scope`. A commit of the scope keeps the changes, a failure undoes them.
     """
 
-    def __init__(self, session: Session, pool: Pool, offer: Offer):
+    def __init__(self, session: Session, pool: OpenResources, offer: Offer):
         from .inbox import Inbox
         from .messages import Messages
         from .resources import Resources
@@ -241,9 +241,9 @@ class Run(RunParameter, Generic[S]):
         if nothing else runs. When the question `expires` (after so many seconds, or at a time), `default` is the
         answer. Not for use in a step.
         """
-        from .ask import Asking, ask
+        from .ask import PendingQuestion, ask
 
-        asking = Asking(question, choices, arguments, tool, schema, context, expires, default, wait_for)
+        asking = PendingQuestion(question, choices, arguments, tool, schema, context, expires, default, wait_for)
         return await ask(self._scope("run.ask()"), asking)
 
     @awaited("run.pause")

@@ -18,7 +18,7 @@ from ...workspace.base import Resume, UsageError, arguments, time_text
 from ...workspace.formats import decoder
 from ...workspace.journal.records import PauseRequested, StepCompleted, StepProgress
 from ...workspace.state import SLEEP
-from ..engine import Call, ScopeRun, recording
+from ..engine import OpenCall, ScopeRun, recording
 from ..live import Suspended, Suspension
 from ..steps import OwnStep
 
@@ -79,7 +79,7 @@ class _Sleep(OwnStep[..., Any]):
 
     async def perform(self, call: Any) -> Any:
         """Wait for the rest: in this process if it is short, else without a process."""
-        assert isinstance(call, Call)
+        assert isinstance(call, OpenCall)
         scope, context = call.scope, call.scope.context
         saved = scope.recorded.progress.get(call.key)
         if saved is not None:
@@ -133,7 +133,7 @@ class _Pause(OwnStep[..., None]):
 
     async def perform(self, call: Any) -> Any:
         """The request and the record of this call are one group, so a crash can't separate them."""
-        assert isinstance(call, Call)
+        assert isinstance(call, OpenCall)
         context = call.scope.context
         context.journal.add(StepCompleted(**call.identity(), result=Raw(b"null")))
         context.stopping.pause(self._request)

@@ -41,7 +41,7 @@ R2 = TypeVar("R2")
 T = TypeVar("T")
 
 
-class Scope(Protocol):
+class CallingScope(Protocol):
     """What a step needs of the scope it is called in (engine/scope.py)."""
 
     was_stopped: bool  # one of its calls has raised because the agent must stop
@@ -61,7 +61,7 @@ class RunParameter:
     """The base of `Run`. A parameter with this annotation receives the run."""
 
 
-current_scope: ContextVar[Scope | None] = ContextVar("current_scope", default=None)
+current_scope: ContextVar[CallingScope | None] = ContextVar("current_scope", default=None)
 """The scope that calls made here belong to; None outside a run. Tasks and threads inherit it."""
 
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])

@@ -22,7 +22,7 @@ from ..agent import Agent, agent
 from ..agent import agent as make_agent
 from ..api import Rehearsed, rehearse_here
 from ..api import open as open_run
-from ..engine import Call, current_call
+from ..engine import OpenCall, current_call
 from ..execution import run_async
 from ..run import Run
 from ..steps import current_scope
@@ -99,7 +99,7 @@ async def assert_errors_reach(use: Callable[[Failing], Awaitable[Any]], *, error
     come so far.
     """
     failure = error or NotDone("the test lets it fail")
-    around: list[Call | None] = []
+    around: list[OpenCall | None] = []
     raised: list[Exception] = []
 
     async def fail(*args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ async def assert_errors_reach(use: Callable[[Failing], Awaitable[Any]], *, error
     for call in around:
         if call is None:
             raise AssertionError("the tool acts outside every step and effect, so nothing about it is recorded")
-        outer: Call | None = call
+        outer: OpenCall | None = call
         while outer is not None:
             counts = outer is call or outer.step.is_effect  # a step may answer with the failure of another one
             if counts and (record := done.get((outer.scope.key, outer.key))) is not None:

@@ -26,7 +26,7 @@ from ...workspace.state import SLEEP
 from ...workspace.store import DiskStore, Syscalls
 from ..agent import Agent
 from ..api import open as open_run
-from ..engine import Call
+from ..engine import OpenCall
 from ..execution import Outcome, run
 from ..live import observed_by
 from ..steps import Partial
@@ -142,7 +142,7 @@ def resumed(folder: str | os.PathLike[str], agent: Agent | None, **options: Any)
     return run(DiskStore(folder, Unsynced()), agent, **options)
 
 
-class Place(NamedTuple):
+class CallPlace(NamedTuple):
     """What identifies a call in its run."""
 
     agent: str
@@ -150,8 +150,8 @@ class Place(NamedTuple):
     key: Key
 
 
-def place_of(call: Call) -> Place:
-    return Place(call.scope.agent.path, call.scope.key, call.key)
+def place_of(call: OpenCall) -> CallPlace:
+    return CallPlace(call.scope.agent.path, call.scope.key, call.key)
 
 
 class Probe:
@@ -164,23 +164,25 @@ class Probe:
         self.disk = Crashing(int(number) if kind == "record" and number.isdecimal() else None)
         self._points: list[tuple[str, str]] = []
         self._counts: Counter[tuple[str, str]] = Counter()
-        self.returns: Counter[Place] = Counter()  # of effects
-        self.idempotent: set[Place] = set()
-        self.streamed: set[Place] = set()
-        self.contradicted: dict[Place, str] = {}  # effects that had returned, although their `verify` raises NotDone
+        self.returns: Counter[CallPlace] = Counter()  # of effects
+        self.idempotent: set[CallPlace] = set()
+        self.streamed: set[CallPlace] = set()
+        self.contradicted: dict[
+            CallPlace, str
+        ] = {}  # effects that had returned, although their `verify` raises NotDone
 
     @property
     def points(self) -> list[tuple[str, str]]:
         # No crash behind the last record: there the run is over.
         return [*(("record", f"record {number}") for number in range(1, self.disk.records)), *self._points]
 
-    def wrote(self, call: Call, out: Partial) -> None:
+    def wrote(self, call: OpenCall, out: Partial) -> None:
         self.streamed.add(place_of(call))
         if self._is_here("token", f" of {call.words}"):
             out.file.write()  # so that all of it is found
             self.disk.has_crashed = True
 
-    def returned(self, call: Call) -> None:
+    def returned(self, call: OpenCall) -> None:
         place = place_of(call)
         self.returns[place] += 1
         if call.step.idempotent:
@@ -188,11 +190,11 @@ class Probe:
         if self._is_here("return", f" of {call.words}"):
             self.disk.has_crashed = True
 
-    def denied(self, call: Call) -> None:
+    def denied(self, call: OpenCall) -> None:
         if self.returns[place_of(call)]:
             self.contradicted[place_of(call)] = call.words
 
-    def waits(self, call: Call) -> None:
+    def waits(self, call: OpenCall) -> None:
         if self._is_here("sleep" if call.key[0] == SLEEP else "question", ""):
             self.disk.has_crashed = True
 
@@ -287,9 +289,9 @@ class _Whole(NamedTuple):
     agent: Agent | None
     points: list[tuple[str, str]]
     seen: dict[str, Any]
-    answers: dict[Place, Any]
-    effects: Counter[Place]
-    results: dict[Place, Any]
+    answers: dict[CallPlace, Any]
+    effects: Counter[CallPlace]
+    results: dict[CallPlace, Any]
 
 
 def _whole(agent: Agent | None, template: Path, place: Path, options: dict[str, Any]) -> _Whole:
@@ -385,7 +387,7 @@ class _Trial:
         while True:
             outcome = resumed(self._folder, self._after.agent, **self._options)
             known = {
-                each.id: Place(each.agent, each.scope, (each.step, each.args, each.n))
+                each.id: CallPlace(each.agent, each.scope, (each.step, each.args, each.n))
                 for each in outcome.doubts
                 if each.why == "unknown_outcome"
             }
@@ -396,7 +398,7 @@ class _Trial:
                 open_run(self._folder).answer("done", id, result=result, by="the test")
             answered |= new.keys()
 
-    def _doubled(self, effects: Counter[Place]) -> list[str]:
+    def _doubled(self, effects: Counter[CallPlace]) -> list[str]:
         """Calls that have happened more often, and scopes that have done more, than with either code alone."""
         differences = []
         for kind in (_call, _scope):
@@ -420,16 +422,16 @@ def _completed(folder: Path) -> list[StepCompleted]:
     return [record for record in records if isinstance(record, StepCompleted)]
 
 
-def _place(record: StepCompleted) -> Place:
-    return Place(record.agent, record.scope, (record.step, record.args, record.n))
+def _place(record: StepCompleted) -> CallPlace:
+    return CallPlace(record.agent, record.scope, (record.step, record.args, record.n))
 
 
-def _results(completed: list[StepCompleted]) -> dict[Place, Any]:
+def _results(completed: list[StepCompleted]) -> dict[CallPlace, Any]:
     """The results of effects."""
     return {_place(each): msgspec.json.decode(each.result) for each in completed if each.effect and len(each.result)}
 
 
-def _answers(completed: list[StepCompleted], probe: Probe) -> dict[Place, Any]:
+def _answers(completed: list[StepCompleted], probe: Probe) -> dict[CallPlace, Any]:
     """The results of streamed steps. A text that was accepted without its end is another by intent."""
     return {
         _place(each): msgspec.json.decode(each.result)
@@ -438,7 +440,7 @@ def _answers(completed: list[StepCompleted], probe: Probe) -> dict[Place, Any]:
     }
 
 
-def _effects(completed: list[StepCompleted], probe: Probe) -> Counter[Place]:
+def _effects(completed: list[StepCompleted], probe: Probe) -> Counter[CallPlace]:
     """How often each effect has happened. One that is repeated under its key has happened once."""
     happened = Counter({_place(each): 1 for each in completed if each.effect})
     for place, returns in probe.returns.items():
@@ -446,7 +448,7 @@ def _effects(completed: list[StepCompleted], probe: Probe) -> Counter[Place]:
     return happened
 
 
-def _counts(effects: Counter[Place]) -> dict[str, Any]:
+def _counts(effects: Counter[CallPlace]) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     for place, count in effects.items():
         counts[f"the effect {place.key[0]}"] += count
@@ -460,17 +462,17 @@ class _Times(int):
         return f"{int(self)} {'time' if self == 1 else 'times'}"
 
 
-def _call(place: Place) -> tuple[str, ...]:
+def _call(place: CallPlace) -> tuple[str, ...]:
     """The same effect with the same arguments, wherever it was called; first the words for it."""
     return f"the effect {place.key[0]} has happened", " with equal arguments", place.key[1]
 
 
-def _scope(place: Place) -> tuple[str, ...]:
+def _scope(place: CallPlace) -> tuple[str, ...]:
     """Any effect of one scope, so that a renamed one is found."""
     return "effects have happened", f" in the scope {place.scope or 'main'}", place.agent
 
 
-def _of_kind(kind: Callable[[Place], tuple[str, ...]], effects: Counter[Place]) -> Counter[tuple[str, ...]]:
+def _of_kind(kind: Callable[[CallPlace], tuple[str, ...]], effects: Counter[CallPlace]) -> Counter[tuple[str, ...]]:
     counts: Counter[tuple[str, ...]] = Counter()
     for place, count in effects.items():
         counts[kind(place)] += count

@@ -24,7 +24,7 @@ def paused(folder: Path, reason: str, until: str = "", mode: Mode = "drain") -> 
     """The run is at rest for that."""
     request = PauseRequested(reason=reason, by="somebody", until=until, mode=mode)
     with opened(DiskStore(folder), "pause", Report()) as workspace:
-        pausing.stop(workspace, pausing.Wish(), request)
+        pausing.stop(workspace, pausing.PauseWish(), request)
         workspace.close("paused", reason)
 
 

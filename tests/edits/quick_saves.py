@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views.guarded_files import Guard
+from satchel.workspace.views.guarded_files import ViewGuard
 from satchel.workspace.views.stable_read import Settling
 
 NAME = "todo.md"
@@ -31,7 +31,7 @@ class Run:
 
     def __init__(self, folder: Path):
         self.store, self.clock = DiskStore(folder), Clock()
-        self.guard = Guard(self.store, self.clock)
+        self.guard = ViewGuard(self.store, self.clock)
         self.words: list[str] = []
         self._settling = Settling(self.store, self.clock)
         self.write()

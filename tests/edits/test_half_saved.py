@@ -20,7 +20,7 @@ from satchel.runtime.execution.start import Start
 from satchel.runtime.limits import Announcer
 from satchel.runtime.live.doubts import Doubts
 from satchel.runtime.live.signals import Interruption
-from satchel.runtime.live.stopping import Stopping
+from satchel.runtime.live.stopping import StopRequests
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inbound.edits import Noticed, notice
 from satchel.workspace.inbound.inbox import inbox
@@ -144,7 +144,7 @@ def test_half_of_pause_yaml_is_obeyed_by_a_start(stopped: Place, kernel: Kernel,
 @contextmanager
 def going(place: Place) -> Iterator[tuple[Workspace, EditWatch]]:
     with opened(place.store, "run", Report()) as workspace:
-        stopping = Stopping(workspace, Interruption())
+        stopping = StopRequests(workspace, Interruption())
 
         async def made() -> Context:
             return Context(workspace, stopping, Doubts(workspace, stopping), Announcer(workspace, None), None)

@@ -19,7 +19,7 @@ from satchel.workspace.base.errors import Conflicting, StorageFailed
 from satchel.workspace.lifecycle import opening
 from satchel.workspace.store.disk.store import DISPLACED
 from satchel.workspace.views import projector
-from satchel.workspace.views.guarded_files import Guard
+from satchel.workspace.views.guarded_files import ViewGuard
 
 from .folder import Place
 from .running import PATIENCE, Told
@@ -253,16 +253,16 @@ def test_a_conflict_that_is_saved_while_the_run_closes_is_called_completed(
 def test_a_save_into_a_file_that_the_close_displaces_is_left_undone(
     planned: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clear, saves = Guard.clear, [1]
+    clear, saves = ViewGuard.clear, [1]
 
-    def cleared(self: Guard) -> None:
+    def cleared(self: ViewGuard) -> None:
         """An editor saves what it had open."""
         if calls and saves:
             path = planned.there(f"{DISPLACED}/*-todo.md")[-saves.pop()]
             planned.put(path, re.sub(r"(- \[.\] two \^2\n)", r"\1- [ ] late\n", planned.text(path)))
         clear(self)
 
-    monkeypatch.setattr(Guard, "clear", cleared)
+    monkeypatch.setattr(ViewGuard, "clear", cleared)
     is_done(planned, run(planned.folder, then()))
     assert not saves and not planned.there(f"{DISPLACED}/*")
 

@@ -293,8 +293,8 @@ RUNNING = running_file.RunningCalls(
     epoch=2,
     at=AT,
     calls=[
-        running_file.RunningCall(**CALL, call='("a.txt")', since=AT),
-        running_file.RunningCall(**CALL, agent="a/b", call="()", since=AT, failures=2),
+        running_file.ListedCall(**CALL, call='("a.txt")', since=AT),
+        running_file.ListedCall(**CALL, agent="a/b", call="()", since=AT, failures=2),
     ],
 )
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 import satchel
 from satchel import Run, agent
 from satchel.runtime.supervision.child.supervisor import Supervisor
-from satchel.runtime.supervision.serve.judging import Verdict, judge
+from satchel.runtime.supervision.serve.judging import StartVerdict, judge
 from satchel.runtime.supervision.serve.roots import FolderRoot, Root, UrlRoot
 from satchel.runtime.supervision.serve.server import Server
 from satchel.workspace.base import SIGNAL
@@ -448,7 +448,7 @@ def test_a_pause_file_is_misread(tmp_path: Path, pause: str, expected: bool) -> 
     assert found.starts == expected and found.at is None
 
 
-def judged(folder: Path, at: datetime) -> Verdict:
+def judged(folder: Path, at: datetime) -> StartVerdict:
     """Without what the folder's own files say of the run."""
     return replace(judge(DiskStore(folder), at), run_id="", rested=None)
 
@@ -456,7 +456,7 @@ def judged(folder: Path, at: datetime) -> Verdict:
 def test_the_end_of_a_pause_is_not_waited_for(tmp_path: Path) -> None:
     folder = begun(tmp_path / "a")
     (folder / "pause.yaml").write_text("expected_until: 2026-11-22T12:30:00+00:00\n")
-    assert judged(folder, NOW) == Verdict(True, NOW + timedelta(minutes=30), "its pause is over")
+    assert judged(folder, NOW) == StartVerdict(True, NOW + timedelta(minutes=30), "its pause is over")
 
 
 def test_a_schedule_is_not_waited_for(tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ def test_a_schedule_is_not_waited_for(tmp_path: Path) -> None:
     found = judge(DiskStore(folder), now)
     assert found.starts and found.at and now < found.at <= now + timedelta(days=1) and found.at.hour == 9
     later = found.at + timedelta(days=1)
-    assert judged(folder, later) == Verdict(True, None, "its schedule", by_clock=True)  # nobody looked
+    assert judged(folder, later) == StartVerdict(True, None, "its schedule", by_clock=True)  # nobody looked
     assert judge(DiskStore(folder), later, tried=later).at == later + timedelta(days=1)
     assert judge(DiskStore(folder), now - timedelta(days=400)).at is None, "the clock of the start ran ahead"
 
@@ -478,7 +478,7 @@ def test_a_failed_run_whose_journal_is_gone_can_not_be_judged(tmp_path: Path) ->
     assert satchel.run(folder).status == "failed"
     shutil.rmtree(folder / "journal")
     shutil.rmtree(folder / "checkpoints")
-    assert judged(folder, NOW) == Verdict(False)
+    assert judged(folder, NOW) == StartVerdict(False)
     with (folder / "workspace.yaml").open("a") as file:
         file.write("schedule: [{cron: '0 9 * * *', timezone: UTC}]\n")
     assert judge(DiskStore(folder), NOW).at == datetime(2026, 11, 23, 9, tzinfo=UTC)

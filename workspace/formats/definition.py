@@ -34,7 +34,7 @@ class Window(Struct, frozen=True):
     notify_before: float = 0.0
 
 
-class Start(Struct, frozen=True):
+class ScheduledTask(Struct, frozen=True):
     """When `serve` puts a task into the run's inbox: at the times of `cron`, or `every` so many seconds. With `keep`
     also while an earlier one of that `name` waits there. A new run gets its first at once, unless it is to `wait`."""
 
@@ -121,7 +121,7 @@ class Definition(Struct, frozen=True):
     prompts_folder: str = ""  # that runs share; see `Shelf` in state/prompts.py
     references: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
-    schedule: tuple[Start, ...] = ()
+    schedule: tuple[ScheduledTask, ...] = ()
     budget: Budget = Budget()
     checkpoints: Checkpoints = Checkpoints()
     keep: Keep = Keep()
@@ -268,7 +268,7 @@ def _rule(written: Any, key: str) -> Rule:
     return Rule(max(numbers, default=0), max(ages, default=0.0))
 
 
-def _start(number: int, written: dict[str, Any]) -> Start:
+def _start(number: int, written: dict[str, Any]) -> ScheduledTask:
     facts = {"name": str(number + 1)} | written
     if "every" in facts:
         where = ("schedule", number, "every")
@@ -278,7 +278,7 @@ def _start(number: int, written: dict[str, Any]) -> Start:
         if "timezone" in facts:
             where, remedy = ("schedule", number, "timezone"), "Remove it, or write a `cron:`"
             raise _NotValid(where, written["timezone"], ("no time zone next to `every`", remedy))
-    return Start(**facts)
+    return ScheduledTask(**facts)
 
 
 def _window(number: int, written: dict[str, Any]) -> Window:

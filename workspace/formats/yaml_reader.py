@@ -60,7 +60,7 @@ class Mark(NamedTuple):
     column: int
 
 
-class Node(Struct):
+class YamlNode(Struct):
     """A value and its place: offsets into the text in characters. `end` may include what follows it."""
 
     kind: Literal["scalar", "mapping", "sequence"]
@@ -68,19 +68,19 @@ class Node(Struct):
     mark: Mark
     end: int
     style: Literal["plain", "quoted", "block", "flow"]
-    items: dict[str | int, Node] = field(default_factory=dict)
-    keys: dict[str, Node] = field(default_factory=dict)
+    items: dict[str | int, YamlNode] = field(default_factory=dict)
+    keys: dict[str, YamlNode] = field(default_factory=dict)
 
     @property
     def start(self) -> int:
         return self.mark.offset
 
 
-class Document(Struct, frozen=True):
+class YamlDocument(Struct, frozen=True):
     """The content of a YAML file. `root` is None if it is empty."""
 
     value: Any
-    root: Node | None
+    root: YamlNode | None
 
     def line(self, path: Where) -> int:
         """The line of a key or an item, from 1; of the nearest value around it if there is no such key."""
@@ -98,7 +98,7 @@ class Document(Struct, frozen=True):
         return f"line {self.line(path)} ({dotted(path)})"
 
 
-def read(text: str, path: str) -> Document:
+def read(text: str, path: str) -> YamlDocument:
     """See `yamltext.load`."""
     if bad := _UNREADABLE.search(text):
         raise InvalidFile(path, [_unreadable_problem(text, bad.start())])
@@ -111,7 +111,7 @@ def read(text: str, path: str) -> Document:
         pass
     else:
         if not reader.problems:
-            return Document(root.value if root else None, root)
+            return YamlDocument(root.value if root else None, root)
     raise InvalidFile(path, reader.problems)
 
 
@@ -172,7 +172,7 @@ class _Reader:
             mark = _mark_of(self._loader.get_mark())
             self._refuse(mark, "an escape for a character that does not exist", "Correct the escape")
 
-    def document(self) -> Node | None:
+    def document(self) -> YamlNode | None:
         next(self._events)  # the stream's start
         event = next(self._events)
         if not isinstance(event, yaml.DocumentStartEvent):
@@ -186,10 +186,10 @@ class _Reader:
             self._refuse(_start(event), "a second document", "Remove the line --- and what follows it")
         return root
 
-    def _node(self, event: yaml.Event, depth: int) -> Node:
+    def _node(self, event: yaml.Event, depth: int) -> YamlNode:
         if isinstance(event, yaml.AliasEvent):
             self._tell(_reference_problem(self.text, _start(event)))
-            return Node("scalar", None, _start(event), _end(event), "plain")
+            return YamlNode("scalar", None, _start(event), _end(event), "plain")
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
         if event.anchor is not None or event.tag is not None:
             self._tell(_reference_problem(self.text, _start(event)))
@@ -201,19 +201,19 @@ class _Reader:
             return self._mapping(event, depth)
         return self._sequence(event, depth)
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Node:
+    def _scalar(self, event: yaml.ScalarEvent) -> YamlNode:
         mark, end = _start(event), _end(event)
         if event.style is None and event.tag is None:
             try:
-                return Node("scalar", resolve(event.value), mark, end, "plain")
+                return YamlNode("scalar", resolve(event.value), mark, end, "plain")
             except ValueError as error:
                 self._add(mark, str(error), "a number that JSON can hold", "Put it in quotes if it is a text")
         if any("\ud800" <= c <= "\udfff" for c in event.value):
             self._add(mark, "half of a surrogate pair", "whole characters", "Write the character itself")
-        return Node("scalar", event.value, mark, end, "block" if event.style in ("|", ">") else "quoted")
+        return YamlNode("scalar", event.value, mark, end, "block" if event.style in ("|", ">") else "quoted")
 
-    def _sequence(self, start: yaml.CollectionStartEvent, depth: int) -> Node:
-        node = Node("sequence", [], _start(start), 0, "flow" if start.flow_style else "block")
+    def _sequence(self, start: yaml.CollectionStartEvent, depth: int) -> YamlNode:
+        node = YamlNode("sequence", [], _start(start), 0, "flow" if start.flow_style else "block")
         for event in self._events:
             if isinstance(event, yaml.SequenceEndEvent):
                 node.end = _end(event)
@@ -223,8 +223,8 @@ class _Reader:
             node.value.append(item.value)
         return node
 
-    def _mapping(self, start: yaml.MappingStartEvent, depth: int) -> Node:
-        node = Node("mapping", {}, _start(start), 0, "flow" if start.flow_style else "block")
+    def _mapping(self, start: yaml.MappingStartEvent, depth: int) -> YamlNode:
+        node = YamlNode("mapping", {}, _start(start), 0, "flow" if start.flow_style else "block")
         for event in self._events:
             if isinstance(event, yaml.MappingEndEvent):
                 node.end = _end(event)
@@ -236,13 +236,13 @@ class _Reader:
                 node.keys[name], node.items[name], node.value[name] = key, value, value.value
         return node
 
-    def _value(self, event: yaml.Event, depth: int) -> Node:
+    def _value(self, event: yaml.Event, depth: int) -> YamlNode:
         node = self._node(event, depth + 1)
         if node.style == "plain" and (rest := _HASH.match(self.text, node.end)):
             self._tell(_cut_off_problem(self.text, node.mark, rest[1]))
         return node
 
-    def _name(self, key: Node, into: Node) -> str | None:
+    def _name(self, key: YamlNode, into: YamlNode) -> str | None:
         """The key's text, or None if it can't be a key."""
         if key.kind != "scalar":
             line = self.text[into.start :].split("\n", 1)[0]

@@ -16,7 +16,7 @@ from ...schemas import Problem, Where, dotted
 from ..base import InvalidFile, UsageError
 
 if TYPE_CHECKING:
-    from .yaml_reader import Document, Node
+    from .yaml_reader import YamlDocument, YamlNode
 
 _PLAIN = re.compile(r"(?:[A-Za-z_]|~/|\./|/)(?:[A-Za-z0-9_./@+=~-]|:(?=[A-Za-z0-9_/.])| (?=[A-Za-z0-9_./+=~]))*")
 _BOOLEAN_ELSEWHERE = frozenset(("yes", "no", "on", "off"))  # in YAML 1.1, which other programs read
@@ -28,7 +28,7 @@ LIMIT = 256 << 10
 """Bytes of a file. One of this size takes a second or two."""
 
 
-def load(text: str, path: str) -> Document:
+def load(text: str, path: str) -> YamlDocument:
     """Parse `text`; `path` is only named in errors. InvalidFile lists all mistakes that can be found at once.
 
     Slow for its size (up to 2 s for the largest file allowed): it uses PyYAML's own scanner, since libyaml's recursion
@@ -74,7 +74,7 @@ class _NoPlace(Exception):
     """The path leads through something that is not a mapping."""
 
 
-def _changed(text: str, document: Document, path: Where, value: Any) -> str:
+def _changed(text: str, document: YamlDocument, path: Where, value: Any) -> str:
     parent, node, depth = None, document.root, 0
     while node is not None and depth < len(path) and path[depth] in node.items:
         parent, node, depth = node, node.items[path[depth]], depth + 1
@@ -114,7 +114,7 @@ def _inserted(text: str, after: int, indent: int, value: Mapping[str, Any]) -> s
     return before + "".join(" " * indent + line + newline for line in _block(value)) + text[after:]
 
 
-def _into_flow(text: str, node: Node, value: Mapping[str, Any]) -> str:
+def _into_flow(text: str, node: YamlNode, value: Mapping[str, Any]) -> str:
     inside = _inline(value)[1:-1]
     if not node.items:
         return text[: node.start + 1] + inside + text[node.start + 1 :]
@@ -122,7 +122,7 @@ def _into_flow(text: str, node: Node, value: Mapping[str, Any]) -> str:
     return f"{text[:at]}, {inside}{text[at:]}"
 
 
-def _replaced(text: str, parent: Node, key: str | int, node: Node, value: Any) -> str:
+def _replaced(text: str, parent: YamlNode, key: str | int, node: YamlNode, value: Any) -> str:
     start, end = node.start, _end(node)
     new = _inline(value)
     if start == end:
@@ -137,7 +137,7 @@ def _replaced(text: str, parent: Node, key: str | int, node: Node, value: Any) -
     return text[:start] + new + (tail[0] if tail else "") + text[end:]
 
 
-def _end(node: Node) -> int:
+def _end(node: YamlNode) -> int:
     """The end of the content; PyYAML's end of a block collection is after the comments that follow it."""
     while node.style == "block" and node.items:
         node = next(reversed(node.items.values()))

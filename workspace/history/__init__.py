@@ -5,8 +5,8 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from .blame import Item, Node, Origin, SaidBy, data_origins, message_origins, plan_origins
-    from .calls import Call, Trouble, Work, Worked, worked
+    from .blame import BlamedItem, BlamedValue, Origin, SaidBy, data_origins, message_origins, plan_origins
+    from .calls import Call, FailedAttempt, Work, Worked, worked
     from .comparison import (
         CallChange,
         Compared,

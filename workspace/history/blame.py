@@ -40,7 +40,7 @@ from ..journal.records import (
 from ..plan import Mark, Plan, Splice, splice
 from ..state import AgentMoment, Moment, going_back, json_patch
 from ..store import Store
-from ..views import Row
+from ..views import MessageRow
 from .moments import conversations
 
 _ITEM = re.compile(
@@ -92,7 +92,7 @@ class Cell(NamedTuple):
     back: int = 0
 
 
-class Node:
+class BlamedValue:
     """A value with its cell. An object or list with something in it has none of its own that counts."""
 
     __slots__ = ("cell", "value")
@@ -104,23 +104,23 @@ class Node:
     def is_leaf(self) -> bool:
         return not (type(self.value) in (dict, list) and self.value)
 
-    def copy(self) -> Node:
+    def copy(self) -> BlamedValue:
         if type(self.value) is dict:
-            return Node({key: each.copy() for key, each in self.value.items()}, self.cell)
+            return BlamedValue({key: each.copy() for key, each in self.value.items()}, self.cell)
         if type(self.value) is list:
-            return Node([each.copy() for each in self.value], self.cell)
-        return Node(self.value, self.cell)
+            return BlamedValue([each.copy() for each in self.value], self.cell)
+        return BlamedValue(self.value, self.cell)
 
-    def below(self, part: str) -> Node | None:
+    def below(self, part: str) -> BlamedValue | None:
         """What is at a key or an index; None if there is nothing."""
         if type(self.value) is dict:
             return self.value.get(part)
         if type(self.value) is list and part.isdecimal() and part.isascii() and int(part) < len(self.value):
-            found: Node = self.value[int(part)]
+            found: BlamedValue = self.value[int(part)]
             return found
         return None
 
-    def leaves(self, path: str = "") -> Iterator[tuple[str, Node]]:
+    def leaves(self, path: str = "") -> Iterator[tuple[str, BlamedValue]]:
         """Every value below that has no parts, by its JSON pointer."""
         if self.is_leaf:
             yield path, self
@@ -130,7 +130,7 @@ class Node:
             yield from each.leaves(f"{path}/{json_patch.escape(str(part))}")
 
 
-def data_origins(start: Moment, lines: Sequence[Line]) -> dict[str, Node]:
+def data_origins(start: Moment, lines: Sequence[Line]) -> dict[str, BlamedValue]:
     """The data of each agent that has some, after `lines`, which follow from `start`. What `start` has is of its record
     or an earlier one. Damaged if a record does not fit the earlier ones."""
     blaming = _Blaming(start, lines)
@@ -156,7 +156,7 @@ class _Blaming:
         self.scopes = Scopes(start)
         known = Cell(Origin(seq=start.seq))
         self.trees = {path: _made(agent.data, None, known) for path, agent in start.agents.items() if agent.has_data}
-        self._then: dict[int, dict[str, Node]] = {}  # the data at each record that was returned to
+        self._then: dict[int, dict[str, BlamedValue]] = {}  # the data at each record that was returned to
         self._targets = {line.record.to for line in lines if isinstance(line.record, Rewound)}
         self._note(start.seq)
 
@@ -290,24 +290,26 @@ def _is_effect(call: OfCall) -> bool:
     return isinstance(call, StepStarted) or (isinstance(call, StepCompleted) and call.effect)
 
 
-def _made(value: Any, was: Node | None, cell: Cell) -> Node:
+def _made(value: Any, was: BlamedValue | None, cell: Cell) -> BlamedValue:
     """The value as it is put where `was` is. The equal values below keep their cells."""
     if type(value) is dict and value:
         known = was.value if was is not None and type(was.value) is dict else {}
-        return Node({key: _made(each, known.get(key), cell) for key, each in value.items()}, cell)
+        return BlamedValue({key: _made(each, known.get(key), cell) for key, each in value.items()}, cell)
     if type(value) is list and value:
         before = was.value if was is not None and type(was.value) is list else []
         rest = len(value) - len(before)
-        return Node([_made(*pair, cell) for pair in zip(value, [*before, *[None] * rest], strict=False)], cell)
+        return BlamedValue([_made(*pair, cell) for pair in zip(value, [*before, *[None] * rest], strict=False)], cell)
     if was is not None and _is_same_leaf(was, value):
         cell = was.cell
-    return Node(type(value)() if type(value) in (dict, list) else value, cell)
+    return BlamedValue(type(value)() if type(value) in (dict, list) else value, cell)
 
 
-def _patched(tree: Node | None, patch: Patch, cell: Cell) -> Node:
+def _patched(tree: BlamedValue | None, patch: Patch, cell: Cell) -> BlamedValue:
     """`tree` with the patch, changed in place. An object or list that becomes empty is a value, and this record's."""
-    root = Node([tree] if tree is not None else [], cell)  # so that the whole has a place, too
-    removed: dict[tuple[int, str], tuple[Node, Node]] = {}  # members of objects, which may be added again in this patch
+    root = BlamedValue([tree] if tree is not None else [], cell)  # so that the whole has a place, too
+    removed: dict[
+        tuple[int, str], tuple[BlamedValue, BlamedValue]
+    ] = {}  # members of objects, which may be added again in this patch
     for change in patch:
         *parents, last = json_patch.split(str(change["path"])) or ["0"]
         target = root
@@ -333,11 +335,11 @@ def _patched(tree: Node | None, patch: Patch, cell: Cell) -> Node:
             inside.insert(len(inside) if last == "-" else int(last), _made(change["value"], None, cell))
         else:
             inside[int(last)] = _made(change["value"], inside[int(last)], cell)
-    result: Node = root.value[0]
+    result: BlamedValue = root.value[0]
     return result
 
 
-def _restored(now: Node, then: Node | None, before: Node | None, back: int) -> Node:
+def _restored(now: BlamedValue, then: BlamedValue | None, before: BlamedValue | None, back: int) -> BlamedValue:
     """What was the same `then` has its origin from there; and was brought back, unless it is as it was `before`."""
     if now.is_leaf:
         if then is None or not _is_same_leaf(then, now.value):
@@ -347,21 +349,21 @@ def _restored(now: Node, then: Node | None, before: Node | None, back: int) -> N
         return now
     parts = now.value.items() if type(now.value) is dict else ((str(at), each) for at, each in enumerate(now.value))
     found = {part: _restored(each, _part(then, now, part), _part(before, now, part), back) for part, each in parts}
-    return Node(found if type(now.value) is dict else [*found.values()], now.cell)
+    return BlamedValue(found if type(now.value) is dict else [*found.values()], now.cell)
 
 
-def _part(other: Node | None, like: Node, part: str) -> Node | None:
+def _part(other: BlamedValue | None, like: BlamedValue, part: str) -> BlamedValue | None:
     return other.below(part) if other is not None and type(other.value) is type(like.value) else None
 
 
-def _is_same_leaf(node: Node, value: Any) -> bool:
+def _is_same_leaf(node: BlamedValue, value: Any) -> bool:
     return node.is_leaf and json_patch.same(node.value, value)
 
 
 class SaidBy(NamedTuple):
     """A message, and the record that has said it, or changed it last."""
 
-    row: Row
+    row: MessageRow
     origin: Origin
 
 
@@ -391,7 +393,7 @@ def message_origins(store: Store, start: Moment, now: Moment, lines: Sequence[Li
     }
 
 
-class Item(Struct, frozen=True):
+class BlamedItem(Struct, frozen=True):
     """An item with the record that `wrote` its text, and the one that `marked` it as it is now. `line` counts from
     0."""
 
@@ -442,12 +444,12 @@ class _Sheet:
         self._cells = [one or other or _Cell(origin, origin) for one, other in zip(was, now, strict=True)]
         self._lines = [*texts]
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[BlamedItem]:
         tasks = Plan("".join(self._lines)).tasks
-        return [Item(each.line, each.id, each.mark, each.text, *self._cells[each.line]) for each in tasks]
+        return [BlamedItem(each.line, each.id, each.mark, each.text, *self._cells[each.line]) for each in tasks]
 
 
-def plan_origins(start: Moment, lines: Sequence[Line]) -> dict[str, list[Item]]:
+def plan_origins(start: Moment, lines: Sequence[Line]) -> dict[str, list[BlamedItem]]:
     """The items of each agent's plan after `lines`, which follow from `start`. Damaged as of `data_origins`."""
     scopes, known = Scopes(start), Origin(seq=start.seq)
     sheets = {path: _Sheet(agent.plan.lines, known) for path, agent in start.agents.items()}

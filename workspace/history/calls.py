@@ -51,7 +51,7 @@ Place = tuple[str, str]
 """An agent and a scope."""
 
 
-class Trouble(Struct, frozen=True, omit_defaults=True, gc=False):
+class FailedAttempt(Struct, frozen=True, omit_defaults=True, gc=False):
     """An attempt of a call that has failed."""
 
     seq: int
@@ -84,7 +84,7 @@ class Call(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     recorded: Raw = NOTHING  # the result as JSON
     result_in: str = ""  # the file that has a large result
     error: str = ""  # the exception that the agent got
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[FailedAttempt, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -176,11 +176,11 @@ def call_of(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, i
             return made(effect=True, state="asked")
 
 
-def _trouble(line: Line) -> Trouble:
+def _trouble(line: Line) -> FailedAttempt:
     record = line.record
     assert isinstance(record, StepRetry | StepFailed)
     wait = record.wait if isinstance(record, StepRetry) else None
-    return Trouble(line.seq, line.at, record.attempt, _error(record.error), wait)
+    return FailedAttempt(line.seq, line.at, record.attempt, _error(record.error), wait)
 
 
 def _error(failure: Failure) -> str:

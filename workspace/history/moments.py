@@ -17,7 +17,7 @@ from ..journal import gone as gone
 from ..journal.records import NO_CRC, Before, Line, Opened, Pruned, parse_each
 from ..state import Moment, checkpoint
 from ..store import Store, read_if_there
-from ..views import Row, conversation, projection
+from ..views import MessageRow, conversation, projection
 
 T = TypeVar("T")
 _LOOKS = 8
@@ -232,7 +232,7 @@ def _run_id(records: Records) -> str:
     return next((record.run_id for record in opened), "")
 
 
-Conversations = dict[str, list[Row]]
+Conversations = dict[str, list[MessageRow]]
 """By agent, the messages of a conversation, oldest first."""
 
 
@@ -247,6 +247,6 @@ def conversations(store: Store, moment: Moment) -> Conversations:
     return {path: rows[-1] for path, rows in found.items() if len(rows[-1]) == moment.agents[path].messages}
 
 
-def plain(row: Row) -> dict[str, Any]:
+def plain(row: MessageRow) -> dict[str, Any]:
     """What is said, as JSON values."""
     return {"role": row.role, "content": msgspec.json.decode(row.content)}

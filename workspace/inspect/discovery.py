@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..base import DEFINITION, SatchelError
-from ..store import DiskStore, Part, Store
+from ..store import DiskStore, Store, SubStore
 from . import transfer_file
 from .transfer_file import define
 
@@ -60,14 +60,14 @@ def below_store(root: Store, *, with_moved: bool = False) -> Iterator[Store]:
     """The same for a store that holds workspaces, or is one. All use one listing, that of `root`, until one of them
     makes a new listing of its own files."""
     for folder in _inside(root, "", with_moved):
-        yield Part(root, folder)
+        yield SubStore(root, folder)
 
 
 def _inside(root: Store, folder: str, with_moved: bool) -> Iterator[str]:
     above = f"{folder}/" if folder else ""
     is_workspace = root.version(above + DEFINITION) is not None
     if not is_workspace and with_moved and root.version(above + transfer_file.MOVED) is not None:
-        is_workspace = _has_moved(Part(root, folder))
+        is_workspace = _has_moved(SubStore(root, folder))
     if is_workspace:
         yield folder
         return

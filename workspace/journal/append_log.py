@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..base import Damaged, SatchelError, StorageFailed
-from ..store import Log, Store
+from ..store import AppendFile, Store
 from .records.line import Line, crc_of, parse_each
 from .records.work import Fenced
 from .segment import segment_path, sizes
@@ -119,7 +119,7 @@ class AppendedSegments:
 
     def __init__(self, store: Store):
         self._store = store
-        self._log: Log | None = None
+        self._log: AppendFile | None = None
         self._log_bytes = 0
 
     @property

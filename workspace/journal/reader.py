@@ -251,14 +251,14 @@ def mend(store: Store, tail: Tail) -> None:
         store.remove(tail.last_segment)
 
 
-class Row(NamedTuple):
+class SegmentRow(NamedTuple):
     """A line of a segment; without a `line` it can't be read."""
 
     data: bytes
     line: Line | None
 
 
-def once(segments: Iterable[bytes], *, first: int = 1) -> Iterator[Row]:
+def once(segments: Iterable[bytes], *, first: int = 1) -> Iterator[SegmentRow]:
     """The rows of these segments from record `first` on. The last one of a segment may have no end."""
     crcs: dict[int, str] = {}  # of the newest records
     newest = 0
@@ -268,7 +268,7 @@ def once(segments: Iterable[bytes], *, first: int = 1) -> Iterator[Row]:
             try:
                 line = reader.parse(row)
             except (BadLine, SatchelError):
-                yield Row(row, None)
+                yield SegmentRow(row, None)
                 continue
             is_late = len(rows) == 1 and isinstance(line.record, Fenced)  # its process had lost the run
             if line.seq < first or (line.seq <= newest and (is_late or crcs.get(line.seq) == line.crc)):
@@ -276,4 +276,4 @@ def once(segments: Iterable[bytes], *, first: int = 1) -> Iterator[Row]:
             newest, crcs[line.seq] = line.seq, line.crc
             if len(crcs) > _REPEATED:
                 del crcs[next(iter(crcs))]
-            yield Row(row, line)
+            yield SegmentRow(row, line)

@@ -9,7 +9,7 @@ if not deferred(__name__):
     from .acquire import clock
     from .adopt import end_other
     from .opening import opened
-    from .pausing import Wish, said
+    from .pausing import PauseWish, said
     from .recovery import Leftover
     from .rewind import Point, Return
     from .truncate import Cut

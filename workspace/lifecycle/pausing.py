@@ -15,19 +15,19 @@ from msgspec import Struct
 
 from ..base import SIGNAL, Damaged, InvalidFile, Mode, Refused, SatchelError, UsageError
 from ..formats import PauseFile, pause_file
-from ..inbound.edits import Refusal, rejection
+from ..inbound.edits import RejectedFile, rejection
 from ..inspect import lease
 from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
 from ..secrets import as_recorded
 from ..state import ROOT, Moment, Pause, checkpoint
-from ..store import Content, FileChanged, Store, Version
+from ..store import FileChanged, FileContent, Store, Version
 from ..views import PATIENCE, folder_of, read_back, remove, replace, until_settled
 
 if TYPE_CHECKING:
     from .workspace import Workspace
 
 
-class Wish(Struct, frozen=True):
+class PauseWish(Struct, frozen=True):
     """What pause.yaml and the journal say about a pause, before a start. Both empty: there is none."""
 
     recorded: Pause | None = None
@@ -79,16 +79,16 @@ class Wish(Struct, frozen=True):
         return (datetime.fromisoformat(self.until) - begin).total_seconds() < limit
 
 
-def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | None:
+def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> PauseWish | None:
     """None if no pause is requested. InvalidFile if pause.yaml can't be understood: then the run stays paused.
     Unsettled if it is still being saved after `patience` seconds."""
     pause = moment.pause
     if pause is not None and _is_as_it_was_left(store, pause):
-        return Wish(pause, _as_written(pause), version=pause.file)
+        return PauseWish(pause, _as_written(pause), version=pause.file)
     there = store.version(pause_file.PATH) is not None
     content = until_settled(store, pause_file.PATH, patience) if there else None
     if content is None:
-        return Wish(moment.pause) if moment.pause else None
+        return PauseWish(moment.pause) if moment.pause else None
     trace = store.trace(pause_file.PATH)
     try:
         file = pause_file.parse(content.data, datetime.fromisoformat(trace.at) if trace.at else None)
@@ -103,7 +103,7 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | Non
         raise
     if moment.pause is None and file.is_of(moment.lifted):
         return None  # a crash came between the resume and the removal
-    return Wish(moment.pause, file, trace.by, content.version)
+    return PauseWish(moment.pause, file, trace.by, content.version)
 
 
 def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
@@ -224,7 +224,7 @@ def _fill(store: Store, facts: dict[str, Any], pause: Pause | None = None) -> No
     """Set these facts in pause.yaml, whatever a person does to it at the same time. A file that can't be read is kept.
     What a person has typed since the `pause` was recorded stays."""
     while True:
-        there: Content | None = None
+        there: FileContent | None = None
         try:
             there = store.read(pause_file.PATH, limit=pause_file.LIMIT)
             typed = _typed(pause_file.parse(there.data), pause) if pause else {}
@@ -261,15 +261,15 @@ def _typed(file: PauseFile, pause: Pause) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value}
 
 
-def _keep_aside(store: Store, there: Content | None, error: SatchelError) -> None:
-    refusal = Refusal(pause_file.PATH, error, there.data if there else None)
+def _keep_aside(store: Store, there: FileContent | None, error: SatchelError) -> None:
+    refusal = RejectedFile(pause_file.PATH, error, there.data if there else None)
     if there is None:  # no file at all: a folder, a link
         rejection.move_aside(store, refusal, pause_file.FATE)
     else:
         rejection.reject(store, refusal, pause_file.FATE)
 
 
-def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = None) -> None:
+def stop(workspace: Workspace, wanted: PauseWish, request: PauseRequested | None = None) -> None:
     """The run has already stopped and stays so: write that into the journal and the file. `request` replaces one that
     is over."""
     request = request or requested(wanted)
@@ -287,7 +287,7 @@ def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = No
     workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` continues")
 
 
-def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
+def add_end(workspace: Workspace, wanted: PauseWish, by: str, says: tuple[str, ...] = ()) -> None:
     """The pause is over: add that to the journal's next group and the report. A cancellation is over only when it is
     done."""
     if wanted.mode == "cancel":
@@ -299,7 +299,7 @@ def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] =
         workspace.report.add("found", "; ".join(over.says))
 
 
-def clear(workspace: Workspace, wanted: Wish) -> None:
+def clear(workspace: Workspace, wanted: PauseWish) -> None:
     """The end of the pause is on record: remove its file if it could look like another request. Otherwise
     `clear_lifted` does it later."""
     store, file = workspace.store, wanted.file
@@ -337,7 +337,7 @@ def _left_over(store: Store, lifted: str) -> Version | None:
     return None
 
 
-def lift(workspace: Workspace, wanted: Wish, by: str) -> None:
+def lift(workspace: Workspace, wanted: PauseWish, by: str) -> None:
     """Resume: first the record, then remove the file."""
     _add_resumed(workspace, wanted, by)
     workspace.journal.flush()
@@ -346,7 +346,7 @@ def lift(workspace: Workspace, wanted: Wish, by: str) -> None:
     remove(workspace.store, pause_file.PATH, wanted.version)
 
 
-def _add_resumed(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> FinishedPause | None:
+def _add_resumed(workspace: Workspace, wanted: PauseWish, by: str, says: tuple[str, ...] = ()) -> FinishedPause | None:
     pause, file = wanted.recorded, wanted.file or PauseFile()
     if pause is None:
         return None
@@ -365,7 +365,7 @@ def _add_resumed(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, .
     return over
 
 
-def check_may_go_on(wanted: Wish) -> None:
+def check_may_go_on(wanted: PauseWish) -> None:
     """Refused if the pause waits for a person's instructions and there are none."""
     file, pause = wanted.file or PauseFile(), wanted.recorded
     resume = file.resume or (pause.resume if pause else "continue")
@@ -378,7 +378,7 @@ def check_may_go_on(wanted: Wish) -> None:
         )
 
 
-def requested(wanted: Wish) -> PauseRequested | None:
+def requested(wanted: PauseWish) -> PauseRequested | None:
     """The unrecorded part of the request. It may replace a pause that is in force."""
     if wanted.file is None:
         return None
@@ -387,7 +387,7 @@ def requested(wanted: Wish) -> PauseRequested | None:
     return lease.pause_request(wanted.file, wanted.by)
 
 
-def amended(wanted: Wish) -> PauseRequested | None:
+def amended(wanted: PauseWish) -> PauseRequested | None:
     """The pause in force with what a person has changed in its file: why, by whom, until when."""
     was, file = wanted.recorded, wanted.file
     if was is None or file is None or not wanted.in_force or file.status != "paused" or was.mode == "cancel":
@@ -402,7 +402,7 @@ def amended(wanted: Wish) -> PauseRequested | None:
     return None if is_same else asked
 
 
-def suffices(wanted: Wish, request: PauseRequested) -> bool:
+def suffices(wanted: PauseWish, request: PauseRequested) -> bool:
     """Whether the pause in force is what is requested, or stronger. One that ends by itself, earlier, is not."""
     if not wanted.in_force or wanted.is_overruling or wanted.recorded is None:
         return False
@@ -425,7 +425,7 @@ def said(pause: Pause | PauseRequested) -> str:
     return f"{pause.reason}, by {pause.by}{until}"
 
 
-def withdraw(workspace: Workspace, wanted: Wish) -> None:
+def withdraw(workspace: Workspace, wanted: PauseWish) -> None:
     """The run has not stopped, and a person has written that it shall not: first the record, then remove the file. A
     request that is not on record yet is recorded, too, so that the log says what has come of it."""
     file, by = wanted.file, wanted.by or "a person"

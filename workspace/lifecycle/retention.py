@@ -117,7 +117,7 @@ class Facts(Struct, frozen=True):
         return [f"{folder}recovered" for folder in self.folders]
 
 
-class Plan(Struct, frozen=True):
+class PrunePlan(Struct, frozen=True):
     """What may go. `up_to`: the journal up to this record; 0: nothing of it."""
 
     base: str = ""  # the checkpoint with which the kept journal begins
@@ -153,7 +153,9 @@ def _folder(path: str) -> str:
     return above + recovered.rstrip("/") if recovered else path.rpartition("/")[0] or "."
 
 
-def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *, all: bool = False) -> Plan | None:
+def plan(
+    store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *, all: bool = False
+) -> PrunePlan | None:
     """What `keep` lets go; None if there is nothing. Reads the old part of the journal. Without `all`, only what is
     worth it. `own`: see `journal.old_segments`. `unused`: blobs with a lower mark may go."""
     old, base = _of_journal(store, facts.seq, keep, own, all=all)
@@ -164,7 +166,7 @@ def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *
         gone.update(checkpoint.superfluous(store, keep, gone=gone, first=old.up_to + 1 if old else 0))
     files = [*_entries(store, gone), *files]
     left = journal.left_behind(store) if all or old else None
-    found = Plan(base if old else "", old, left, files)
+    found = PrunePlan(base if old else "", old, left, files)
     if all or old is not None:
         sizes = {entry.path: entry.size for entry in store.list(blobs.FOLDER)}
         read = {*found.paths, *(each.segment.path for each in old.segments)} if old else {*found.paths}
@@ -172,7 +174,7 @@ def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *
         if all and store.abilities.lock:  # else another process may use one again, under the same name
             names = {*prompts.unused(store, read, partial(_kept, old))}
             last += [entry for entry in store.list(prompts.KEPT) if entry.path in names]
-        found = Plan(found.base, old, left, files, last)
+        found = PrunePlan(found.base, old, left, files, last)
     return found if found.paths or old else None
 
 
@@ -180,7 +182,7 @@ def _kept(old: OldSegments | None) -> bytes:
     return journal.kept_of(old) if old else b""
 
 
-def replaced(store: Store, keep: Keep, found: Plan, moment: Moment) -> list[Entry]:
+def replaced(store: Store, keep: Keep, found: PrunePlan, moment: Moment) -> list[Entry]:
     """The checkpoints that go when the plan was carried out and the run is closed: it then writes another one."""
     if moment.pause is not None and moment.pause.paused_at:
         return []  # the pause has written it
@@ -229,12 +231,12 @@ RULE = "keep:"
 """Who prunes if no person does: the rules of workspace.yaml."""
 
 
-def by_rule(found: Plan, by: str = RULE) -> Pruned:
+def by_rule(found: PrunePlan, by: str = RULE) -> Pruned:
     """The record."""
     return Pruned(by=by, up_to=found.up_to, base=found.base, files=found.counts, bytes=found.bytes)
 
 
-def carry_out(store: Store, found: Plan) -> None:
+def carry_out(store: Store, found: PrunePlan) -> None:
     """Remove what the plan names. Its record is durable."""
     if found.old:
         journal.roll_kept(store, found.old)
@@ -252,8 +254,8 @@ class Pruner:
 
     def __init__(self, store: Store, behind: Behind):
         self._store, self._behind = store, behind
-        self._found: Plan | None = None
-        self._recorded: tuple[int, Plan] | None = None  # the seq of its record
+        self._found: PrunePlan | None = None
+        self._recorded: tuple[int, PrunePlan] | None = None  # the seq of its record
         self._rests = False
 
     def rest(self) -> None:

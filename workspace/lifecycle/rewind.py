@@ -24,10 +24,10 @@ from ..state import (
     GO_BACK,
     ROOT,
     AgentMoment,
-    History,
     Kept,
     LaterEffect,
     Moment,
+    PastMoments,
     Scope,
     blobs,
     checkpoint,
@@ -148,7 +148,7 @@ def obey_answer(
 
 def _go_back(store: Store, moment: Moment, report: Report, journal: Journal, back: Back, by: str) -> None:
     journal.flush()
-    was, then = moment.seq, History(store, moment).at(back.to)
+    was, then = moment.seq, PastMoments(store, moment).at(back.to)
     if then is None:
         raise UsageError(
             f"the run can't go back to the checkpoint {back.checkpoint} any more",

@@ -21,16 +21,16 @@ from ..inspect import Report, ReportDocument, listed_at_stop
 from ..journal import Journal, Own
 from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
 from ..secrets import redactor_of
-from ..state import Kept, Moment, Written, checkpoint, folder_of_agent
+from ..state import Kept, Moment, WrittenCheckpoint, checkpoint, folder_of_agent
 from ..store import Store, Version
 from ..views import (
     CheckpointFolders,
     CheckpointIndex,
     Files,
-    Guard,
     MessageFile,
     NewCheckpoint,
     Projector,
+    ViewGuard,
     behind,
     conversation,
 )
@@ -62,7 +62,7 @@ class Workspace:
         self.behind = behind(store, in_thread=in_thread)
         self.pruner = Pruner(store, self.behind)
         self.projector = Projector(behind=self.behind)
-        self.guard = Guard(store, behind=self.behind)
+        self.guard = ViewGuard(store, behind=self.behind)
         self.journal: Journal
         self.owned: Owned
         self.files: dict[str, Files] = {}  # by agent
@@ -133,7 +133,7 @@ class Workspace:
         import asyncio  # only a run has a loop
 
         loop, began = asyncio.get_running_loop(), self.due.clock()
-        written: asyncio.Future[Written] = loop.create_future()
+        written: asyncio.Future[WrittenCheckpoint] = loop.create_future()
         at = {path: messages.at for path, messages in self.messages.items()}
         made = checkpoint.draft(self.store, self.moment, at, "start")
         self.index.add(made.path, "start")
@@ -153,7 +153,7 @@ class Workspace:
         self.journal.add(Saved(file=found.path, why="start", bytes=found.size, sha256=found.sha256))
         self.projector.want(self.index)
 
-    def _checkpoint(self, why: Occasion, name: str = "") -> Written:
+    def _checkpoint(self, why: Occasion, name: str = "") -> WrittenCheckpoint:
         began = self.due.clock()
         for files in self.files.values():
             files.messages.write()
@@ -286,7 +286,9 @@ class Workspace:
         self.owned.end(self.store)
 
 
-def _settle(written: asyncio.Future[Written], found: Written | None, error: BaseException | None) -> None:
+def _settle(
+    written: asyncio.Future[WrittenCheckpoint], found: WrittenCheckpoint | None, error: BaseException | None
+) -> None:
     """Wake who waits, if that was not cancelled meanwhile."""
     if written.done():
         return

@@ -13,6 +13,6 @@ if not deferred(__name__):
     from .plan import Plan, Progress
     from .plan_diff import Changes, Move, Pair, changes
     from .splice import Splice, between
-    from .task import Mark, Row, Task
+    from .task import Mark, Task, TaskRow
     from .three_way_merge import MergedPlan, merge_plans, settle
     from .weave import PlanConflict

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from .task import FINISHED, MARKS, Mark, Row, Task, has_checkbox, read_id, read_text
+from .task import FINISHED, MARKS, Mark, Task, TaskRow, has_checkbox, read_id, read_text
 
 _revisions = count()
 
 _NUMBER_LENGTH = 15
 """An id with more digits is a word: numbers after it would soon exceed the length of an id."""
 
-_INTEGERS = [int] * len(Row._fields)
+_INTEGERS = [int] * len(TaskRow._fields)
 
 
 class Reading:
@@ -26,7 +26,7 @@ class Reading:
     it matters for parents."""
 
     def __init__(
-        self, lines: list[str], rows: list[Row], revision: int | None = None, own: Collection[str] = frozenset()
+        self, lines: list[str], rows: list[TaskRow], revision: int | None = None, own: Collection[str] = frozenset()
     ):
         self.lines, self.rows = lines, rows
         self._at = [row.line for row in rows]
@@ -62,7 +62,7 @@ class Reading:
             )
         return task
 
-    def _id(self, row: Row) -> str:
+    def _id(self, row: TaskRow) -> str:
         return (read_id(self.lines[row.line], row.column) or "").lower()
 
     def at_line(self, line: int) -> int | None:
@@ -113,18 +113,18 @@ def _number(word: str) -> int:
     return int(word) if word.isdigit() and len(word) <= _NUMBER_LENGTH else 0
 
 
-def fitting(lines: Sequence[str], outline: Sequence[Sequence[Any]]) -> list[Row] | None:
+def fitting(lines: Sequence[str], outline: Sequence[Sequence[Any]]) -> list[TaskRow] | None:
     """The rows of an outline if it fits these lines; otherwise None.
 
     Does not check whether a Markdown parser would agree: an outline saves that.
     """
-    rows: list[Row] = []
+    rows: list[TaskRow] = []
     path: list[int] = []
     above = -1
     for numbers in outline:
         if [*map(type, numbers)] != _INTEGERS:
             return None
-        row = numbers if isinstance(numbers, Row) else Row(*numbers)
+        row = numbers if isinstance(numbers, TaskRow) else TaskRow(*numbers)
         if not above < row.line <= row.last < row.end <= len(lines) or not has_checkbox(lines[row.line], row.column):
             return None
         while path and path[-1] != row.parent:
@@ -176,7 +176,7 @@ class Tree:
         "parents",
     )
 
-    def __init__(self, rows: Sequence[Row], marks: list[Mark], own: Collection[int] = ()):
+    def __init__(self, rows: Sequence[TaskRow], marks: list[Mark], own: Collection[int] = ()):
         self.marks = marks
         self.parents = [row.parent for row in rows]
         self.own = {row.parent for row in rows}.intersection(own) if own else frozenset[int]()

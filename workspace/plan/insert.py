@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .index import Reading
 from .markdown import NESTING, Block, Parsed
 from .splice import BOM, body
-from .task import Row, below, escape, head_of, lines_of, read_text, unquoted
+from .task import TaskRow, below, escape, head_of, lines_of, read_text, unquoted
 
 _BULLETS = "-+*"
 _MOST = 999_999_999  # the greatest number a Markdown list may show
@@ -150,7 +150,7 @@ def is_plain(reading: Reading, index: int, new: Insertion) -> bool:
     return its_width is not None and its_width <= width
 
 
-def grown(reading: Reading, new: Insertion) -> list[Row]:
+def grown(reading: Reading, new: Insertion) -> list[TaskRow]:
     """The rows after a plain insertion."""
     rows, count, more = reading.rows, len(new.bodies), len(new.columns)
     position = bisect_left(rows, new.at, key=lambda row: row.line)
@@ -159,12 +159,12 @@ def grown(reading: Reading, new: Insertion) -> list[Row]:
     for index in around:
         above[index] = above[index]._replace(end=above[index].end + count)
     # There may be 100,000: a number that comes twice is one object.
-    items = [Row(at := new.at + place, column, new.holder, at, at + 1) for place, column in new.columns.items()]
+    items = [TaskRow(at := new.at + place, column, new.holder, at, at + 1) for place, column in new.columns.items()]
     return (
         above
         + items
         + [
-            Row(line + count, column, parent + more if parent >= position else parent, last + count, end + count)
+            TaskRow(line + count, column, parent + more if parent >= position else parent, last + count, end + count)
             for line, column, parent, last, end in rows[position:]
         ]
     )
@@ -222,7 +222,7 @@ def _neighbour(reading: Reading, first: int, second: int, other: int) -> _Neighb
     return _Neighbour(heads[other == second].marker, two.line - one.end)
 
 
-def _plain_width(lines: Sequence[str], row: Row) -> int | None:
+def _plain_width(lines: Sequence[str], row: TaskRow) -> int | None:
     """How many spaces indent the item, if nothing else does."""
     head = head_of(lines[row.line], row.column)
     return None if (head.lead + head.gap).strip(" ") else len(head.lead)
@@ -236,7 +236,12 @@ def _harmless(line: str) -> str:
 
 
 def is_as_meant(
-    new: Insertion, texts: Sequence[str], rows: Sequence[Row], blocks: Sequence[Block], after: Parsed, lines: list[str]
+    new: Insertion,
+    texts: Sequence[str],
+    rows: Sequence[TaskRow],
+    blocks: Sequence[Block],
+    after: Parsed,
+    lines: list[str],
 ) -> bool:
     """`rows` and `blocks` are those without the lines of `new`, `after` and `lines` those with them."""
     return (
@@ -261,7 +266,7 @@ def _kept_blocks(new: Insertion, old: Sequence[Block], now: Sequence[Block]) -> 
     return all(block.end <= new.at + len(new.bodies) for block in now if _is_new(new, block.start))
 
 
-def _kept_rows(new: Insertion, old: Sequence[Row], now: Sequence[Row]) -> bool:
+def _kept_rows(new: Insertion, old: Sequence[TaskRow], now: Sequence[TaskRow]) -> bool:
     kept = [index for index, row in enumerate(now) if not _is_new(new, row.line)]
     if len(kept) != len(old):
         return False
@@ -275,7 +280,7 @@ def _kept_rows(new: Insertion, old: Sequence[Row], now: Sequence[Row]) -> bool:
     return True
 
 
-def _new_rows_are(new: Insertion, texts: Sequence[str], now: Sequence[Row], lines: list[str]) -> bool:
+def _new_rows_are(new: Insertion, texts: Sequence[str], now: Sequence[TaskRow], lines: list[str]) -> bool:
     fresh = [row for row in now if _is_new(new, row.line)]
     return len(fresh) == len(texts) and all(
         row.column == column
@@ -286,7 +291,7 @@ def _new_rows_are(new: Insertion, texts: Sequence[str], now: Sequence[Row], line
     )
 
 
-def _is_prose_of(new: Insertion, rows: Sequence[Row], now: Sequence[Block]) -> bool:
+def _is_prose_of(new: Insertion, rows: Sequence[TaskRow], now: Sequence[Block]) -> bool:
     """The new blocks are paragraphs next to the one with the task's checkbox."""
     own = next(block for block in now if block.start == rows[new.holder].line)
     return all((block.kind, block.level) == (own.kind, own.level) for block in now if _is_new(new, block.start))

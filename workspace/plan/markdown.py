@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from .splice import BOM, BREAK, body, ending, split
-from .task import Row, has_checkbox, unquoted
+from .task import TaskRow, has_checkbox, unquoted
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -82,7 +82,7 @@ class Suspect(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    rows: list[Row]
+    rows: list[TaskRow]
     blocks: list[Block]
     suspects: list[Suspect]
     plain: list[int]  # the lines of list items without a checkbox, in lists that have items with one
@@ -98,7 +98,7 @@ def parse(lines: Sequence[str]) -> Parsed:
     parser.block.parse(_normal(text), parser, {}, tokens)
     parsed = Parsed([], [], [], [])
     above = [-1]  # the nearest task around, for each list item that is open
-    lists: list[tuple[list[Row], list[int]]] = []  # those that are open: their tasks, and their other items
+    lists: list[tuple[list[TaskRow], list[int]]] = []  # those that are open: their tasks, and their other items
     for index, token in enumerate(tokens):
         if token.nesting < 0:
             if token.type == "list_item_close":
@@ -123,7 +123,9 @@ def parse(lines: Sequence[str]) -> Parsed:
             if column >= 0 and has_checkbox(line, column + 1):
                 above.append(len(parsed.rows))
                 last = (tokens[index + 1].map or (start, start + 1))[1] - 1
-                parsed.rows.append(Row(start, column + 1, parent, last, _trimmed(lines, last + 1, end, line, column)))
+                parsed.rows.append(
+                    TaskRow(start, column + 1, parent, last, _trimmed(lines, last + 1, end, line, column))
+                )
                 lists[-1][0].append(parsed.rows[-1])
             else:
                 above.append(parent)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .plan import Plan
 from .splice import BOM, body
-from .task import Row, Task, read_id
+from .task import Task, TaskRow, read_id
 
 
 def match(old: Plan, new: Plan, known: Mapping[int, int] | None = None) -> dict[int, int]:
@@ -232,7 +232,7 @@ class Sheet:
     def __init__(self, version: Version, without: Collection[int] = ()):
         self.version, self.plan, self.numbers = version, version.plan, version.numbers
         self.lines = self.plan.lines
-        self.rows = [Row(*row) for row in self.plan.outline()]
+        self.rows = [TaskRow(*row) for row in self.plan.outline()]
         self.at: list[int] = []
         """The line of each entry."""
         self.blanks: list[int] = []

@@ -18,8 +18,8 @@ from .splice import Splice
 from .task import (
     FINISHED,
     Mark,
-    Row,
     Task,
+    TaskRow,
     check_encodable,
     is_escaped,
     is_field_edit,
@@ -88,12 +88,12 @@ class Plan:
         other._reading = other._read(self._now().rows, self._now().revision)
         return other
 
-    def outline(self) -> list[Row]:
+    def outline(self) -> list[TaskRow]:
         """Where the tasks are, as plain numbers: line, column of the mark, index of the parent or -1, last line of
         the first paragraph, line after the item's last one."""
         return list(self._now().rows)
 
-    def outline_after(self, splices: Sequence[Splice]) -> list[Row]:
+    def outline_after(self, splices: Sequence[Splice]) -> list[TaskRow]:
         """The outline, if most of the text is new with these splices: recorded, it saves every later opening a parse,
         at a proportional size. Otherwise none."""
         return self.outline() if 2 * sum(len(each.text) for each in splices) >= len(self.text) else []
@@ -345,7 +345,7 @@ class Plan:
                 self._reading = self._read(found.rows)
         return self._layout
 
-    def _read(self, rows: list[Row], revision: int | None = None) -> Reading:
+    def _read(self, rows: list[TaskRow], revision: int | None = None) -> Reading:
         return Reading(self._lines, rows, revision, self._own)
 
     def _adopt(self, found: Parsed) -> None:

@@ -76,7 +76,7 @@ class Task(Struct, frozen=True):
         return self.mark in FINISHED
 
 
-class Row(NamedTuple):
+class TaskRow(NamedTuple):
     """The place of a task: everything that needs a Markdown parser.
 
     `column` is that of the mark's character. `parent` is an index or -1. `last` is the last line of the first
@@ -90,7 +90,7 @@ class Row(NamedTuple):
     end: int
 
 
-class Head(NamedTuple):
+class TaskHead(NamedTuple):
     """The part before a checkbox: `lead` is outside the item, `marker` is its bullet or number."""
 
     lead: str
@@ -108,11 +108,11 @@ def _ends_with_checkbox(line: str, at: int) -> bool:
     return bool(_CHECKBOX.match(line, at)) and bool(_HEAD.fullmatch(line, 0, at))
 
 
-def head_of(line: str, column: int) -> Head:
+def head_of(line: str, column: int) -> TaskHead:
     """Take apart the part before a checkbox that `has_checkbox` has found."""
     found = _HEAD.fullmatch(line, 0, column - 1)
     assert found is not None, line
-    return Head(*found.groups())
+    return TaskHead(*found.groups())
 
 
 def below(lead: str) -> str:
@@ -124,7 +124,7 @@ def read_id(line: str, column: int) -> str | None:
     return _cut_id(line[column + 2 :])[1] if "^" in line else None
 
 
-def read_text(lines: Sequence[str], row: Row) -> str:
+def read_text(lines: Sequence[str], row: TaskRow) -> str:
     """The text of the item. Only what Markdown removes is removed, and one backslash of a last ` \\^word`."""
     first = lines[row.line]
     text = _unescape(_cut_id(body(first)[row.column + 2 :])[0].strip())
@@ -135,7 +135,7 @@ def read_text(lines: Sequence[str], row: Row) -> str:
     return " ".join(part for part in (text, *rest) if part and not _MILESTONE.fullmatch(part))
 
 
-def is_milestone(lines: Sequence[str], row: Row, end: int) -> bool:
+def is_milestone(lines: Sequence[str], row: TaskRow, end: int) -> bool:
     """Whether a line of the item before `end` is `milestone: true`, and nothing else. It may be in a list of its
     own."""
     depth = lines[row.line].count(">", 0, row.column)
@@ -143,7 +143,7 @@ def is_milestone(lines: Sequence[str], row: Row, end: int) -> bool:
     return any(_MILESTONE.fullmatch(unquoted(body(line), depth).strip()) for line in below)
 
 
-def mistyped_milestones(lines: Sequence[str], rows: Sequence[Row]) -> Iterator[int]:
+def mistyped_milestones(lines: Sequence[str], rows: Sequence[TaskRow]) -> Iterator[int]:
     """The lines below an item that look like a milestone, and are none."""
     if not any("ilestone" in line or "ILESTONE" in line for line in lines):  # most plans have none
         return

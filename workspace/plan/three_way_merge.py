@@ -15,7 +15,7 @@ from .match import Sheet, Version, Versions, align, match, versions
 from .plan import Plan
 from .splice import Splice, body
 from .task import FINISHED, MARKS, Mark, Task, read_id, with_id, with_mark
-from .weave import PlanConflict, Questions, Side, weave
+from .weave import ConflictCollector, PlanConflict, Side, weave
 
 
 class MergedPlan(Struct, frozen=True):
@@ -43,7 +43,7 @@ def merge_plans(
     """
     if theirs.text == ours.text or (base is not None and theirs.text == base.text):
         return MergedPlan(ours.copy(), ())
-    questions = Questions(prefer)
+    questions = ConflictCollector(prefer)
     found = versions(ours if base is None else base, ours, theirs)
     joined = join(found, _put_back(found, base is not None, questions), questions)
     _mark(joined, _Marks(joined.versions, base is not None, questions))
@@ -54,7 +54,7 @@ def merge_plans(
     return MergedPlan(joined.plan, ())
 
 
-def _put_back(versions: Versions, has_base: bool, questions: Questions) -> set[int]:
+def _put_back(versions: Versions, has_base: bool, questions: ConflictCollector) -> set[int]:
     """The items that theirs lacks but that do not count as removed."""
     base, ours, theirs = versions
     removed = [number for number in ours.tasks if number not in theirs.tasks and number in base.tasks]
@@ -100,7 +100,7 @@ def _identified(line: str, column: int, id: str) -> str:
 class _Marks:
     """The mark of an item that both sides have."""
 
-    def __init__(self, versions: Versions, has_base: bool, questions: Questions):
+    def __init__(self, versions: Versions, has_base: bool, questions: ConflictCollector):
         self.base, self.ours, self.theirs = versions
         self.has_base, self.questions = has_base, questions
         self.left = unsettled(self.theirs.plan)
@@ -194,7 +194,7 @@ class Joined(NamedTuple):
     """Those of its items."""
 
 
-def join(versions: Versions, put_back: Collection[int], questions: Questions) -> Joined:
+def join(versions: Versions, put_back: Collection[int], questions: ConflictCollector) -> Joined:
     """`put_back` are items that theirs lacks and that stay anyway."""
     base, ours, theirs = versions
     if not put_back and ours.plan.text == base.plan.text:

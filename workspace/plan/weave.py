@@ -51,7 +51,7 @@ class PlanConflict(Struct, frozen=True):
                 return "the file has no items left; a plan without items is not a finished plan"
 
 
-class Questions:
+class ConflictCollector:
     """Collects conflicts, or resolves them."""
 
     def __init__(self, prefer: Side | None):
@@ -72,7 +72,7 @@ class Woven(NamedTuple):
     numbers: list[int]
 
 
-def weave(base: Sheet, ours: Sheet, theirs: Sheet, questions: Questions) -> Woven:
+def weave(base: Sheet, ours: Sheet, theirs: Sheet, questions: ConflictCollector) -> Woven:
     """Join the lines of two versions. Marks and ids stay as either side has them.
 
     Theirs is the frame: its order, its blank lines and its endings stay. Where both added at the same place, ours comes
@@ -84,7 +84,7 @@ def weave(base: Sheet, ours: Sheet, theirs: Sheet, questions: Questions) -> Wove
 class _Weaving:
     """Entries of ours and theirs are numbered as in their sheets."""
 
-    def __init__(self, base: Sheet, ours: Sheet, theirs: Sheet, questions: Questions):
+    def __init__(self, base: Sheet, ours: Sheet, theirs: Sheet, questions: ConflictCollector):
         self.base, self.ours, self.theirs, self.questions = base, ours, theirs, questions
         self.to_theirs = dict(align(base.keys, theirs.keys))
         self.to_ours = dict(self._aligned())

@@ -17,12 +17,12 @@ if not deferred(__name__):
         crash_suspects,
         folder_of_agent,
     )
-    from .checkpoint import History, Listed, Newest, Written
+    from .checkpoint import Listed, Newest, PastMoments, WrittenCheckpoint
     from .going_back import LaterEffect
     from .json_merge import ABSENT, contradiction, merge
-    from .json_patch import Known, same
+    from .json_patch import KnownText, same
     from .prompts import prompt_text
-    from .questions import DATA, DONE, GO_BACK, KEEP, REDO, Answered, Approval, Verdict, verdicts
+    from .questions import DATA, DONE, GO_BACK, KEEP, REDO, Approval, DoubtVerdict, RecordedAnswer, verdicts
     from .run_state import Fired, Moment, Pause, TaskFile, Usage
-    from .scope_state import STUCK_AFTER, Answer, Kept, Past, Scope, is_done_again, is_of_item, scope_of_task
+    from .scope_state import STUCK_AFTER, EarlierAnswer, Kept, Past, Scope, is_done_again, is_of_item, scope_of_task
     from .statuses import ACTIVE, EXIT_CODES, OVER, STATES, State, Status, Tone, after, tone

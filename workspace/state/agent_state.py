@@ -49,7 +49,7 @@ from ..journal.records import (
     StepStarted,
     Uncalled,
 )
-from ..plan import Plan, Row, Splice
+from ..plan import Plan, Splice, TaskRow
 from . import json_patch
 from .scope_state import STUCK_AFTER, Kept, Past, Scope, Unkept, answer_of, forget_effects, is_of_item
 
@@ -492,7 +492,7 @@ class AgentMoment(Struct, kw_only=True):
         if key.lower() in self.plan.own_work and not ((task := self.plan.task(key)) and task.is_finished):
             self.plan.take_own_work(self.plan.own_work - {key.lower()})
 
-    def _outline(self, outline: list[Row]) -> None:
+    def _outline(self, outline: list[TaskRow]) -> None:
         if outline:
             self.plan.take_outline(outline)
 

@@ -4,7 +4,7 @@ One JSON object on one line; `sha256`, last, is of everything before it. Write a
 durable in the journal. The structs of the moment define its content (encoding.py): each of their fields is kept.
 
 Checkpoints lie where people find them, and rules say which are kept. From one and the journal after it any later
-moment is made again (`History`).
+moment is made again (`PastMoments`).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ Listed = Mapping[str, Version]
 contains nothing that the checkpoint does not know."""
 
 
-class Written(NamedTuple):
+class WrittenCheckpoint(NamedTuple):
     path: str
     size: int  # bytes
     sha256: str
 
 
-class Draft(NamedTuple):
+class CheckpointDraft(NamedTuple):
     """A checkpoint that is not written yet."""
 
     path: str
@@ -73,24 +73,24 @@ def write(
     name: str = "",
     keep: Keep | None = None,
     listed: Listed = MappingProxyType({}),
-) -> Written:
+) -> WrittenCheckpoint:
     """Write a checkpoint of `moment`, durably, and remove those that nothing keeps. `name`: see `path_of`."""
     return put(store, draft(store, moment, messages, name, listed), keep)
 
 
 def draft(
     store: Store, moment: Moment, messages: dict[str, MessagesAt], name: str = "", listed: Listed = MappingProxyType({})
-) -> Draft:
+) -> CheckpointDraft:
     """The first half of `write`: from here on the moment may change."""
-    return Draft(path_of(moment, name), encode(moment, messages, listed, is_apart=_is_apart(store)))
+    return CheckpointDraft(path_of(moment, name), encode(moment, messages, listed, is_apart=_is_apart(store)))
 
 
-def put(store: Store, made: Draft, keep: Keep | None = None) -> Written:
+def put(store: Store, made: CheckpointDraft, keep: Keep | None = None) -> WrittenCheckpoint:
     """The second half, which waits for the storage."""
     store.replace(made.path, made.data)
     for each in superfluous(store, keep or Keep()):
         store.remove(each)
-    return Written(made.path, len(made.data), hashlib.sha256(made.data).hexdigest())
+    return WrittenCheckpoint(made.path, len(made.data), hashlib.sha256(made.data).hexdigest())
 
 
 def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
@@ -420,7 +420,7 @@ def _beginnings(store: Store, known: Sequence[str], keep: Keep, first: int) -> I
             due, age = position_of(path) + apart, own_age - rule.age / _PARTS
 
 
-class History:
+class PastMoments:
     """The moments of one run up to `now`. Each is read at most once."""
 
     def __init__(self, store: Store, now: Moment):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ..formats import decoder
 from ..journal.records import NOTHING, Key, StepCompleted, check_json, check_time
-from ..plan import Plan, Row
+from ..plan import Plan, TaskRow
 from .agent_state import ROOT, AgentMoment
 from .encoding import Own, Shape, shape_of
 from .scope_state import Kept, Past, Scope, is_done_again, is_of_item
@@ -27,7 +27,7 @@ class _PlanText(Struct, omit_defaults=True):
     """A plan, with its parsed form."""
 
     text: str
-    outline: list[Row]
+    outline: list[TaskRow]
     own_work: list[str] = []
 
 

@@ -2,10 +2,10 @@
 
 Only add, remove and replace. Values are JSON: dict, list, str, int, float, bool, None.
 
-The difference of two texts (`Known`) costs what the change costs. Their common beginning and end are compared as bytes,
-and only the parts between are parsed. Both are as msgspec writes them: without spaces, equal values as equal text. So
-`1` is not `1.0`, and the order of keys counts: a key that has moved is removed and added, which puts it after the
-others.
+The difference of two texts (`KnownText`) costs what the change costs. Their common beginning and end are compared as
+bytes, and only the parts between are parsed. Both are as msgspec writes them: without spaces, equal values as equal
+text. So `1` is not `1.0`, and the order of keys counts: a key that has moved is removed and added, which puts it after
+the others.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _unescape(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~") if "~" in part else part
 
 
-class Known:
+class KnownText:
     """A JSON text that is compared with its next version again and again. It remembers where its parts begin, so a
     change costs one comparison of all bytes, and parsing of the new ones."""
 

@@ -25,7 +25,7 @@ from ..journal.records import (
 )
 
 
-class Answered(Struct, frozen=True, omit_defaults=True):
+class RecordedAnswer(Struct, frozen=True, omit_defaults=True):
     """The answer to a question, by whom and when: its file shows it from then on.
 
     `arguments` are those that the question was asked with, and `changes` those that the answer changes: JSON objects.
@@ -70,7 +70,7 @@ class Approval(Struct, omit_defaults=True):
         return {**self.guessed, **self.told}
 
 
-class Verdict(NamedTuple):
+class DoubtVerdict(NamedTuple):
     """The meaning of an answer to a doubt: a `Resolved` without the rest."""
 
     outcome: Literal["done", "not_done", "new"]
@@ -84,16 +84,16 @@ GO_BACK, DATA, KEEP = "go-back", "data", "keep"
 """The possible answers about files of a checkpoint that a person has copied over those of the run."""
 
 
-def verdicts(doubt: Doubt, numbers: Mapping[Key, int]) -> dict[str, Verdict]:
+def verdicts(doubt: Doubt, numbers: Mapping[Key, int]) -> dict[str, DoubtVerdict]:
     """The possible answers to a doubt, with their meaning. `numbers`: those of the calls of its scope. With several
     earlier calls an answer names one by its number."""
     if doubt.why != "unclaimed":
-        return {DONE: Verdict("done"), REDO: Verdict("not_done")}
+        return {DONE: DoubtVerdict("done"), REDO: DoubtVerdict("not_done")}
     named = {f"-{numbers.get(key, 0)}" if len(doubt.others) > 1 else "": key for key in doubt.others}
     return {
-        **{f"{DONE}{name}": Verdict("done", key) for name, key in named.items()},
-        **{f"{REDO}{name}": Verdict("not_done", key) for name, key in named.items()},
-        NEW: Verdict("new"),
+        **{f"{DONE}{name}": DoubtVerdict("done", key) for name, key in named.items()},
+        **{f"{REDO}{name}": DoubtVerdict("not_done", key) for name, key in named.items()},
+        NEW: DoubtVerdict("new"),
     }
 
 
@@ -118,7 +118,7 @@ class Questions(Struct, kw_only=True):
     approvals: dict[str, ApprovalAsked] = {}  # open ones
     approvals_asked: int = 0
     asked_at: dict[str, str] = {}  # of the open questions, doubts and approvals alike
-    answered: dict[str, Answered] = {}  # the newest, by the ids of their questions
+    answered: dict[str, RecordedAnswer] = {}  # the newest, by the ids of their questions
     standing: dict[str, Approval] = {}  # approvals in force, by the ids of their questions
     taken_back: list[str] = []  # open questions that were answered under an approval that was revoked since
     overtaken: dict[str, Begun] = {}  # by question: the call has begun, and then the approval was revoked
@@ -153,7 +153,7 @@ class Questions(Struct, kw_only=True):
         self, record: ApprovalAnswered | Resolved, decision: Raw, at: str, asked: ApprovalAsked | None = None
     ) -> None:
         """The answer to a question that is no longer open."""
-        self.answered[record.id] = Answered(
+        self.answered[record.id] = RecordedAnswer(
             decision=decision,
             by=record.by,
             at=at,

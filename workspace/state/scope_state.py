@@ -39,7 +39,7 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     steps: int = 0
 
 
-class Answer(Struct, frozen=True, omit_defaults=True):
+class EarlierAnswer(Struct, frozen=True, omit_defaults=True):
     """A person's answer about a call that an earlier attempt may have made with other arguments."""
 
     call: str  # its arguments, for people
@@ -60,7 +60,7 @@ class Scope(Struct, omit_defaults=True):
     progress: dict[Key, Raw] = {}
     numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
     settled: set[Key] = set()  # effects of which, by a person's word, no call is expected, or which may be done
-    answers: dict[Key, Answer] = {}  # by the call in question, until that call is made
+    answers: dict[Key, EarlierAnswer] = {}  # by the call in question, until that call is made
     when: dict[Key, str] = {}  # of effects: when they were recorded as done
     again: dict[Key, int] = {}  # how often a person has asked to repeat an effect
     last_number: int = 0
@@ -151,17 +151,17 @@ def forget_effects(scope: Scope | Past) -> None:
         scope.again[key] = scope.again.get(key, 0) + 1
 
 
-def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
+def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> EarlierAnswer:
     """`done` without a result means the result of the earlier call."""
     if record.outcome == "new":
-        return Answer(doubt.call, "new")
+        return EarlierAnswer(doubt.call, "new")
     other = record.other or (doubt.others[0] if len(doubt.others) == 1 else None)
     if other not in doubt.others:
         raise ValueError("it does not name the earlier call")
     result, blob = record.result, record.blob
     if record.outcome == "done" and not len(result) and not blob and (earlier := scope.done.get(other)):
         result, blob = earlier.result, earlier.blob
-    return Answer(doubt.call, record.outcome, other, result, blob)
+    return EarlierAnswer(doubt.call, record.outcome, other, result, blob)
 
 
 def is_of_item(scope: str) -> bool:

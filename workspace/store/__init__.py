@@ -8,11 +8,11 @@ if not deferred(__name__):
     from .contract import (
         AT_ONCE,
         Abilities,
-        Content,
+        AppendFile,
         Entry,
         Exchanged,
         FileChanged,
-        Log,
+        FileContent,
         Store,
         Sync,
         Trace,
@@ -22,7 +22,7 @@ if not deferred(__name__):
     from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name, link, settle_place
     from .disk.syscalls import Syscalls
     from .exposure import Exposure
-    from .prefix import Part
+    from .prefix import SubStore
     from .probe import PROBE, check_conditional_puts, check_lock, check_writes
     from .registry import open_store
     from .remote.base import RemoteStore

@@ -20,7 +20,7 @@ Sync = Literal["no", "data", "all"]
 the content before the name, so the file is old or new but never torn. `all`: the name too; the write is durable."""
 
 
-class Content(NamedTuple):
+class FileContent(NamedTuple):
     data: bytes
     version: Version
 
@@ -60,7 +60,7 @@ DISK = Abilities(lock=True, exclusive_create=True, conditional_replace=True, app
 BUCKET = Abilities(lock=False, exclusive_create=True, conditional_replace=True, append=False, notice=False, remote=True)
 
 
-class Log(Protocol):
+class AppendFile(Protocol):
     """An open file that only grows."""
 
     def append(self, data: bytes) -> None:
@@ -101,7 +101,7 @@ class Store(Protocol):
         """The next `read` of the file may return `data` without fetching it, if the listing shows that these are its
         bytes. Otherwise it fetches the file, whatever was read or written before."""
 
-    def read(self, path: str, *, limit: int = ...) -> Content:
+    def read(self, path: str, *, limit: int = ...) -> FileContent:
         """The whole file. InvalidFile for more than `limit` bytes, because files here are untrusted."""
 
     def tail(self, path: str, size: int) -> bytes:
@@ -142,7 +142,7 @@ class Store(Protocol):
     def create(self, path: str, data: bytes) -> None:
         """Like `replace` with `sync="all"`, but FileExistsError if the name is taken."""
 
-    def create_log(self, path: str, data: bytes) -> Log:
+    def create_log(self, path: str, data: bytes) -> AppendFile:
         """A new log that begins with `data`, durable with its name. FileExistsError if the name is taken."""
 
     def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
@@ -193,7 +193,7 @@ class FileChanged(Exception):
     """The file is no longer the version to replace."""
 
 
-def read_if_there(store: Store, path: str, *, limit: int | None = None) -> Content | None:
+def read_if_there(store: Store, path: str, *, limit: int | None = None) -> FileContent | None:
     """Like `Store.read`, but None for a missing file."""
     try:
         return store.read(path) if limit is None else store.read(path, limit=limit)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from ..base import check_path
-from .contract import Abilities, Content, Entry, Exchanged, Log, Store, Sync, Trace, Version
+from .contract import Abilities, AppendFile, Entry, Exchanged, FileContent, Store, Sync, Trace, Version
 from .exposure import Exposure
 
 
-class Part:
+class SubStore:
     """The files in `folder` of `whole`."""
 
     def __init__(self, whole: Store, folder: str):
@@ -42,7 +42,7 @@ class Part:
 
     # Reading
 
-    def read(self, path: str, *, limit: int | None = None) -> Content:
+    def read(self, path: str, *, limit: int | None = None) -> FileContent:
         inside = self._in(path)
         return self._whole.read(inside) if limit is None else self._whole.read(inside, limit=limit)
 
@@ -79,7 +79,7 @@ class Part:
     def create(self, path: str, data: bytes) -> None:
         self._whole.create(self._in(path), data)
 
-    def create_log(self, path: str, data: bytes) -> Log:
+    def create_log(self, path: str, data: bytes) -> AppendFile:
         return self._whole.create_log(self._in(path), data)
 
     def append(self, path: str, data: bytes, *, durable: bool = False) -> None:

@@ -44,7 +44,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Sent(NamedTuple):
+class TransferredFile(NamedTuple):
     """A file that is now at both places."""
 
     path: str
@@ -56,10 +56,10 @@ class Sent(NamedTuple):
     data: bytes = b""  # of workspace.yaml, which goes last
 
 
-def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
+def transfer(source: Store, to: Store, tell: Tell) -> dict[str, TransferredFile]:
     """Copy everything but workspace.yaml, which makes a workspace of the rest. Returns what is there, proven equal to
     the source. Durable when it returns."""
-    sent: dict[str, Sent] = {}
+    sent: dict[str, TransferredFile] = {}
     for _ in range(_LOOKS):
         source.refresh()
         entries = [entry for entry in carried(source, to) if entry.path != DEFINITION]
@@ -93,11 +93,11 @@ def _refuse_arrived(to: Store) -> None:
         raise finished(to, f"there is a {DEFINITION} now")
 
 
-def _is_current(source: Store, sent: Sent | None, entry: Entry) -> bool:
+def _is_current(source: Store, sent: TransferredFile | None, entry: Entry) -> bool:
     return sent is not None and source.version(entry.path) == sent.version
 
 
-def _copy(source: Store, to: Store, due: list[Entry], sent: dict[str, Sent], tell: Tell) -> None:
+def _copy(source: Store, to: Store, due: list[Entry], sent: dict[str, TransferredFile], tell: Tell) -> None:
     """The journal only after all others: what is half there has no end of its history."""
     total, done = sum(entry.size for entry in due), 0
     _refuse_arrived(to)
@@ -112,7 +112,7 @@ def _copy(source: Store, to: Store, due: list[Entry], sent: dict[str, Sent], tel
                 sent[entry.path] = one
 
 
-def _bring(source: Store, to: Store, entry: Entry, still: Still) -> Sent | None:
+def _bring(source: Store, to: Store, entry: Entry, still: Still) -> TransferredFile | None:
     """None if the file has disappeared meanwhile. LeaseHeld if another process has moved the run and cleared it: then
     the file is the empty one that holds a name of the journal."""
     path = entry.path
@@ -123,7 +123,7 @@ def _bring(source: Store, to: Store, entry: Entry, still: Still) -> Sent | None:
     if entry.size and not data and may_be_stub(source, path):
         raise finished(to, f"{path} has been cleared at {source.url}")
     sha, md5 = hashes(data)
-    sent = Sent(path, len(data), sha, md5, version, True)
+    sent = TransferredFile(path, len(data), sha, md5, version, True)
     if proves(to, sent):
         return sent
     still.check()
@@ -132,7 +132,7 @@ def _bring(source: Store, to: Store, entry: Entry, still: Still) -> Sent | None:
     return sent._replace(was_there=False)
 
 
-def _verify(to: Store, sent: dict[str, Sent], tell: Tell) -> None:
+def _verify(to: Store, sent: dict[str, TransferredFile], tell: Tell) -> None:
     unproven = [each for each in sent.values() if not each.was_there]
     total, done = sum(each.size for each in unproven), 0
     tell("verifying", 0, total)
@@ -150,7 +150,7 @@ def hashes(data: bytes) -> tuple[str, str]:
     return hashlib.sha256(data).hexdigest(), hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-def proves(store: Store, sent: Sent) -> bool:
+def proves(store: Store, sent: TransferredFile) -> bool:
     """Whether the store holds these bytes. Buckets that report the MD5 of an object are believed; otherwise the bytes
     are read back."""
     version = store.version(sent.path)
@@ -305,7 +305,7 @@ def digest(hashes: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-class Fault(NamedTuple):
+class TransferFault(NamedTuple):
     """A file that can't be transferred."""
 
     path: str
@@ -329,21 +329,21 @@ def refuse_faults(store: Store, to: Store, *, stays: Callable[[str], bool] = lam
     )
 
 
-def unlisted(store: Store) -> Iterator[Fault]:
+def unlisted(store: Store) -> Iterator[TransferFault]:
     """Everything of a place that `walk` doesn't show: not a file or folder, or with a name that is not valid
     everywhere."""
     return _of_disk(store) if isinstance(store, DiskStore) else _of_other(store, "")
 
 
-def _of_other(store: Store, folder: str) -> Iterator[Fault]:
+def _of_other(store: Store, folder: str) -> Iterator[TransferFault]:
     for name in store.unusable(folder):
         if goes_along(path := f"{folder}/{name}" if folder else name):
-            yield Fault(path, "neither file nor folder" if is_name(name) else _ODD_NAME)
+            yield TransferFault(path, "neither file nor folder" if is_name(name) else _ODD_NAME)
     for inner in store.folders(folder):
         yield from _of_other(store, inner)
 
 
-def _of_disk(store: Store) -> Iterator[Fault]:
+def _of_disk(store: Store) -> Iterator[TransferFault]:
     for above, folders, files in os.walk(store.url):
         inside = os.path.relpath(above, store.url).replace(os.sep, "/")
         for name in sorted([*folders, *files]):
@@ -355,28 +355,28 @@ def _of_disk(store: Store) -> Iterator[Fault]:
             if not goes_along(f"{path}/x" if stat.S_ISDIR(mode) else path):
                 continue
             if stat.S_ISLNK(mode):
-                yield Fault(path, "a symbolic link, and its target is not part of the workspace")
+                yield TransferFault(path, "a symbolic link, and its target is not part of the workspace")
             elif not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-                yield Fault(path, "a device, a pipe or a socket")
+                yield TransferFault(path, "a device, a pipe or a socket")
             elif not is_name(name) or not _is_utf8(name):
-                yield Fault(path, _ODD_NAME)
+                yield TransferFault(path, _ODD_NAME)
         folders[:] = [name for name in folders if not os.path.islink(os.path.join(above, name))]
 
 
-def _unfit(paths: list[str], to: Store) -> Iterator[Fault]:
+def _unfit(paths: list[str], to: Store) -> Iterator[TransferFault]:
     """The visible files that the other place can't hold."""
     if isinstance(to, DiskStore):
         folders = {path[:at] for path in paths for at, letter in enumerate(path) if letter == "/"}
         for path in paths:
             if path in folders:
-                yield Fault(path, "a file and a folder have this name, and a disk can't hold both")
+                yield TransferFault(path, "a file and a folder have this name, and a disk can't hold both")
             elif any(len(os.fsencode(name)) > NAME_BYTES for name in path.split("/")):
-                yield Fault(path, f"a name of more than {NAME_BYTES} bytes, which a disk can't have")
+                yield TransferFault(path, f"a name of more than {NAME_BYTES} bytes, which a disk can't have")
     elif to.abilities.remote:
         room = KEY_BYTES - len(to.url.encode())
         for path in paths:
             if len(os.fsencode(path)) > room:
-                yield Fault(path, f"a path of more than {room} bytes, which is too long there")
+                yield TransferFault(path, f"a path of more than {room} bytes, which is too long there")
 
 
 def _is_utf8(name: str) -> bool:

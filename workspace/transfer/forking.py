@@ -25,9 +25,9 @@ from ..inbound.inbox import FOLDER as INBOX
 from ..inspect import Manifest, Report, look, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
-from ..state import AgentMoment, Answered, LaterEffect, Moment, after, blobs, checkpoint, going_back, prompts
+from ..state import AgentMoment, LaterEffect, Moment, RecordedAnswer, after, blobs, checkpoint, going_back, prompts
 from ..store import DiskStore, RemoteStore, Store, link
-from ..views import TODO, Row, conversation, schema_files
+from ..views import TODO, MessageRow, conversation, schema_files
 from . import copy_files, transfer
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
 from .transfer import claim, definition_of, held
@@ -205,7 +205,7 @@ def _moment(
     return moment, (*left_out,)
 
 
-def _without_standing(answer: Answered, at: str) -> Answered:
+def _without_standing(answer: RecordedAnswer, at: str) -> RecordedAnswer:
     """An approval that stands for later calls does so in the other run only."""
     return replace(answer, revoked=f"the fork, {at}") if answer.standing and not answer.revoked else answer
 
@@ -285,9 +285,9 @@ def _bring(source: Store, to: Store, path: str) -> None:
     keep_attributes(source, to, path)
 
 
-def _conversations(source: Store, then: Moment, moment: Moment) -> dict[str, list[Row]]:
+def _conversations(source: Store, then: Moment, moment: Moment) -> dict[str, list[MessageRow]]:
     """The messages up to that moment. The file may not have the newest ones yet, or may have others since an edit."""
-    recorded: dict[str, list[list[Row]]] = {}
+    recorded: dict[str, list[list[MessageRow]]] = {}
     found = {}
     for path, agent in moment.agents.items():
         if not agent.messages:

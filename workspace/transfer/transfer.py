@@ -25,10 +25,10 @@ from ..inspect import Kind, Manifest, Tombstone, define, lease, look, read_defin
 from ..journal import segment_path
 from ..journal.records import now
 from ..lifecycle import acquire
-from ..store import DISPLACED, LOCK, Content, Entry, FileChanged, Store, Syscalls, open_store, settle_place
+from ..store import DISPLACED, LOCK, Entry, FileChanged, FileContent, Store, Syscalls, open_store, settle_place
 from ..views import schema_files, stable_read
 from . import copy_files
-from .copy_files import READ_LIMIT, Sent, Still, Tell, differs, each_of, finished, hashes, proves, transfer
+from .copy_files import READ_LIMIT, Still, Tell, TransferredFile, differs, each_of, finished, hashes, proves, transfer
 
 _KEPT = frozenset((transfer_file.MOVED, LOCK))
 
@@ -86,7 +86,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
         source.refresh()
         journey = Journey("move", run_id, source.url, to.url)
         gone = transfer_file.read_tombstone(source)
-        sent: dict[str, Sent] = {}
+        sent: dict[str, TransferredFile] = {}
         if gone is not None and gone.run_id == run_id:
             journey.resumed, journey.sha256 = True, gone.sha256
         else:
@@ -202,7 +202,7 @@ def _look(source: Store, journey: Journey) -> None:
         journey.notes.append("its last process did not close it; the next opening repairs that")
 
 
-def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tell) -> dict[str, Sent]:
+def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tell) -> dict[str, TransferredFile]:
     """Copies everything but workspace.yaml, which is in the result."""
     if source.version(DEFINITION) is None:
         raise UsageError(
@@ -216,14 +216,14 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
     sent = transfer(source, to, tell)
     data, at = definition_of(source)
     sha, md5 = hashes(data)
-    sent[DEFINITION] = Sent(DEFINITION, len(data), sha, md5, at, was_there=False, data=data)
+    sent[DEFINITION] = TransferredFile(DEFINITION, len(data), sha, md5, at, was_there=False, data=data)
     journey.files, journey.bytes = len(sent), sum(each.size for each in sent.values())
     journey.copied = sum(not each.was_there for each in sent.values())
     journey.sha256 = copy_files.digest((each.path, each.sha256) for each in sent.values())
     return sent
 
 
-def definition_of(source: Store) -> Content:
+def definition_of(source: Store) -> FileContent:
     """The source's workspace.yaml, which was there a moment ago."""
     try:
         return source.read(DEFINITION, limit=definition.LIMIT)
@@ -285,7 +285,7 @@ def _not_empty(to: Store, path: str) -> UsageError:
     return UsageError("is not empty", path=to.url, why=why, remedy="name a place that is empty, or does not exist yet")
 
 
-def _leave(source: Store, journey: Journey, sent: dict[str, Sent], by: str, *, is_begun: bool) -> None:
+def _leave(source: Store, journey: Journey, sent: dict[str, TransferredFile], by: str, *, is_begun: bool) -> None:
     """After the tombstone, the run is no longer here. LeaseHeld if there is one of another call. `is_begun`: this
     continues an earlier move."""
     transfer_file.write_leaving(source, {each.path: each.sha256 for each in sent.values()})
@@ -302,7 +302,7 @@ def _leave(source: Store, journey: Journey, sent: dict[str, Sent], by: str, *, i
         raise finished(source, f"there is a {transfer_file.MOVED} now") from None
 
 
-def _define(to: Store, sent: dict[str, Sent]) -> None:
+def _define(to: Store, sent: dict[str, TransferredFile]) -> None:
     """The last file: from now on it is a workspace."""
     one = sent[DEFINITION]
     try:
@@ -315,7 +315,7 @@ def _define(to: Store, sent: dict[str, Sent]) -> None:
         raise differs(to, DEFINITION)
 
 
-def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
+def clear(store: Store, sent: Mapping[str, TransferredFile], tell: Tell) -> list[str]:
     """Remove what `leaving.json` lists. Returns what is left except the tombstone. `sent` is what was just read here;
     without it, each file is read again to see whether it is unchanged. LeaseHeld if another process has finished this,
     and may have brought the run back."""
@@ -355,7 +355,7 @@ def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
     return left
 
 
-def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[str, Sent]) -> None:
+def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[str, TransferredFile]) -> None:
     version = store.version(path)
     if version is None:
         return

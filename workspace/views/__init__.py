@@ -7,8 +7,8 @@ from ..base.lazy import deferred
 if not deferred(__name__):
     from . import checkpoint_folder, conversation, partial_files, projection, running_file, schema_files, stable_read
     from .checkpoint_folder import CheckpointFolders, CheckpointIndex, NewCheckpoint
-    from .conversation import MessageFile, Row
-    from .guarded_files import Guard
+    from .conversation import MessageFile, MessageRow
+    from .guarded_files import ViewGuard
     from .partial_files import PARTIALS, RECOVERED, Marker, PartialHead
     from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
     from .projector import Files, Projector

@@ -24,8 +24,8 @@ from ..base import Damaged, InvalidFile
 from ..formats import decoder
 from ..journal.records import Edited, Line, Message, MessageEdit
 from ..state import AgentMoment, MessagesAt, Moment, folder_of_agent
-from ..store import Content, Store, read_if_there
-from .guarded_files import Guard
+from ..store import FileContent, Store, read_if_there
+from .guarded_files import ViewGuard
 
 NAME = "messages.jsonl"
 READ_LIMIT = 1 << 30
@@ -35,7 +35,7 @@ KEPT = 64 << 10
 """Bytes of the newest rows that stay in memory, or as many as were ever requested."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class MessageRow(msgspec.Struct, frozen=True):
     """One message as it lies in the file. Its `seq` is that of its record, also after an edit."""
 
     seq: int
@@ -44,39 +44,39 @@ class Row(msgspec.Struct, frozen=True):
     content: Raw
 
 
-row_of = decoder(Row).decode
+row_of = decoder(MessageRow).decode
 
 
-def read(store: Store, path: str) -> Content | None:
+def read(store: Store, path: str) -> FileContent | None:
     """The file; None if it is not there, which costs no request."""
     return read_if_there(store, path, limit=READ_LIMIT) if store.version(path) is not None else None
 
 
-def encode(rows: Iterable[Row]) -> bytes:
+def encode(rows: Iterable[MessageRow]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
-def decode(data: bytes) -> list[Row]:
+def decode(data: bytes) -> list[MessageRow]:
     """The rows of a file that Satchel has written."""
     return [row_of(line) for line in data.splitlines()]
 
 
-def follow(rows: Sequence[Row], lines: Iterable[Line]) -> list[Row]:
+def follow(rows: Sequence[MessageRow], lines: Iterable[Line]) -> list[MessageRow]:
     """The conversation `rows` after `lines`, which add messages and edit them."""
     found = [*rows]
     for line in lines:
         if isinstance(line.record, Message):
-            found.append(Row(line.seq, line.at, line.record.role, line.record.content))
+            found.append(MessageRow(line.seq, line.at, line.record.role, line.record.content))
         elif isinstance(line.record, Edited):
             found = _edited(found, line, line.record.messages)
     return found
 
 
-def _edited(rows: Sequence[Row], line: Line, edits: Sequence[MessageEdit]) -> list[Row]:
+def _edited(rows: Sequence[MessageRow], line: Line, edits: Sequence[MessageEdit]) -> list[MessageRow]:
     changes = {each.seq: each for each in edits if each.seq}
-    new = [Row(line.seq, line.at, each.role, each.content) for each in edits if not each.seq]
+    new = [MessageRow(line.seq, line.at, each.role, each.content) for each in edits if not each.seq]
     before = next((each.before for each in edits if not each.seq), 0)
-    found = list[Row]()
+    found = list[MessageRow]()
     for row in rows:
         if row.seq == before:
             found += new
@@ -106,12 +106,12 @@ def of_file(agent: AgentMoment, data: bytes) -> bytes | None:
     return None if is_edited(later) or position(known) != at else known + encode(follow((), later))
 
 
-def recorded(store: Store, moment: Moment) -> dict[str, list[list[Row]]]:
+def recorded(store: Store, moment: Moment) -> dict[str, list[list[MessageRow]]]:
     """By agent, its conversation before each edit up to the moment, and at last as it is, from the journal. That may no
     longer have all of it; see `checked`."""
     kept = [line for line in journal.kept_lines(store) if isinstance(line.record, Message) or _is_of_messages(line)]
     later = journal.read(store, after=journal.first_kept(store) - 1).lines
-    found: dict[str, list[list[Row]]] = {path: [[]] for path in moment.agents}
+    found: dict[str, list[list[MessageRow]]] = {path: [[]] for path in moment.agents}
     waiting: dict[str, list[Line]] = {path: [] for path in moment.agents}
     for line in (*kept, *journal.conversation(later)):
         path = line.record.agent
@@ -127,7 +127,7 @@ def recorded(store: Store, moment: Moment) -> dict[str, list[list[Row]]]:
     return found
 
 
-def lines_of(path: str, rows: Sequence[Row]) -> list[Line]:
+def lines_of(path: str, rows: Sequence[MessageRow]) -> list[Line]:
     """Records that make this conversation, in their order, for a journal that has lost those that made it."""
     found, older = list[Line](), list[int]()
     for row in reversed(rows):
@@ -140,7 +140,7 @@ def lines_of(path: str, rows: Sequence[Row]) -> list[Line]:
     return sorted(found, key=lambda line: line.seq)
 
 
-def checked(agent: AgentMoment, rows: list[Row]) -> list[Row]:
+def checked(agent: AgentMoment, rows: list[MessageRow]) -> list[MessageRow]:
     """Damaged if the journal no longer has the whole conversation."""
     if len(rows) == agent.messages:
         return rows
@@ -162,14 +162,14 @@ class MessageFile:
     left as it is until it is taken; then the whole file is written again.
     """
 
-    def __init__(self, store: Store, folder: str, guard: Guard | None = None):
+    def __init__(self, store: Store, folder: str, guard: ViewGuard | None = None):
         self.at = MessagesAt()
         """The length of the file once everything is written."""
         self.left_out = 0
         """So many of the newest messages are not in the file, because a person has saved it."""
         self.recall: Callable[[], bytes] = lambda: b""
         """Reads the whole conversation from the journal, where the file is a person's or gone."""
-        self._store, self._path, self._guard = store, folder + NAME, guard or Guard(store)
+        self._store, self._path, self._guard = store, folder + NAME, guard or ViewGuard(store)
         self._whole: bytes | None = None  # to be written in place of the file
         self._begin(b"")
 
@@ -207,7 +207,7 @@ class MessageFile:
             self._guard.append(self._path, data)
         self.left_out += len(rows) if is_left else 0
 
-    def newest_first(self) -> Iterator[Row]:
+    def newest_first(self) -> Iterator[MessageRow]:
         """Its messages, read as far back as the iteration goes. Write nothing meanwhile.
 
         InvalidFile if the file is not the one that was written. Not guaranteed: that a change of an older message

@@ -34,7 +34,7 @@ class _Displaced(Struct, eq=False):
     back: tuple[Version, Version] | None = None  # put back, and not taken yet: its version at `file`, and at `path`
 
 
-class Guard:
+class ViewGuard:
     """For one opened workspace."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None):

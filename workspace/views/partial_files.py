@@ -103,7 +103,7 @@ def encode_partial(head: PartialHead, text: str) -> bytes:
     return _front(asdict(head) | {"characters": len(text), "crc": _crc(body)}) + body
 
 
-class Partial(NamedTuple):
+class PartialContent(NamedTuple):
     """What a partial has. `edited`: it is whole, but other than it was written."""
 
     head: PartialHead
@@ -112,7 +112,7 @@ class Partial(NamedTuple):
     edited: bool = False
 
 
-def parse_partial(data: bytes) -> Partial | None:
+def parse_partial(data: bytes) -> PartialContent | None:
     """None if not even the head is whole. A power failure leaves a hole or takes the end, so a text that is as long as
     it was written, or longer, is what a person has made of it. A shorter one may be either."""
     found = _split(data, PartialHead)
@@ -122,11 +122,11 @@ def parse_partial(data: bytes) -> Partial | None:
     with suppress(UnicodeDecodeError):
         text = body.decode()
         if head.crc in (_crc(body), _crc(body.removesuffix(b"\n"))):  # editors add a last line end
-            return Partial(head, text[: head.characters], False)
+            return PartialContent(head, text[: head.characters], False)
         if "\0" not in text and len(text) >= head.characters:
-            return Partial(head, text, False, edited=True)
+            return PartialContent(head, text, False, edited=True)
     whole_pages = body.split(b"\0", 1)[0]
-    return Partial(head, whole_pages.decode(errors="ignore")[: head.characters], True)
+    return PartialContent(head, whole_pages.decode(errors="ignore")[: head.characters], True)
 
 
 def encode_recovered(head: RecoveredHead, text: str) -> bytes:

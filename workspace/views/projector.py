@@ -16,7 +16,7 @@ from ..journal import records
 from ..state import AgentMoment, Moment
 from . import projection
 from .conversation import MessageFile
-from .guarded_files import Guard
+from .guarded_files import ViewGuard
 from .write_behind import AtOnce, Behind
 
 SHARE = 20
@@ -119,7 +119,7 @@ class Projector:
 
 
 class StateDocument:
-    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment):
+    def __init__(self, files: ViewGuard, moment: Moment, agent: AgentMoment):
         self._files, self._moment, self._agent = files, moment, agent
 
     def write(self) -> None:
@@ -128,7 +128,7 @@ class StateDocument:
 
 
 class TodoDocument:
-    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment):
+    def __init__(self, files: ViewGuard, moment: Moment, agent: AgentMoment):
         self._files, self._moment, self._agent = files, moment, agent
 
     def write(self) -> None:
@@ -141,7 +141,7 @@ class StepsDocument:
     """steps/ as a whole: writes new results of the open scopes, one file at a time, the newest first; removes files
     that are no longer needed."""
 
-    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment, shown: dict[str, records.OfCall]):
+    def __init__(self, files: ViewGuard, moment: Moment, agent: AgentMoment, shown: dict[str, records.OfCall]):
         self._files, self._moment, self._agent = files, moment, agent
         self._shown = shown
 
@@ -175,7 +175,12 @@ class Files:
     """The documents of one agent."""
 
     def __init__(
-        self, guard: Guard, moment: Moment, agent: AgentMoment, messages: MessageFile, shown: dict[str, records.OfCall]
+        self,
+        guard: ViewGuard,
+        moment: Moment,
+        agent: AgentMoment,
+        messages: MessageFile,
+        shown: dict[str, records.OfCall],
     ):
         self.state = StateDocument(guard, moment, agent)
         self.todo = TodoDocument(guard, moment, agent)

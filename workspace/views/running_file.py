@@ -28,7 +28,7 @@ MOST = 1000
 _LIMIT = 4 << 20
 
 
-class RunningCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ListedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call, as its record will name it."""
 
     agent: str = ""
@@ -53,7 +53,7 @@ class RunningCalls(Struct, frozen=True, kw_only=True):
     run_id: str
     epoch: int
     at: str
-    calls: list[RunningCall]
+    calls: list[ListedCall]
 
 
 _file = decoder(RunningCalls)

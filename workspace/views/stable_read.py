@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from ..base import InvalidFile, Refused, SatchelError
 from ..formats import pause_file
-from ..store import READ_LIMIT, Content, FileChanged, Store, Version
+from ..store import READ_LIMIT, FileChanged, FileContent, Store, Version
 
 
 class Waits(NamedTuple):
@@ -75,7 +75,7 @@ class Settling:
             return "settled"
         return "open" if has_writer and now - since >= WAITS.look else "changing"
 
-    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content | None:
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> FileContent | None:
         """Look once more: the file if it has settled, None if not yet. Raises what `Store.read` raises."""
         version = self._store.version(path)
         if version is None:
@@ -91,7 +91,9 @@ class Settling:
         self._seen = {path: self._seen[path] for path in paths if path in self._seen}
 
 
-def until_settled(store: Store, path: str, patience: float = PATIENCE, *, limit: int = READ_LIMIT) -> Content | None:
+def until_settled(
+    store: Store, path: str, patience: float = PATIENCE, *, limit: int = READ_LIMIT
+) -> FileContent | None:
     """The file once it has settled; None if there is none. Unsettled after `patience` seconds. Blocks."""
     settling, until = Settling(store), time.monotonic() + patience
     was_missing = False
@@ -156,7 +158,7 @@ def look_again(store: Store, path: str) -> None:
             read_back(store, path)
 
 
-def read_back(store: Store, path: str, *, limit: int = READ_LIMIT) -> Content:
+def read_back(store: Store, path: str, *, limit: int = READ_LIMIT) -> FileContent:
     """The file as its storage has it now, whatever was written, read or listed before. Raises what `Store.read`
     raises."""
     store.expect(path, uuid4().bytes)  # no file has these bytes, so it is fetched

@@ -59,11 +59,11 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
 
 def _pause(store: Store, request: PauseRequested) -> Status:
     with opened(store, "pause", Report()) as workspace:
-        wanted: pausing.Wish | None = None
+        wanted: pausing.PauseWish | None = None
         with suppress(InvalidFile, Unsettled):
             wanted = pausing.wish(store, workspace.moment, BRIEF)
         is_asked = wanted is not None and pausing.requested(wanted) is not None
-        pausing.stop(workspace, wanted or pausing.Wish(), None if is_asked else request)
+        pausing.stop(workspace, wanted or pausing.PauseWish(), None if is_asked else request)
         workspace.close("paused", workspace.moment.reason)
     return workspace.moment.status
 
@@ -145,7 +145,7 @@ def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> N
     if workspace.was_finished:
         workspace.close()
         return
-    wanted: pausing.Wish | None = None
+    wanted: pausing.PauseWish | None = None
     with suppress(InvalidFile, Unsettled):  # it is kept aside when pause.yaml is filled in
         wanted = pausing.wish(store, moment, BRIEF)
         if wanted is not None and wanted.file is not None and not wanted.is_overruling:

@@ -264,13 +264,13 @@ class Deadline:
 
     def _look(self, now: float) -> _Seen:
         from ....workspace.inspect import look
-        from ....workspace.lifecycle import Wish
+        from ....workspace.lifecycle import PauseWish
 
         seen = look(self._store, described=self._definition)  # the last one that could be understood
         moment, file, at = seen.moment, self._pause.file, self._clock()
         is_file_wish = file is not None and not file.lets_go_on and not file.is_of(moment.lifted)
         if (pause := moment.pause) is not None:
-            is_short = Wish(pause, file).is_short(seen.definition.idle_below)
+            is_short = PauseWish(pause, file).is_short(seen.definition.idle_below)
             stays = bool(pause.paused_at) and moment.clean and is_short
             if stays or (file is not None and file.lets_go_on):
                 return _Seen(None)

@@ -135,9 +135,9 @@ def _write(store: Store, reason: str, by: str) -> None:
     try:
         data = pause_file.filled(found.data, values)
     except (InvalidFile, UsageError) as error:
-        from ....workspace.inbound.edits import Refusal, reject
+        from ....workspace.inbound.edits import RejectedFile, reject
 
-        reject(store, Refusal(pause_file.PATH, error, found.data), pause_file.FATE)
+        reject(store, RejectedFile(pause_file.PATH, error, found.data), pause_file.FATE)
         data = pause_file.new(values)
     store.replace(pause_file.PATH, data, if_version=found.version)
 

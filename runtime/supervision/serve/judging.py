@@ -21,7 +21,7 @@ from ....workspace.inbound.approvals import filled_in, open_questions
 from ....workspace.inbound.edits import Noticed, not_settled, notice, untaken
 from ....workspace.inbound.inbox import archive, inbox
 from ....workspace.inspect import Lease, Look, glance, lease
-from ....workspace.lifecycle import Wish, pausing
+from ....workspace.lifecycle import PauseWish, pausing
 from ....workspace.store import Store
 from ....workspace.views import BRIEF, Unsettled
 from ...limits import windows
@@ -30,7 +30,7 @@ from .roots import RootSignature
 from .schedule import Schedule
 
 
-class Verdict(Struct, frozen=True):
+class StartVerdict(Struct, frozen=True):
     """Whether it may be started, at once or from `at` on; if not, only a change of its files can allow it."""
 
     starts: bool
@@ -43,10 +43,10 @@ class Verdict(Struct, frozen=True):
     rested: datetime | None = None  # since when no process has had it
 
 
-NEVER = Verdict(False)
+NEVER = StartVerdict(False)
 
 
-def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh: bool = False) -> Verdict:
+def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh: bool = False) -> StartVerdict:
     """Whether the workspace may be started. SatchelError if it is damaged, or if its pause.yaml can't be read.
 
     `tried` is when its last process has ended: a failed run is started once for each time of its schedule. `afresh`: a
@@ -55,7 +55,7 @@ def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh:
     """
     held = lease.holder(store)
     if held is not None and held.host == socket.gethostname():  # without a lock it may be left over
-        return Verdict(False, passing=True, is_open=is_of_serve(held))
+        return StartVerdict(False, passing=True, is_open=is_of_serve(held))
     seen = glance(store)
     rested = seen.moment.last_at or store.trace(DEFINITION).at
     verdict = _judge(store, seen, now, tried, afresh)
@@ -68,7 +68,7 @@ def is_of_serve(held: Lease) -> bool:
     return held.supervisor is None
 
 
-def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afresh: bool) -> Verdict:
+def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afresh: bool) -> StartVerdict:
     status = seen.moment.status
     if not seen.moment.clean and status not in ("paused", "failed"):  # else a run in which nothing ran was interrupted
         status = "running"
@@ -77,13 +77,13 @@ def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afre
     try:
         wanted = pausing.wish(store, seen.moment, BRIEF)
     except Unsettled:
-        return Verdict(False, passing=True, is_open=True)
+        return StartVerdict(False, passing=True, is_open=True)
     if seen.moment.is_replay and not (wanted is not None and wanted.is_overruling):
         return NEVER  # it would be a run with effects, whatever it has stopped for
     if wanted is not None and not (afresh and wanted.is_lifted and _asked_by_signal(wanted)):
         return _paused(wanted, now)
     if seen.moment.is_new and not seen.definition.schedule:
-        return Verdict(True, why="new")
+        return StartVerdict(True, why="new")
     match status:
         case "new" | "completed":
             verdict = _with_tasks(inbox.new_tasks(store, seen.moment))
@@ -93,24 +93,24 @@ def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afre
         case "failed":  # without a schedule a person has to look, and to say so
             return _scheduled(seen, now, tried)
         case "sleeping":
-            return _after(datetime.fromisoformat(seen.moment.until), now, Verdict(True, why="its sleep is over"))
+            return _after(datetime.fromisoformat(seen.moment.until), now, StartVerdict(True, why="its sleep is over"))
         case "waiting":
             return _waiting(store, seen, now)
         case "paused" if afresh and wanted is not None:
-            return Verdict(True, why="it was stopped by a signal")
+            return StartVerdict(True, why="it was stopped by a signal")
         case "paused":
             return NEVER  # as with one that has failed: it is a fork, or has gone back
         case _:
-            return Verdict(True, why="interrupted")
+            return StartVerdict(True, why="interrupted")
 
 
-def _with_tasks(paths: list[str]) -> Verdict:
+def _with_tasks(paths: list[str]) -> StartVerdict:
     fired = [found.schedule for path in paths if (found := inbox.firing_of_file(path))]
     why = f"its schedule {fired[0]}" if fired else "a task in its inbox"
-    return Verdict(True, why=why) if paths else NEVER
+    return StartVerdict(True, why=why) if paths else NEVER
 
 
-def _edited(store: Store, seen: Look) -> Verdict:
+def _edited(store: Store, seen: Look) -> StartVerdict:
     """Edits since it completed, if they give it work. Questions and refused edits are left to people."""
     try:
         held = {path: store.read(path) for path in untaken(store, seen.moment)}
@@ -118,13 +118,13 @@ def _edited(store: Store, seen: Look) -> Verdict:
         return NEVER
     noticed = notice(store, seen.moment, seen.definition, held=held) if held else Noticed()
     is_plain = noticed.reopens and not noticed.questions and not noticed.refusals
-    return Verdict(True, why=f"{next(iter(held))} was edited") if is_plain else NEVER
+    return StartVerdict(True, why=f"{next(iter(held))} was edited") if is_plain else NEVER
 
 
-def _scheduled(seen: Look, now: datetime, tried: datetime | None) -> Verdict:
+def _scheduled(seen: Look, now: datetime, tried: datetime | None) -> StartVerdict:
     """At once if a time of its schedule has come since it has failed, or at the next time. If the journal is lost and
     the time of the failure is unknown, at the next time."""
-    schedule, verdict = seen.definition.schedule, Verdict(True, why="its schedule", by_clock=True)
+    schedule, verdict = seen.definition.schedule, StartVerdict(True, why="its schedule", by_clock=True)
     last = seen.moment.last_at
     failed = None if windows.lies_ahead(last, now) else datetime.fromisoformat(last) if last else now
     ends = [min(end, now) for end in (failed, tried) if end is not None]
@@ -132,32 +132,32 @@ def _scheduled(seen: Look, now: datetime, tried: datetime | None) -> Verdict:
     return _after(at if schedule else None, now, verdict)
 
 
-def _after(at: datetime | None, now: datetime, verdict: Verdict) -> Verdict:
+def _after(at: datetime | None, now: datetime, verdict: StartVerdict) -> StartVerdict:
     """`verdict` from `at` on; never if that is None."""
     return NEVER if at is None else verdict if at <= now else replace(verdict, at=at)
 
 
-def _asked_by_signal(wanted: Wish) -> bool:
+def _asked_by_signal(wanted: PauseWish) -> bool:
     return wanted.recorded is not None and wanted.recorded.reason == SIGNAL
 
 
-def _paused(wanted: Wish, now: datetime) -> Verdict:
+def _paused(wanted: PauseWish, now: datetime) -> StartVerdict:
     if wanted.file is not None and wanted.file.status == "resume":
-        return Verdict(True, why="pause.yaml says resume")
+        return StartVerdict(True, why="pause.yaml says resume")
     if wanted.is_missing or wanted.mode != "drain" or not wanted.until:
         return NEVER
-    return _after(datetime.fromisoformat(wanted.until), now, Verdict(True, why="its pause is over"))
+    return _after(datetime.fromisoformat(wanted.until), now, StartVerdict(True, why="its pause is over"))
 
 
-def _waiting(store: Store, seen: Look, now: datetime) -> Verdict:
+def _waiting(store: Store, seen: Look, now: datetime) -> StartVerdict:
     """The run itself takes answers; this only looks whether there is one."""
     asked = open_questions(seen.moment)
     if not asked:
-        return Verdict(True, why="no question is open any more")
+        return StartVerdict(True, why="no question is open any more")
     if answered := seen.moment.new_answers or filled_in(store, seen.moment):
-        return Verdict(True, why=f"{answered[0]} was answered")
+        return StartVerdict(True, why=f"{answered[0]} was answered")
     expiring = (end for question in asked if (end := question.expires_at))
-    return _after(min(expiring, default=None), now, Verdict(True, why="a question has expired"))
+    return _after(min(expiring, default=None), now, StartVerdict(True, why="a question has expired"))
 
 
 def questions(store: Store) -> list[str]:
@@ -200,7 +200,7 @@ class Known(Struct, eq=False):
     seen: datetime | None = None  # when it was last looked at
     tried: datetime | None = None  # when its last child has ended
     signature: RootSignature | None = None  # of what `verdict` was made of
-    verdict: Verdict = NEVER
+    verdict: StartVerdict = NEVER
     due_since: float = 0.0  # by time.time; 0: it is not due
     not_before: float = 0.0  # by time.monotonic
     in_vain: int = 0  # starts in a row after which it was due again as before
@@ -229,7 +229,7 @@ class Known(Struct, eq=False):
         return any(at and self.seen and self.seen < at <= now for at in (starts_at, self.schedule.due))
 
 
-def due_since(verdict: Verdict, afresh: bool) -> float:
+def due_since(verdict: StartVerdict, afresh: bool) -> float:
     """For the order of the starts. Runs that are found at the beginning have waited since their last process ended."""
     now = time.time()
     if verdict.at is not None:

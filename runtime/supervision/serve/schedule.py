@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from ....workspace.base import DEFINITION, SatchelError
-from ....workspace.formats import Start
+from ....workspace.formats import ScheduledTask
 from ....workspace.inbound.inbox import inbox
 from ....workspace.inspect import Look, define, glance
 from ....workspace.state import Fired
@@ -62,7 +62,7 @@ class Schedule:
         self._next = self.due or _NEVER
         return said
 
-    def _fire(self, start: Start, seen: Look, now: datetime) -> list[str]:
+    def _fire(self, start: ScheduledTask, seen: Look, now: datetime) -> list[str]:
         after = self._dealt_with(start, seen, now)
         times = windows.starts(start, after or _EVER, now, _MOST if start.keep and after else 1)
         if not times and after and self._handled is None and seen.moment.is_new and not start.wait:
@@ -74,7 +74,7 @@ class Schedule:
             return [f"the schedule {start.name}: only the last {_MOST} missed times are started"]
         return []
 
-    def _waits(self, start: Start, seen: Look) -> bool:
+    def _waits(self, start: ScheduledTask, seen: Look) -> bool:
         """Whether a task of this schedule waits in the inbox. It counts for later times, too."""
         files = map(inbox.firing_of_file, inbox.waiting(self._store, seen.moment))
         return any(each is not None and each.schedule == start.name for each in files)
@@ -84,7 +84,7 @@ class Schedule:
             with suppress(FileExistsError):  # another process that serves this workspace was faster
                 self._store.create(made.path, made.data)
 
-    def _dealt_with(self, start: Start, seen: Look, now: datetime) -> datetime | None:
+    def _dealt_with(self, start: ScheduledTask, seen: Look, now: datetime) -> datetime | None:
         """All times up to this one are done. None if the records come from a clock that was ahead, and so do not tell:
         then the last time has come, unless it is on record itself."""
         if self._handled is not None:
@@ -102,7 +102,7 @@ class Schedule:
         return None if windows.lies_ahead(rested, now) else min(_time(rested), now)
 
 
-def _stood_for(fired: Fired, start: Start, now: datetime) -> datetime:
+def _stood_for(fired: Fired, start: ScheduledTask, now: datetime) -> datetime:
     """Up to when a task stood for the times of its schedule: until it was taken, if that time can be believed."""
     due, taken = _time(fired.due), _time(fired.at)
     return taken if due <= taken <= now and not start.keep else due

@@ -17,7 +17,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.lifecycle import opening
 from satchel.workspace.lifecycle.workspace import Workspace
-from satchel.workspace.state.checkpoint import Written
+from satchel.workspace.state.checkpoint import WrittenCheckpoint
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, Store, Sync, Version
 
@@ -43,7 +43,7 @@ def _file_rewritten_before_the_record_is_durable() -> Fault:
 def _rejected_copy_not_durable_before_the_file_is_restored() -> Fault:
     reject = rejection.reject
 
-    def careless(store: Store, refusal: found.Refusal) -> str:
+    def careless(store: Store, refusal: found.RejectedFile) -> str:
         with mock.patch.object(store, "create", lambda path, data: store.replace(path, data, sync="no")):
             return reject(store, refusal)
 
@@ -53,7 +53,7 @@ def _rejected_copy_not_durable_before_the_file_is_restored() -> Fault:
 def _file_removed_before_the_rejected_copy_is_there() -> Fault:
     reject = rejection.reject
 
-    def late(store: Store, refusal: found.Refusal) -> str:
+    def late(store: Store, refusal: found.RejectedFile) -> str:
         store.remove(refusal.path)
         return reject(store, refusal)
 
@@ -64,7 +64,7 @@ def _reasons_come_after_the_rejected_copy() -> Fault:
     """A crash between the two, and nobody says why: a copy that is there is not made again."""
     reject = rejection.reject
 
-    def reversed_(store: Store, refusal: found.Refusal) -> str:
+    def reversed_(store: Store, refusal: found.RejectedFile) -> str:
         replace, waiting = store.replace, []
 
         def keep_back(path: str, data: bytes) -> None:
@@ -85,8 +85,8 @@ def _reasons_come_after_the_rejected_copy() -> Fault:
 def _rebuilt_checkpoint_not_written_first() -> Fault:
     write = opening.checkpoint.write
 
-    def skipping(store: Store, moment: Moment, at: Any, *more: Any) -> Written:
-        return write(store, moment, at, *more) if journal.segments(store) else Written("", 0, "")
+    def skipping(store: Store, moment: Moment, at: Any, *more: Any) -> WrittenCheckpoint:
+        return write(store, moment, at, *more) if journal.segments(store) else WrittenCheckpoint("", 0, "")
 
     return mock.patch.object(opening.checkpoint, "write", skipping)
 

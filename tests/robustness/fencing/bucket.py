@@ -16,7 +16,7 @@ from satchel.workspace.store.remote import bucket
 from satchel.workspace.store.remote.bucket import BucketStore
 from satchel.workspace.store.remote.listing_cache import md5_tag
 from satchel.workspace.store.remote.s3 import Body, Patience, Requests
-from satchel.workspace.store.remote.s3_errors import Absent, Trouble, Unmet
+from satchel.workspace.store.remote.s3_errors import NoSuchObject, Unanswered, Unmet
 
 from .scheduler import Killed, Process, SimulatedLock, Simulation
 
@@ -37,7 +37,7 @@ class Bucket:
         if none_match is not None and old is not None:
             raise Unmet
         if match is not None and old is None:
-            raise Absent
+            raise NoSuchObject
         if match is not None and old is not None and old[0] != match:
             raise Unmet
         tag = md5_tag(data)
@@ -71,7 +71,7 @@ class SimulatedPatience(Patience):
         self._simulation = simulation
         self._left = _TRIES
 
-    def wait(self, trouble: Trouble, what: str, path: str) -> None:
+    def wait(self, trouble: Unanswered, what: str, path: str) -> None:
         self._left -= 1
         if self._left < 0:
             raise StorageFailed(what, path=path, why=trouble.why)
@@ -105,10 +105,10 @@ class SimulatedRequests(Requests):
             if method in _WRITES and self._simulation.chance(0.7):
                 self._arrive_late(method, arguments)
             self._simulation.note(f"lost the request: {method} {arguments.get('Key', '')}")
-            raise Trouble("the request was lost")
+            raise Unanswered("the request was lost")
         try:
             answer: Mapping[str, Any] = getattr(self, f"_{method}")(**arguments)
-        except (Unmet, Absent) as refused:
+        except (Unmet, NoSuchObject) as refused:
             self._simulation.note(f"{method} {arguments.get('Key', '')}: {type(refused).__name__}")
             raise
         if method != "list_objects_v2":
@@ -116,7 +116,7 @@ class SimulatedRequests(Requests):
         self._simulation.point()
         if is_lost:
             self._simulation.note(f"lost the answer: {method}")
-            raise Trouble("the answer was lost")
+            raise Unanswered("the answer was lost")
         return answer
 
     def fetch(self, what: str, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
@@ -124,7 +124,7 @@ class SimulatedRequests(Requests):
         found = self._objects.objects.get(arguments["Key"])
         self._simulation.point()
         if found is None:
-            raise Absent
+            raise NoSuchObject
         tag, data, nonce = found
         return Body(data, len(data), {"ETag": tag, "Metadata": {"satchel-write": nonce}})
 
@@ -149,7 +149,7 @@ class SimulatedRequests(Requests):
             simulation.sleep(_LATE * simulation.random.random() ** 3)
             try:
                 getattr(self, f"_{method}")(**arguments)
-            except (Unmet, Absent):
+            except (Unmet, NoSuchObject):
                 return
             simulation.note(f"arrives late: {method} {arguments.get('Key', '')}")
 

@@ -26,7 +26,7 @@ from satchel.workspace.state import checkpoint
 from satchel.workspace.store import FileChanged, Store, Version
 from satchel.workspace.store.remote import bucket
 from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.store.remote.s3_errors import Absent, Trouble, Unmet
+from satchel.workspace.store.remote.s3_errors import NoSuchObject, Unanswered, Unmet
 
 from .model import LateFence, LateLook, Violation, explore
 from .test_one_writer import FIRST
@@ -199,7 +199,7 @@ def _an_unknown_outcome_is_taken_for_written() -> Fault:
         def sure(method: str, *arguments: Any, **more: Any) -> Any:
             try:
                 return once(method, *arguments, **more)
-            except Trouble:
+            except Unanswered:
                 if method == "put_object":
                     return {"ETag": bucket.md5_tag(data)}
                 raise
@@ -221,16 +221,16 @@ def _an_unknown_outcome_is_taken_for_not_written() -> Fault:
             try:
                 write(self, *linked(moved, lines[-1].crc if skipped else lines[0].prev))
                 return
-            except Trouble:
+            except Unanswered:
                 vars(self)["skipped"] = skipped = skipped + len(lines)
 
     def know(self: BucketStore, path: str, data: bytes, condition: Any) -> Version:
         arguments = {"Key": path, "Body": data, "Metadata": {}, **condition}
         try:
             return str(self._requests.once("put_object", "can't be written", path, **arguments)["ETag"])
-        except Absent:
+        except NoSuchObject:
             raise Unmet from None
-        except Trouble:
+        except Unanswered:
             if path.startswith("journal/") and b'"fenced"' not in data:
                 raise
             raise LeaseHeld("unknown") from None

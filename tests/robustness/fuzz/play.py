@@ -28,7 +28,7 @@ from satchel.runtime.status import place
 from satchel.runtime.supervision.emergency import processes
 from satchel.schemas import Problem, Where, validator
 from satchel.workspace.base.errors import SatchelError
-from satchel.workspace.formats import Document, yamltext
+from satchel.workspace.formats import YamlDocument, yamltext
 
 from . import bases, mutations
 from .bases import Files
@@ -227,7 +227,7 @@ def remembering() -> Iterator[None]:
     """In the body nothing is validated or read as YAML a second time that was found to be in order before: of a case
     most is as it was in all others, and this is what takes the time."""
     valid: set[tuple[int, str]] = set()
-    documents: dict[str, Document] = {}
+    documents: dict[str, YamlDocument] = {}
     real_check, real_load = validator.check, yamltext.load
 
     def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: int) -> list[Problem]:
@@ -244,7 +244,7 @@ def remembering() -> Iterator[None]:
             valid.add(key)
         return found
 
-    def load(text: str, path: str) -> Document:
+    def load(text: str, path: str) -> YamlDocument:
         if text not in documents:
             document = real_load(text, path)
             if len(documents) == _REMEMBERED or len(text) > 10_000:

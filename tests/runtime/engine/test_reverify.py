@@ -21,7 +21,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import NOTHING, Forced, PauseRequested, Resolved
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.store import Content, DiskStore
+from satchel.workspace.store import DiskStore, FileContent
 
 
 class Killed(BaseException):
@@ -411,7 +411,7 @@ class Reading(DiskStore):
         super().__init__(root)
         self.files: list[str] = []
 
-    def read(self, path: str, **options: Any) -> Content:
+    def read(self, path: str, **options: Any) -> FileContent:
         self.files.append(path)
         return super().read(path, **options)
 

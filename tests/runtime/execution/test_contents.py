@@ -121,7 +121,7 @@ def test_the_agent_goes_on_while_a_file_is_read(workspace: Path, monkeypatch: py
     begun, let_go = threading.Event(), threading.Event()
     read = references._read
 
-    def slowly(*args: Any) -> references.Found:
+    def slowly(*args: Any) -> references.ReferenceState:
         begun.set()
         assert let_go.wait(60)
         return read(*args)
@@ -144,7 +144,7 @@ def test_the_agent_goes_on_while_a_file_is_read(workspace: Path, monkeypatch: py
 def test_a_stop_does_not_wait_for_ever_for_a_file(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = []
 
-    def endless(found: references.Found, is_given_up: threading.Event) -> references.Found:
+    def endless(found: references.ReferenceState, is_given_up: threading.Event) -> references.ReferenceState:
         given_up.append(is_given_up.wait(60))
         return found
 

@@ -119,7 +119,7 @@ def test_a_server_that_is_not_there_or_does_not_answer(
 def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     let_go = threading.Event()
     monkeypatch.setattr(references, "LIMIT", 0.2)
-    monkeypatch.setattr(references, "_of_path", lambda path: references.Found(str(let_go.wait(60))))
+    monkeypatch.setattr(references, "_of_path", lambda path: references.ReferenceState(str(let_go.wait(60))))
     assert missing(tmp_path, "a", "b") == [
         "reference a is missing: no answer within 0.2 s",
         "reference b is missing: no answer within 0.2 s",
@@ -129,7 +129,7 @@ def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.
 
 def test_all_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     together = threading.Barrier(5, timeout=PATIENCE)
-    monkeypatch.setattr(references, "_of_path", lambda path: references.Found("" * together.wait()))
+    monkeypatch.setattr(references, "_of_path", lambda path: references.ReferenceState("" * together.wait()))
     assert missing(tmp_path, *"abcde") == []
 
 

@@ -18,7 +18,7 @@ from satchel.runtime.limits.windows import current, next_opening, next_start, st
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import yamltext
-from satchel.workspace.formats.definition import Start, Window, parse
+from satchel.workspace.formats.definition import ScheduledTask, Window, parse
 from satchel.workspace.inspect import define, load
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import open_store
@@ -126,11 +126,13 @@ def test_looking_back_finds_another_opening_than_looking_forward(zone: str) -> N
 
 def test_a_day_that_never_comes_is_waited_for() -> None:
     assert next_start([], utc("2026-11-22")) is None
-    assert next_start([Start("0 9 1 * *"), Start("0 8 * * mon")], utc("2026-11-22")) == utc("2026-11-23 08:00")
+    assert next_start([ScheduledTask("0 9 1 * *"), ScheduledTask("0 8 * * mon")], utc("2026-11-22")) == utc(
+        "2026-11-23 08:00"
+    )
 
 
 def test_starts_that_were_missed_are_too_many_or_not_the_last() -> None:
-    daily = Start("0 9 * * *")
+    daily = ScheduledTask("0 9 * * *")
     found = starts(daily, utc("2026-11-20 09:00"), utc("2026-11-22 09:00"), 5)
     assert found == [utc("2026-11-21 09:00"), utc("2026-11-22 09:00")]
     assert starts(daily, utc("2020-01-01"), utc("2026-11-22 08:59"), 1) == [utc("2026-11-21 09:00")]

@@ -13,7 +13,7 @@ import pytest
 from waits import NOBODY_SAVES
 
 from satchel import InboxTask, Run, agent, run, step
-from satchel.runtime.supervision.serve.judging import Verdict, judge
+from satchel.runtime.supervision.serve.judging import StartVerdict, judge
 from satchel.workspace.base.errors import AgentError
 from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.inspect.load import look as look_at
@@ -38,7 +38,7 @@ def drop(workspace: Path, name: str, text: str | bytes) -> Path:
     return saving.replace(path)
 
 
-def judged(workspace: Path) -> Verdict:
+def judged(workspace: Path) -> StartVerdict:
     """Whether `serve` would start it."""
     return judge(DiskStore(workspace), NOW)
 

@@ -11,7 +11,7 @@ import pytest
 
 from satchel import Run, agent, run, step
 from satchel.workspace.base.errors import UsageError
-from satchel.workspace.store import Content, DiskStore, Version
+from satchel.workspace.store import DiskStore, FileContent, Version
 from satchel.workspace.views import projector
 from satchel.workspace.views.conversation import KEPT, NAME
 
@@ -246,7 +246,7 @@ class Counting(DiskStore):
 
     taken = given = 0
 
-    def read(self, path: str, *, limit: int = 1 << 30) -> Content:
+    def read(self, path: str, *, limit: int = 1 << 30) -> FileContent:
         found = super().read(path, limit=limit)
         self.taken += len(found.data) * (path == NAME)
         return found

@@ -298,7 +298,7 @@ def pointer(path: tuple[Any, ...]) -> str:
     return "".join(f"/{json_patch.escape(str(part))}" for part in path)
 
 
-def said_by(node: blame.Node) -> Said:
+def said_by(node: blame.BlamedValue) -> Said:
     origin, back = node.cell
     return Said(origin.seq, back, origin.kind, origin.by, origin.prompts.get("brief", ()))
 

@@ -15,7 +15,7 @@ from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.history import moment_at, records_of, seq_of
 from satchel.workspace.journal.records import AnyRecord, Edited, Line, ScopeBegun, ScopeCommitted
 from satchel.workspace.state import Moment, checkpoint
-from satchel.workspace.store import Content, DiskStore
+from satchel.workspace.store import DiskStore, FileContent
 
 RECORDS = [*BEGINNING, *ENDED]
 LAST = len(RECORDS)
@@ -138,7 +138,7 @@ def test_files_that_its_owner_removes_meanwhile_are_missed(store: DiskStore, mon
     read = DiskStore.read
     dropped = [*checkpoint.paths(store)[:1], journal.segment_path(1), journal.segment_path(11)]
 
-    def read_late(self: DiskStore, path: str, **limit: int) -> Content:
+    def read_late(self: DiskStore, path: str, **limit: int) -> FileContent:
         while dropped and path == dropped[0]:
             for each in dropped[:]:
                 self.remove(each)

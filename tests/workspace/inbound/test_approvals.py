@@ -36,7 +36,7 @@ from satchel.workspace.journal.records import (
     StepStarted,
 )
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.state.questions import Answered
+from satchel.workspace.state.questions import RecordedAnswer
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, Syscalls
 
@@ -467,7 +467,7 @@ def test_a_form_comes_back_as_another_question(text: str, choices: list[str], co
         filled = form.fill_in(data, {"decision": choice, "by": "Ada: #1"})
         reply = read_reply(question, "run-1", filled)
         assert reply is not None and (reply.decision, reply.by) == (choice, "Ada: #1")
-        shown = form.answered(filled, Answered(decision=Raw(b'"x"'), by="eve", at=AT))
+        shown = form.answered(filled, RecordedAnswer(decision=Raw(b'"x"'), by="eve", at=AT))
         assert shown is not None and form.is_signed(shown)
         with pytest.raises(InvalidFile):
             read_reply(question, "run-1", shown)

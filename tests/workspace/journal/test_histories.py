@@ -17,7 +17,7 @@ from satchel.workspace.journal.histories import explained
 from satchel.workspace.journal.records import ScopeBegun, ScopeCommitted
 from satchel.workspace.journal.segment import Misfit
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.store import Content, DiskStore
+from satchel.workspace.store import DiskStore, FileContent
 
 DEFINITION = "format: 1\nrun_id: run-1\nagent: agent.py:main\n"
 
@@ -160,7 +160,7 @@ def test_a_segment_that_goes_while_two_histories_are_told_apart_ends_a_look(
     store.replace(journal.segment_path(10**6), store.read(newest).data)
     read = DiskStore.read
 
-    def gone(self: DiskStore, path: str, **limit: int) -> Content:
+    def gone(self: DiskStore, path: str, **limit: int) -> FileContent:
         if path == newest:
             raise FileNotFoundError(path)
         return read(self, path, **limit)

@@ -32,7 +32,7 @@ from satchel.workspace.base.errors import (
 from satchel.workspace.journal import Journal, Tail, append_log, records
 from satchel.workspace.journal import writer as writing_end
 from satchel.workspace.journal.records import Closed, Fenced, Line
-from satchel.workspace.store import Content, DiskStore, Entry, Syscalls
+from satchel.workspace.store import DiskStore, Entry, FileContent, Syscalls
 from satchel.workspace.store.contract import DISK
 
 
@@ -48,7 +48,7 @@ class Memory:
         return [Entry(path, len(data)) for path, data in sorted(self.files.items())]
 
     def read(self, path: str, *, limit: int) -> Any:
-        return Content(self.files[path], "v")
+        return FileContent(self.files[path], "v")
 
 
 AT = "2026-11-01T00:00:00.000Z"

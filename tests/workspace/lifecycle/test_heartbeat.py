@@ -13,7 +13,7 @@ import pytest
 from fencing.bucket import Bucket, opened_store
 from fencing.scheduler import Simulation
 
-from satchel.runtime.live.stopping import Stopping
+from satchel.runtime.live.stopping import StopRequests
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.lease import Lease
@@ -287,13 +287,13 @@ def test_no_effect_begins_before_its_owner_has_beaten_again() -> None:
     run: Any = SimpleNamespace(
         _workspace=SimpleNamespace(owned=SimpleNamespace(heartbeat=owner)), check_going_on=going_on
     )
-    asyncio.run(Stopping.check_has_it(run))
+    asyncio.run(StopRequests.check_has_it(run))
     assert not looked, "it is in time"
     place.clock.now += TTL
-    asyncio.run(Stopping.check_has_it(run))
+    asyncio.run(StopRequests.check_has_it(run))
     assert len(looked) == 3
     place.beating(2, pid=8)
     place.clock.now += TTL
     looked.clear()
     with pytest.raises(LeaseHeld, match="process 8"):
-        asyncio.run(Stopping.check_has_it(run))
+        asyncio.run(StopRequests.check_has_it(run))

@@ -13,7 +13,7 @@ from satchel.workspace.journal import records as record
 from satchel.workspace.journal.records import Line, ScopeBegun, ScopeCommitted, StepCompleted
 from satchel.workspace.lifecycle import recovery
 from satchel.workspace.state.run_state import Moment
-from satchel.workspace.store import Content, DiskStore
+from satchel.workspace.store import DiskStore, FileContent
 from satchel.workspace.views import partial_files
 from satchel.workspace.views.partial_files import PartialHead
 
@@ -64,7 +64,7 @@ def test_a_partial_whose_step_returns_while_one_looks_is_passed_over(
     store.replace("partials/1-one/02-write.md", partial_files.encode_partial(replace(HEAD, no=2), "more"))
     read = DiskStore.read
 
-    def late(self: DiskStore, path: str, **how: int) -> Content:
+    def late(self: DiskStore, path: str, **how: int) -> FileContent:
         if path == PATH:
             self.remove(path)
         return read(self, path, **how)

@@ -77,7 +77,7 @@ from satchel.workspace.state.encoding import ApartScope
 from satchel.workspace.state.questions import verdicts
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.state.scope_state import Past, Scope
-from satchel.workspace.store import Content, DiskStore, Entry, Store
+from satchel.workspace.store import DiskStore, Entry, FileContent, Store
 from satchel.workspace.store.contract import BUCKET
 
 RUN = "run-1"
@@ -907,11 +907,11 @@ class Bucket:
         self.asked.append("end")
         return self.data[-size:]
 
-    def read(self, path: str, *, limit: int) -> Content:
+    def read(self, path: str, *, limit: int) -> FileContent:
         self.asked.append("all")
         if self.is_dropped:
             raise FileNotFoundError(path)
-        return Content(self.data, "1")
+        return FileContent(self.data, "1")
 
 
 @contextmanager

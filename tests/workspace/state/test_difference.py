@@ -16,7 +16,7 @@ from properties import examples
 
 from satchel.workspace.journal.records import Patch
 from satchel.workspace.state import json_patch
-from satchel.workspace.state.json_patch import Known
+from satchel.workspace.state.json_patch import KnownText
 
 keys = st.sampled_from(["", "a", "b", "a/b", "m~n", "0", "ü", 'q"', 'a","b', "back\\", "[", "]", "{x", ",", "c", "d"])
 texts = st.sampled_from(["", "a", '"', "\\", ",", "],[", '","', "[1,2]", '{"a":1}', "\n", '\\"', "x" * 1100])
@@ -70,7 +70,7 @@ def test_a_difference_of_texts_is_not_that_of_the_values(large: int, data: st.Da
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(json_patch, "_LARGE", large)
         was = data.draw(values)
-        known = Known(msgspec.json.encode(was))
+        known = KnownText(msgspec.json.encode(was))
         for _ in range(4):
             now = data.draw(changed(was))
             changes = plain(known.change_to(msgspec.json.encode(now)))
@@ -94,7 +94,7 @@ def test_a_text_in_other_words_than_msgspecs_has_no_difference(
 ) -> None:
     """A state with raw JSON in it, or with the keys 1 and "1"."""
     monkeypatch.setattr(json_patch, "_LARGE", 1)
-    known = Known(was.encode())
+    known = KnownText(was.encode())
     for text in (now, '{"a":0}'):
         value = json.loads(was)
         changes = plain(known.change_to(text.encode()))
@@ -128,7 +128,7 @@ def test_a_text_in_other_words_than_msgspecs_has_no_difference(
 )
 def test_a_part_ends_where_it_seems_to(turns: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_patch, "_LARGE", 1)
-    known = Known(msgspec.json.encode(turns[0]))
+    known = KnownText(msgspec.json.encode(turns[0]))
     for was, now in pairwise(turns):
         changes = plain(known.change_to(msgspec.json.encode(now)))
         assert changes == json_patch.diff(was, now, ordered=True) and json_patch.apply(was, changes) == now
@@ -169,7 +169,7 @@ def test_a_change_costs_reading_the_state(change: Any, monkeypatch: pytest.Monke
         "by": {f"name {n}": ["x" * 20] for n in range(5000)},
         "groups": [["x" * 180] * 100],
     }
-    known = Known(msgspec.json.encode(state))
+    known = KnownText(msgspec.json.encode(state))
     for number in (1, 2, 3):  # at first it is looked where the parts begin
         readers = {name: Reader(getattr(json_patch, name)) for name in ("_value", "_any", "_list", "_object")}
         with monkeypatch.context() as patched:

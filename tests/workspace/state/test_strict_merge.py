@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from properties import examples
 
 from satchel.workspace.state.json_merge import contradiction, merge
-from satchel.workspace.state.json_patch import Known, apply, diff, same
+from satchel.workspace.state.json_patch import KnownText, apply, diff, same
 
 BASE = {"n": 1, "said": ["a"], "by": {"x": {"deep": [1]}, "y/z": 2}, "gone": None}
 
@@ -67,7 +67,7 @@ _objects = st.dictionaries(st.sampled_from("abc"), _values, max_size=3)
 @given(_objects, _objects, _objects)
 def test_a_change_of_another_commit_is_undone(base: Any, ours: Any, theirs: Any) -> None:
     """What is no contradiction is no conflict by the rule for edits either, and has the same outcome."""
-    patch: Any = msgspec.json.decode(msgspec.json.encode(Known(_text(base)).change_to(_text(ours))))
+    patch: Any = msgspec.json.decode(msgspec.json.encode(KnownText(_text(base)).change_to(_text(ours))))
     if contradiction(places(patch), base, theirs) is None:
         merged = merge(base, theirs, ours)
         assert not merged.conflicts and same(apply(theirs, patch), merged.value)

@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterable
 import pytest
 from waits import PATIENCE
 
-from satchel.workspace.store.remote.listing_cache import Bodies, Known, View
+from satchel.workspace.store.remote.listing_cache import Bodies, ListedFile, View
 
 
-def known(version: object) -> Known:
-    return Known(str(version), 1, "")
+def known(version: object) -> ListedFile:
+    return ListedFile(str(version), 1, "")
 
 
 class Bucket:
     """What is there, and a listing that stops in its middle until it is told to go on."""
 
     def __init__(self) -> None:
-        self.files: dict[str, Known] = {}
+        self.files: dict[str, ListedFile] = {}
         self.in_between: Callable[[], None] = lambda: None
         self.listings = 0
 
-    def take(self, folder: str) -> Iterable[tuple[str, Known]]:
+    def take(self, folder: str) -> Iterable[tuple[str, ListedFile]]:
         self.listings += 1
         found = [row for row in self.files.items() if not folder or row[0].startswith(f"{folder}/")]
         self.in_between()

@@ -15,7 +15,7 @@ from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk.store import DISPLACED
 from satchel.workspace.store.disk.syscalls import Syscalls
 from satchel.workspace.views import guarded_files as guarding
-from satchel.workspace.views.guarded_files import Guard
+from satchel.workspace.views.guarded_files import ViewGuard
 from satchel.workspace.views.stable_read import WAITS
 
 NAME = "todo.md"
@@ -34,18 +34,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def guard(tmp_path: Path, clock: Clock) -> Guard:
-    return Guard(DiskStore(tmp_path), clock)
+def guard(tmp_path: Path, clock: Clock) -> ViewGuard:
+    return ViewGuard(DiskStore(tmp_path), clock)
 
 
-def looked(guard: Guard, clock: Clock) -> list[str]:
+def looked(guard: ViewGuard, clock: Clock) -> list[str]:
     """Twice, so far apart that what is saved holds still."""
     list(guard.look())
     clock.now += WAITS.closed + 0.01
     return list(guard.look())
 
 
-def test_a_saved_file_is_replaced(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_a_saved_file_is_replaced(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     guard.replace(NAME, b"1")
     (tmp_path / NAME).write_bytes(b"mine")
     guard.replace(NAME, b"2")
@@ -55,7 +55,7 @@ def test_a_saved_file_is_replaced(guard: Guard, clock: Clock, tmp_path: Path) ->
     assert (tmp_path / NAME).read_bytes() == b"3" and looked(guard, clock) == []
 
 
-def test_what_is_saved_into_a_file_that_was_displaced_is_lost(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_what_is_saved_into_a_file_that_was_displaced_is_lost(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b") as editor:
         guard.replace(NAME, b"2")
@@ -66,7 +66,7 @@ def test_what_is_saved_into_a_file_that_was_displaced_is_lost(guard: Guard, cloc
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells who has a file open")
-def test_what_is_saved_into_a_file_that_was_removed_is_lost(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_what_is_saved_into_a_file_that_was_removed_is_lost(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b") as editor:
         guard.remove(NAME)
@@ -74,7 +74,9 @@ def test_what_is_saved_into_a_file_that_was_removed_is_lost(guard: Guard, clock:
     assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"mine"
 
 
-def test_a_save_before_a_removed_file_is_written_again_is_not_seen(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_a_save_before_a_removed_file_is_written_again_is_not_seen(
+    guard: ViewGuard, clock: Clock, tmp_path: Path
+) -> None:
     """As vim saves, before the run has written the file again."""
     guard.replace(NAME, b"1")
     (tmp_path / NAME).rename(tmp_path / f"{NAME}~")
@@ -87,7 +89,7 @@ def test_a_save_before_a_removed_file_is_written_again_is_not_seen(guard: Guard,
     assert (tmp_path / NAME).read_bytes() == b"mine"
 
 
-def test_what_was_put_back_is_lost_with_the_next_save(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_what_was_put_back_is_lost_with_the_next_save(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     """Its editor had read the file before, so the save does not hold it."""
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b") as editor:
@@ -105,7 +107,7 @@ def test_what_was_put_back_is_lost_with_the_next_save(guard: Guard, clock: Clock
     assert not (tmp_path / DISPLACED).exists()
 
 
-def test_what_is_half_saved_into_a_displaced_file_is_put_back(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_what_is_half_saved_into_a_displaced_file_is_put_back(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b", buffering=0) as editor:
         guard.replace(NAME, b"2")
@@ -120,7 +122,7 @@ def test_what_is_half_saved_into_a_displaced_file_is_put_back(guard: Guard, cloc
 
 
 def test_an_editor_that_has_truncated_a_displaced_file_is_taken_at_its_word(
-    guard: Guard, clock: Clock, tmp_path: Path
+    guard: ViewGuard, clock: Clock, tmp_path: Path
 ) -> None:
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b", buffering=0) as editor:
@@ -131,7 +133,9 @@ def test_an_editor_that_has_truncated_a_displaced_file_is_taken_at_its_word(
     assert looked(guard, clock) == [NAME]
 
 
-def test_a_later_save_takes_the_place_of_one_in_a_displaced_file(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_a_later_save_takes_the_place_of_one_in_a_displaced_file(
+    guard: ViewGuard, clock: Clock, tmp_path: Path
+) -> None:
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b") as editor:
         guard.replace(NAME, b"2")
@@ -168,9 +172,9 @@ class Meanwhile(Syscalls):
 
 
 def test_a_save_between_the_look_and_the_exchange_is_lost(clock: Clock, tmp_path: Path) -> None:
-    Guard(DiskStore(tmp_path), clock).replace(NAME, b"1")
+    ViewGuard(DiskStore(tmp_path), clock).replace(NAME, b"1")
     store = DiskStore(tmp_path, Meanwhile("exchange", tmp_path / NAME, b"mine"))
-    guard = Guard(store, clock)
+    guard = ViewGuard(store, clock)
     guard.versions[NAME] = store.version(NAME) or ""
     guard.replace(NAME, b"2")
     assert (tmp_path / NAME).read_bytes() == b"2"
@@ -179,7 +183,7 @@ def test_a_save_between_the_look_and_the_exchange_is_lost(clock: Clock, tmp_path
 
 def test_a_save_while_another_one_is_put_back_is_lost(clock: Clock, tmp_path: Path) -> None:
     system = Meanwhile("", tmp_path / NAME, b"second")
-    guard = Guard(DiskStore(tmp_path, system), clock)
+    guard = ViewGuard(DiskStore(tmp_path, system), clock)
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b") as editor:
         guard.replace(NAME, b"2")
@@ -194,13 +198,13 @@ def test_a_save_while_another_one_is_put_back_is_lost(clock: Clock, tmp_path: Pa
 def test_a_file_that_comes_while_a_removed_one_is_restored_is_an_error_or_overwritten(
     clock: Clock, tmp_path: Path
 ) -> None:
-    guard = Guard(DiskStore(tmp_path, Meanwhile("link", tmp_path / NAME, b"mine")), clock)
+    guard = ViewGuard(DiskStore(tmp_path, Meanwhile("link", tmp_path / NAME, b"mine")), clock)
     guard.replace(NAME, b"1")
     assert (tmp_path / NAME).read_bytes() == b"mine" and looked(guard, clock) == [NAME]
 
 
 def test_a_file_that_is_removed_at_the_exchange_stays_away(clock: Clock, tmp_path: Path) -> None:
-    guard = Guard(DiskStore(tmp_path, Meanwhile("exchange", tmp_path / NAME, None)), clock)
+    guard = ViewGuard(DiskStore(tmp_path, Meanwhile("exchange", tmp_path / NAME, None)), clock)
     guard.replace(NAME, b"1")
     guard.replace(NAME, b"2")
     assert looked(guard, clock) == [NAME]
@@ -209,7 +213,7 @@ def test_a_file_that_is_removed_at_the_exchange_stays_away(clock: Clock, tmp_pat
     assert (tmp_path / NAME).read_bytes() == b"3" and looked(guard, clock) == []
 
 
-def test_a_save_at_the_place_of_a_removed_file_is_not_seen(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_a_save_at_the_place_of_a_removed_file_is_not_seen(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     guard.replace(NAME, b"1")
     (tmp_path / NAME).unlink()
     assert looked(guard, clock) == [NAME]
@@ -219,7 +223,7 @@ def test_a_save_at_the_place_of_a_removed_file_is_not_seen(guard: Guard, clock: 
     assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"mine"
 
 
-def test_a_displaced_file_is_kept_for_ever_or_not_for_a_minute(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_a_displaced_file_is_kept_for_ever_or_not_for_a_minute(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     for number in range(300):
         guard.replace(NAME, b"%d" % number)
     assert len(list((tmp_path / DISPLACED).iterdir())) == 299
@@ -231,14 +235,14 @@ def test_a_displaced_file_is_kept_for_ever_or_not_for_a_minute(guard: Guard, clo
     assert not (tmp_path / DISPLACED).exists()
 
 
-def test_long_plans_fill_the_disk(guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_plans_fill_the_disk(guard: ViewGuard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarding, "_KEPT_BYTES", 1000)
     for number in range(20):
         guard.replace(NAME, b"%100d" % number)
     assert len(list((tmp_path / DISPLACED).iterdir())) == 10
 
 
-def test_an_unmerged_save_is_cleared_away_at_the_close(guard: Guard, tmp_path: Path) -> None:
+def test_an_unmerged_save_is_cleared_away_at_the_close(guard: ViewGuard, tmp_path: Path) -> None:
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b") as editor:
         guard.replace(NAME, b"2")
@@ -251,7 +255,7 @@ def test_an_unmerged_save_is_cleared_away_at_the_close(guard: Guard, tmp_path: P
     assert b"mine" in {path.read_bytes() for path in tmp_path.glob("todo*.md")}
 
 
-def test_an_edit_that_was_merged_is_put_back_after_a_crash(guard: Guard, tmp_path: Path) -> None:
+def test_an_edit_that_was_merged_is_put_back_after_a_crash(guard: ViewGuard, tmp_path: Path) -> None:
     """Then it would be merged once more, and its items be there twice."""
     guard.replace(NAME, b"1")
     (tmp_path / NAME).write_bytes(b"- [ ] mine\n")
@@ -262,7 +266,7 @@ def test_an_edit_that_was_merged_is_put_back_after_a_crash(guard: Guard, tmp_pat
     assert [path.name for path in tmp_path.glob("todo*")] == [NAME]
 
 
-def test_the_path_of_a_deep_agent_is_too_long_for_a_name(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+def test_the_path_of_a_deep_agent_is_too_long_for_a_name(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     path = "agents/a-rather-long-name/" * 12 + NAME
     guard.replace(path, b"1")
     with (tmp_path / path).open("r+b") as editor:
@@ -277,7 +281,7 @@ class NoExchange(Syscalls):
 
 
 def test_a_system_without_an_exchange_loses_what_an_editor_holds_open(clock: Clock, tmp_path: Path) -> None:
-    guard = Guard(DiskStore(tmp_path, NoExchange()), clock)
+    guard = ViewGuard(DiskStore(tmp_path, NoExchange()), clock)
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b") as editor:
         guard.replace(NAME, b"2")

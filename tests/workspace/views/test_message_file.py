@@ -16,7 +16,7 @@ from properties import examples
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.journal.records import Line, Message
 from satchel.workspace.store import DiskStore
-from satchel.workspace.store.contract import Content
+from satchel.workspace.store.contract import FileContent
 from satchel.workspace.store.disk.store import READ_LIMIT
 from satchel.workspace.views import conversation
 from satchel.workspace.views.conversation import KEPT, NAME, MessageFile
@@ -116,7 +116,7 @@ class Counting(DiskStore):
 
     taken = 0
 
-    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> FileContent:
         found = super().read(path, limit=limit)
         self.taken += len(found.data)
         return found

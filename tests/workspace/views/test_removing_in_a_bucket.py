@@ -18,13 +18,13 @@ from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import Workspace, opened, pausing
-from satchel.workspace.lifecycle.pausing import Wish
+from satchel.workspace.lifecycle.pausing import PauseWish
 from satchel.workspace.store import Store
 from satchel.workspace.store.remote.bucket import BucketStore
 from satchel.workspace.transfer import transfer
-from satchel.workspace.transfer.copy_files import Sent, hashes
+from satchel.workspace.transfer.copy_files import TransferredFile, hashes
 from satchel.workspace.views import stable_read
-from satchel.workspace.views.guarded_files import Guard
+from satchel.workspace.views.guarded_files import ViewGuard
 
 PATH = "steps/1-x/01-read.json"
 
@@ -85,7 +85,7 @@ def test_no_version_removes_nothing(objects: Bucket, store: Store) -> None:
 
 
 def test_a_step_file_that_was_saved_since_the_listing_is_left_to_be_merged(objects: Bucket, store: Store) -> None:
-    guard = Guard(store)
+    guard = ViewGuard(store)
     guard.replace(PATH, b'{"result": 1}')
     save(objects, PATH, b'{"result": 2}')
     guard.remove(PATH)
@@ -93,7 +93,7 @@ def test_a_step_file_that_was_saved_since_the_listing_is_left_to_be_merged(objec
 
 
 def test_a_step_file_that_a_person_has_removed_and_written_again_is_left(objects: Bucket, store: Store) -> None:
-    guard = Guard(store)
+    guard = ViewGuard(store)
     guard.replace(PATH, b'{"result": 1}')
     guard.lose(PATH)
     store.remove(PATH)
@@ -121,13 +121,13 @@ def test_a_version_in_conflicts_that_was_saved_since_it_was_kept_stays(objects: 
 def test_a_file_that_was_saved_since_it_was_carried_stays_where_it_was(objects: Bucket, store: Store) -> None:
     version = store.replace("outputs/a.md", b"as it was")
     save(objects, "outputs/a.md", b"newest")
-    sent = Sent("outputs/a.md", 9, *hashes(b"as it was"), version, was_there=False)
+    sent = TransferredFile("outputs/a.md", 9, *hashes(b"as it was"), version, was_there=False)
     transfer._remove(store, "outputs/a.md", {"outputs/a.md": sent.sha256}, {"outputs/a.md": sent})
     assert objects.copy() == {"outputs/a.md": b"newest"}
 
 
 def test_a_step_file_of_the_run_goes(objects: Bucket, store: Store) -> None:
-    guard = Guard(store)
+    guard = ViewGuard(store)
     guard.replace(PATH, b'{"result": 1}')
     guard.remove(PATH)
     assert (objects.copy(), guard.theirs) == ({}, ())
@@ -135,7 +135,7 @@ def test_a_step_file_of_the_run_goes(objects: Bucket, store: Store) -> None:
 
 @pytest.mark.parametrize("lift", [pausing.lift, lambda workspace, wanted, by: pausing.clear(workspace, wanted)])
 def test_a_stop_that_came_since_the_listing_outlives_the_pause_before_it(
-    objects: Bucket, lift: Callable[[Workspace, Wish, str], None]
+    objects: Bucket, lift: Callable[[Workspace, PauseWish, str], None]
 ) -> None:
     save(objects, "workspace.yaml", b"format: 1\nrun_id: r-1\nagent: a.py:main\n")
     store = process(objects)

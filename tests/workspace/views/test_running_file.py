@@ -9,10 +9,10 @@ import pytest
 from satchel.workspace.store import DiskStore
 from satchel.workspace.transfer import copy_files
 from satchel.workspace.views import AtOnce, running_file
-from satchel.workspace.views.running_file import RunningCall, RunningCalls, RunningDocument
+from satchel.workspace.views.running_file import ListedCall, RunningCalls, RunningDocument
 
 AT = "2025-11-21T09:30:00.123Z"
-ONE = RunningCall(scope="3", no=1, step="read", args="0" * 16, n=0, call='("a.txt")', since=AT)
+ONE = ListedCall(scope="3", no=1, step="read", args="0" * 16, n=0, call='("a.txt")', since=AT)
 ALL = RunningCalls(run_id="a", epoch=2, at=AT, calls=[ONE])
 WRITTEN = running_file.encode(ALL)
 

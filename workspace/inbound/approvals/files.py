@@ -22,10 +22,10 @@ from ...journal import Journal, first_kept
 from ...journal import read as records_after
 from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
 from ...secrets import Redactor, parsed
-from ...state import Answered, Kept, Moment, blobs
-from ...store import Content, FileChanged, Store, Version, read_if_there
+from ...state import Kept, Moment, RecordedAnswer, blobs
+from ...store import FileChanged, FileContent, Store, Version, read_if_there
 from ...views import Settling, Unsettled, stable_read, until_settled
-from ..edits import Refusal, reject
+from ..edits import RejectedFile, reject
 from ..edits.findings import is_blank
 from . import form
 from .form import Reply, check_asked, check_form, read_reply, revoked_by
@@ -102,11 +102,11 @@ class ApprovalFiles:
             else:
                 self._seen[question.id] = self._store.replace(question.path, data, if_version=there.version)
 
-    def _is_taken_back(self, question: Question, there: Content) -> bool:
+    def _is_taken_back(self, question: Question, there: FileContent) -> bool:
         """Whether it shows an answer that does not count any more."""
         return question.id in self._moment.taken_back and bool(form.remarks(there.data, "answered"))
 
-    def _is_emptied(self, path: str, there: Content) -> bool:
+    def _is_emptied(self, path: str, there: FileContent) -> bool:
         """Not only for a moment, by a program that is about to save it."""
         return is_blank(there.data) and self._settling.stage(path, there.version) == "settled"
 
@@ -137,7 +137,7 @@ class ApprovalFiles:
             if problem is not None:
                 if self._store.has_writer(path):
                     return
-                kept = reject(self._store, Refusal(path, problem, data), "and was written again with the answer")
+                kept = reject(self._store, RejectedFile(path, problem, data), "and was written again with the answer")
                 if not is_blank(data):  # absence is never an instruction
                     self._refused.append(AnswerFound("refused", id, f"{problem}; kept as {kept}"))
                 shown = self._written_again(id, question or self._asked(id))
@@ -182,7 +182,7 @@ class ApprovalFiles:
             if form.is_open(there.data, self._moment.run_id) and (shown := form.withdrawn(there.data)):
                 self._replace(self._closed, id, shown, there.version)
 
-    def _is_cut_off(self, id: str, there: Content) -> bool:
+    def _is_cut_off(self, id: str, there: FileContent) -> bool:
         """Whether the file of a closed question was half saved. Then it is kept under another name."""
         path = path_of(id)
         asked = self._moment.doubts_asked if id[0] == "d" else self._moment.approvals_asked
@@ -190,7 +190,7 @@ class ApprovalFiles:
             return False
         if (problem := _problem(check_form, path, there.data)) is None:
             return False
-        reject(self._store, Refusal(path, problem, there.data), "and was removed, because its question is closed")
+        reject(self._store, RejectedFile(path, problem, there.data), "and was removed, because its question is closed")
         stable_read.remove(self._store, path, there.version)
         return True
 
@@ -225,7 +225,7 @@ class ApprovalFiles:
                 found.append(self._told(question))
         return found
 
-    def _held_still(self, question: Question, *, may_wait: bool) -> Content | None:
+    def _held_still(self, question: Question, *, may_wait: bool) -> FileContent | None:
         """A file that has changed since the last look; None if it has not, or may still be changing."""
         version = self._store.version(question.path)
         if version is None or version == self._seen.get(question.id):
@@ -237,7 +237,7 @@ class ApprovalFiles:
             return until_settled(self._store, question.path) if may_wait else self._settling.read(question.path)
         return None
 
-    def _judge(self, question: Question, there: Content, journal: Journal) -> AnswerFound | None:
+    def _judge(self, question: Question, there: FileContent, journal: Journal) -> AnswerFound | None:
         if is_blank(there.data):
             return None  # absence is never an instruction
         if form.is_signed(there.data):
@@ -371,7 +371,7 @@ def answer_text(decision: Raw) -> str:
     return value if isinstance(value, str) else bytes(decision).decode()
 
 
-def outcome_text(answer: Answered) -> str:
+def outcome_text(answer: RecordedAnswer) -> str:
     """The decision, with the arguments that it changes."""
     changes = msgspec.json.decode(answer.changes) if len(answer.changes) else None
     return with_changes(answer_text(answer.decision), changes)
@@ -411,7 +411,7 @@ def filled_in(store: Store, moment: Moment) -> list[str]:
     return found
 
 
-def read_form(store: Store, moment: Moment, question: Question) -> Content:
+def read_form(store: Store, moment: Moment, question: Question) -> FileContent:
     """The file of an open question. Costs no request if the listing shows that it is unchanged."""
     if store.abilities.remote:
         store.expect(question.path, form.blank(question, moment.run_id))

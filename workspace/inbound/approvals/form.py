@@ -19,11 +19,11 @@ from ....schemas import Problem, Where, dotted, nearest, short
 from ...base import InvalidFile, UsageError, decode
 from ...formats import yamltext
 from ...journal.records import NOTHING
-from ...state import DONE, REDO, Answered, same
+from ...state import DONE, REDO, RecordedAnswer, same
 from .question import APPROVE, Question, with_changes
 
 if TYPE_CHECKING:
-    from ...formats import Document
+    from ...formats import YamlDocument
 
 FORMAT = 1
 _BOM = "\ufeff"
@@ -148,7 +148,7 @@ def refused(data: bytes, problems: Sequence[Problem]) -> bytes | None:
     return _signed_like(data, _with_remarks(inside, {0: told}))
 
 
-def answered(data: bytes, answer: Answered) -> bytes | None:
+def answered(data: bytes, answer: RecordedAnswer) -> bytes | None:
     """The file of a recorded answer. What a person writes into it later stays, without effect."""
     text = _decoded(data)
     if text is None:
@@ -181,7 +181,7 @@ def answered(data: bytes, answer: Answered) -> bytes | None:
     return _signed_like(data, said + _newline(inside) + inside)
 
 
-def tells(data: bytes, answer: Answered) -> bool:
+def tells(data: bytes, answer: RecordedAnswer) -> bool:
     """Whether the file shows the recorded answer, and that it was revoked."""
     told = remarks(data, "answered")
     return bool(told) and (not answer.revoked or "revoked by" in told[0])
@@ -357,7 +357,7 @@ def check_form(path: str, data: bytes) -> None:
         raise InvalidFile(path, problems)
 
 
-def _written(text: str, document: Document, *path: str) -> str:
+def _written(text: str, document: YamlDocument, *path: str) -> str:
     """A value as it is in the file, if it has no quotes."""
     node = document.root
     for key in path:
@@ -365,7 +365,7 @@ def _written(text: str, document: Document, *path: str) -> str:
     return text[node.start : node.end].strip() if node and node.kind == "scalar" and node.style == "plain" else ""
 
 
-def _changes(question: Question, said: Any, answer: Any, text: str, document: Document) -> dict[str, Any]:
+def _changes(question: Question, said: Any, answer: Any, text: str, document: YamlDocument) -> dict[str, Any]:
     """The arguments that the answer changes."""
     if said is None:
         return {}
@@ -373,7 +373,7 @@ def _changes(question: Question, said: Any, answer: Any, text: str, document: Do
     return fit_arguments(question, said, written, answer, file=question.path, place=document.place)
 
 
-def _check_question(question: Question, run_id: str, said: dict[str, Any], document: Document) -> None:
+def _check_question(question: Question, run_id: str, said: dict[str, Any], document: YamlDocument) -> None:
     """It must still be the question that was asked: an answer to another one does not count."""
     asked: dict[str, Any] = {"run_id": run_id, "id": question.id, "asked_at": question.asked_at}
     if not question.is_doubt:  # these are Satchel's own text, which may differ in another version
@@ -393,7 +393,7 @@ def _check_question(question: Question, run_id: str, said: dict[str, Any], docum
             raise InvalidFile(question.path, [Problem(document.place((key,)), found, expected, remedy)])
 
 
-def _check_result(question: Question, said: dict[str, Any], answer: Any, document: Document) -> msgspec.Raw:
+def _check_result(question: Question, said: dict[str, Any], answer: Any, document: YamlDocument) -> msgspec.Raw:
     """For an effect in doubt: its result, if it has happened."""
     result = said.get("result")
     if result is None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ....schemas import short
 from ...journal.records import ApprovalAsked, Doubt, Key
-from ...state import Moment, Scope, Verdict, verdicts
+from ...state import DoubtVerdict, Moment, Scope, verdicts
 
 FOLDER = "approvals"
 APPROVE, DENY = "approve", "deny"
@@ -37,7 +37,7 @@ class Question(Struct, frozen=True):
     asked_at: str = ""  # UTC, ISO 8601
     expires: str = ""
     facts: dict[str, Any] = field(default_factory=dict)  # `context` and `default`, if there are
-    verdicts: dict[str, Verdict] = field(default_factory=dict)  # of a doubt: what each choice means
+    verdicts: dict[str, DoubtVerdict] = field(default_factory=dict)  # of a doubt: what each choice means
     arguments: dict[str, Any] | None = None  # those of the call that it is about, if they are on record
     tool: str = ""  # the name of that call, if the agent has given one
 

@@ -7,6 +7,6 @@ from ...base.lazy import deferred
 if not deferred(__name__):
     from . import detection, rejection
     from .detection import cut_off, editable, judge, notice, reopen_parents, untaken
-    from .findings import CheckData, Edit, FileConflict, Noticed, Refusal, Side
+    from .findings import CheckData, Edit, FileConflict, Noticed, RejectedFile, Side
     from .messages import CutOff
     from .rejection import is_known, not_settled, reject

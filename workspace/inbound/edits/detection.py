@@ -20,11 +20,11 @@ from ...journal import Journal
 from ...journal.records import ApprovalAsked, Edited, PlanChanged
 from ...plan import Plan, Splice, Task, between
 from ...secrets import as_recorded, redactor_of
-from ...state import ROOT, AgentMoment, History, Listed, Moment, blobs, folder_of_agent, json_patch
-from ...store import Content, Store, read_if_there
+from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, blobs, folder_of_agent, json_patch
+from ...store import FileContent, Store, read_if_there
 from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
 from . import copies, messages, rejection, state, steps, todo
-from .findings import CheckData, Edit, FileConflict, Looking, Noticed, Refusal, Side, StillMoving, sha, version_of
+from .findings import CheckData, Edit, FileConflict, Looking, Noticed, RejectedFile, Side, StillMoving, sha, version_of
 
 
 def notice(
@@ -35,7 +35,7 @@ def notice(
     check_data: CheckData | None = None,
     *,
     is_rebuilt: bool = False,
-    held: Mapping[str, Content] | None = None,
+    held: Mapping[str, FileContent] | None = None,
     patience: float = PATIENCE,
     listed: Listed = MappingProxyType({}),
 ) -> Noticed:
@@ -46,7 +46,7 @@ def notice(
     that have settled, and others are not waited for. Otherwise each is waited for `patience` seconds. `listed` are
     files that show the moment as long as they have these versions.
     """
-    history = History(store, moment)
+    history = PastMoments(store, moment)
     looking = Looking(
         store,
         moment,
@@ -101,7 +101,7 @@ def judge(
     looking = Looking(
         store,
         moment,
-        History(store, moment),
+        PastMoments(store, moment),
         Noticed(),
         {},
         None,
@@ -127,7 +127,7 @@ def judge(
 def cut_off(store: Store, moment: Moment, defined: Definition, path: str, after: int) -> messages.CutOff:
     """How a person cuts off the conversation of the agent `path`; see messages.py. Changes nothing."""
     looking = Looking(
-        store, moment, History(store, moment), Noticed(), {}, None, patience=BRIEF, redactor=redactor_of(defined)
+        store, moment, PastMoments(store, moment), Noticed(), {}, None, patience=BRIEF, redactor=redactor_of(defined)
     )
     return messages.cut_off(looking, moment.agents[path], after)
 
@@ -149,7 +149,7 @@ def _ask_again(looking: Looking) -> None:
                 edited(looking, agent, path, data)
             except (InvalidFile, Refused) as error:  # it can't be merged any more, so only the run's version is left
                 if looking.choice(path) == "ours":
-                    noticed.overruled.append(Refusal(path, error, data))
+                    noticed.overruled.append(RejectedFile(path, error, data))
                 else:
                     ours = rejection.current(moment, path) or b""
                     noticed.questions.append(FileConflict(path, (str(error),), None, ours, data))
@@ -274,7 +274,7 @@ def _without_effect(looking: Looking, place: str) -> str:
     return "; the run keeps the arguments it began with" if has_begun and place.split("/")[1] == "input" else ""
 
 
-def _settled_definition(looking: Looking, definition: Definition) -> Content:
+def _settled_definition(looking: Looking, definition: Definition) -> FileContent:
     """The file, which must still have the content that was read before."""
     try:
         found = looking.steady(DEFINITION)

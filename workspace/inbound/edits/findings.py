@@ -16,9 +16,9 @@ from ...inspect import is_unchanged
 from ...journal.records import ApprovalAsked, Doubt, Edited, OfCall
 from ...plan import Changes, Plan
 from ...secrets import Redactor
-from ...state import AgentMoment, History, Listed, Moment
-from ...store import READ_LIMIT, Content, Store, Trace, Version
-from ...views import PATIENCE, Row, Unsettled, conversation, until_settled
+from ...state import AgentMoment, Listed, Moment, PastMoments
+from ...store import READ_LIMIT, FileContent, Store, Trace, Version
+from ...views import PATIENCE, MessageRow, Unsettled, conversation, until_settled
 
 CONFLICTS = "conflicts"
 _FEW = 4
@@ -66,7 +66,7 @@ class Edit(Struct, frozen=True):
         return {*self.record.redone, *self.record.dropped, *waiting}
 
 
-class Refusal(Struct, frozen=True):
+class RejectedFile(Struct, frozen=True):
     """A file that can't be accepted. It is kept, if `data` is given; else it stays where it is."""
 
     path: str
@@ -133,9 +133,9 @@ class Noticed(Struct):
     leftovers: list[str] = field(default_factory=list)  # step files of scopes that are no longer open
     findings: list[Repair] = field(default_factory=list)  # repairs that need no question
     edits: list[Edit] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[RejectedFile] = field(default_factory=list)
     questions: list[FileConflict] = field(default_factory=list)
-    overruled: list[Refusal] = field(default_factory=list)  # files that a person has settled in favour of the run
+    overruled: list[RejectedFile] = field(default_factory=list)  # files that a person has settled in favour of the run
     kept: dict[str, bytes] = field(default_factory=dict)  # by path: people's versions in unresolved conflicts
     plans: dict[str, str] = field(default_factory=dict)  # by agent: a plan that a person wrote where there was none
     definition: dict[str, object] | None = None  # the content of workspace.yaml, if the journal doesn't have it yet
@@ -179,25 +179,25 @@ class Looking(Struct):
 
     store: Store
     moment: Moment
-    history: History
+    history: PastMoments
     noticed: Noticed
     choices: Mapping[str, Side]
     check_data: CheckData | None
     is_rebuilt: bool = False  # the moment was made from these files, with their edits
-    held: Mapping[str, Content] | None = None  # of an active run: the files that have settled
+    held: Mapping[str, FileContent] | None = None  # of an active run: the files that have settled
     patience: float = PATIENCE  # seconds that one file is waited for, otherwise
     listed: Listed = field(default_factory=dict)  # files that show the moment, if these are still their versions
     redactor: Redactor = Redactor()
     is_unsaved: bool = False  # a text that is about to be saved
     copies: list[Copied] = field(default_factory=list)  # files of checkpoints
-    recorded: dict[str, list[list[Row]]] = field(default_factory=dict)  # see `conversations`
+    recorded: dict[str, list[list[MessageRow]]] = field(default_factory=dict)  # see `conversations`
 
     @property
     def is_active(self) -> bool:
         """Whether a process runs it."""
         return self.held is not None
 
-    def conversations(self, agent: AgentMoment) -> list[list[Row]]:
+    def conversations(self, agent: AgentMoment) -> list[list[MessageRow]]:
         """The conversation of an agent as the journal has it, before each edit and now. It is read once."""
         if not self.recorded:
             self.recorded = conversation.recorded(self.store, self.moment)
@@ -206,7 +206,7 @@ class Looking(Struct):
     def is_as_listed(self, path: str) -> bool:
         return is_unchanged(self.store, self.listed, path)
 
-    def steady(self, path: str, *, limit: int = READ_LIMIT) -> Content | None:
+    def steady(self, path: str, *, limit: int = READ_LIMIT) -> FileContent | None:
         """The file once it has settled; None if it does not exist. StillMoving if waiting for it is over, and Unsettled
         if it changes all the time."""
         if self.held is None:
@@ -229,7 +229,7 @@ class Looking(Struct):
         """`data` is kept, without secrets; nor does the reason quote one, not even in part."""
         if data is not None and (secret := self.secret(path, data)) is not None:
             error, data = secret, self.redactor.file(path, data)
-        self.noticed.refusals.append(Refusal(path, error, data))
+        self.noticed.refusals.append(RejectedFile(path, error, data))
 
     def secret(self, path: str, data: bytes) -> Refused | None:
         """Why this content of a file can't be taken, if it has a secret."""

@@ -21,9 +21,9 @@ from ...formats import jsontext, tool_calls
 from ...journal import RECORD_BYTES
 from ...journal.records import Edited, MessageEdit, now
 from ...state import AgentMoment, json_patch
-from ...store import Content, Trace
-from ...views import Row, conversation
-from .findings import Conversation, Edit, Looking, Refusal, is_blank, mark_of
+from ...store import FileContent, Trace
+from ...views import MessageRow, conversation
+from .findings import Conversation, Edit, Looking, RejectedFile, is_blank, mark_of
 
 CUT = b'{"cut": true}\n'
 """The line after which nothing stays."""
@@ -63,7 +63,7 @@ class CutOff(NamedTuple):
     do; nothing if there is nothing to cut."""
 
     data: bytes
-    there: Content | None
+    there: FileContent | None
     says: tuple[str, ...]
 
 
@@ -135,14 +135,14 @@ class _Said(NamedTuple):
     role: str
     content: Raw
 
-    def is_same(self, row: Row) -> bool:
+    def is_same(self, row: MessageRow) -> bool:
         return self.role == row.role and _is_same(self.content, row.content)
 
 
 class _Place(NamedTuple):
     """A message of the conversation afterwards: a row of it before, a line of the file, or both."""
 
-    row: Row | None
+    row: MessageRow | None
     said: _Said | None
 
     @property
@@ -168,13 +168,13 @@ class _File(NamedTuple):
     torn_at: int
 
 
-def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, rows: list[Row], trace: Trace) -> None:
+def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, rows: list[MessageRow], trace: Trace) -> None:
     """The finding about a file that differs from the conversation `rows`: an edit, or nothing new. Refused or
     InvalidFile for one that can't be taken. `trace`: who has saved it, and when."""
     noticed = looking.noticed
     file = _read(looking, path, data, {row.seq: row for row in rows}, _moved_half(looking, agent, path))
     places, removed = _merged(file, rows, lambda number: _has_come_since(looking, agent, rows, number, trace.at))
-    along = list[Row]()
+    along = list[MessageRow]()
     _keep_calls_whole(path, rows, places, along)
     records = [*_records(rows, places, removed, along, file.is_cut)]
     is_known = any(conversation.encode([row]).startswith(file.torn) for row in rows)
@@ -182,7 +182,7 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, rows: 
         if records:
             raise InvalidFile(path, [_torn(file.torn_at)])
         error = Refused("ended with an incomplete line, which is no message", path=path)
-        noticed.overruled.append(Refusal(path, error, data))
+        noticed.overruled.append(RejectedFile(path, error, data))
     if not records:
         text = "was changed but has the same content as the run; Satchel writes the file again"
         looking.find(path, text, settles=True)
@@ -196,7 +196,7 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, rows: 
         noticed.edits.append(Edit(record))
 
 
-def _has_come_since(looking: Looking, agent: AgentMoment, rows: Sequence[Row], number: int, saved: str) -> bool:
+def _has_come_since(looking: Looking, agent: AgentMoment, rows: Sequence[MessageRow], number: int, saved: str) -> bool:
     """Whether the run has added this message after the file was saved, so that a cut in it can't mean it. After a crash
     the times tell, to the second."""
     if looking.held is not None:
@@ -216,7 +216,7 @@ def _moved_half(looking: Looking, agent: AgentMoment, path: str) -> set[int]:
 # The lines
 
 
-def _read(looking: Looking, path: str, data: bytes, known: dict[int, Row], moved: set[int]) -> _File:
+def _read(looking: Looking, path: str, data: bytes, known: dict[int, MessageRow], moved: set[int]) -> _File:
     lines, after, problems = list[_Said](), list[_Said](), list[Problem]()
     cut_at, torn, torn_at, seen = 0, b"", 0, dict[int, int]()
     texts = decode(data.rstrip(b"\0"), path).split("\n")  # a power failure has left a hole at the end
@@ -276,7 +276,9 @@ def _wrong_cut(value: dict[str, Any], number: int, cut_at: int) -> Iterator[Prob
         yield Problem(f"line {number}", "a second cut", f"only the one in line {cut_at}", "Remove one of them")
 
 
-def _wrong(value: Any, number: int, known: dict[int, Row], moved: set[int], seen: dict[int, int]) -> Iterator[Problem]:
+def _wrong(
+    value: Any, number: int, known: dict[int, MessageRow], moved: set[int], seen: dict[int, int]
+) -> Iterator[Problem]:
     """What is wrong with one line. `moved`: see `_moved_half`; `seen`: the lines of the messages before it."""
     place = f"line {number}"
     if not isinstance(value, dict):
@@ -311,7 +313,9 @@ def _wrong(value: Any, number: int, known: dict[int, Row], moved: set[int], seen
 # The merge
 
 
-def _merged(file: _File, rows: Sequence[Row], has_come_since: Callable[[int], bool]) -> tuple[list[_Place], list[Row]]:
+def _merged(
+    file: _File, rows: Sequence[MessageRow], has_come_since: Callable[[int], bool]
+) -> tuple[list[_Place], list[MessageRow]]:
     """The conversation afterwards, and the rows that are removed."""
     numbers = {row.seq: number for number, row in enumerate(rows)}
     in_order = _in_order([numbers[each.seq] for each in file.lines if each.seq])
@@ -355,7 +359,7 @@ def _in_order(numbers: Sequence[int]) -> set[int]:
     return found
 
 
-def _match_equal(lines: Sequence[_Said], at: list[int | None], rows: Sequence[Row], moved: set[int]) -> None:
+def _match_equal(lines: Sequence[_Said], at: list[int | None], rows: Sequence[MessageRow], moved: set[int]) -> None:
     """A line without `seq` that says the same as a message which is missing at its place is that message: its number
     was not known yet when the file was saved, or was left out."""
     previous = -1
@@ -374,7 +378,7 @@ def _is_same(one: Raw, other: Raw) -> bool:
 # Calls of tools and their results
 
 
-def _keep_calls_whole(path: str, rows: Sequence[Row], places: list[_Place], along: list[Row]) -> None:
+def _keep_calls_whole(path: str, rows: Sequence[MessageRow], places: list[_Place], along: list[MessageRow]) -> None:
     """Remove results whose call was removed, into `along`. InvalidFile if a message with such a result says more, if a
     result stays without its call, or a call without the result that it had."""
     before = [_Place(row, None) for row in rows]
@@ -427,7 +431,11 @@ def _calls(content: Any) -> Iterator[str]:
 
 
 def _records(
-    rows: Sequence[Row], places: Sequence[_Place], removed: Sequence[Row], along: Sequence[Row], is_cut: bool
+    rows: Sequence[MessageRow],
+    places: Sequence[_Place],
+    removed: Sequence[MessageRow],
+    along: Sequence[MessageRow],
+    is_cut: bool,
 ) -> Iterator[tuple[list[MessageEdit], tuple[str, ...]]]:
     """The changes: all removals in one record, and one for each text."""
     if removed or along:
@@ -452,7 +460,7 @@ def _records(
 
 
 def _say_removed(
-    rows: Sequence[Row], places: Sequence[_Place], removed: Sequence[Row], *, is_cut: bool
+    rows: Sequence[MessageRow], places: Sequence[_Place], removed: Sequence[MessageRow], *, is_cut: bool
 ) -> Iterator[str]:
     if is_cut and len(removed) > 1 and [*removed] == [*rows[-len(removed) :]]:
         after = f"after message {rows[-len(removed) - 1].seq}" if len(removed) < len(rows) else "of the conversation"
@@ -464,7 +472,7 @@ def _say_removed(
         yield f"and {len(removed) - _TOLD} more messages are removed"
 
 
-def _say_along(row: Row) -> str:
+def _say_along(row: MessageRow) -> str:
     return f"message {row.seq}, the result of a call that is removed, is removed with it"
 
 

@@ -21,7 +21,7 @@ from ...state import AgentMoment, Moment
 from ...store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
 from ...views import conversation, projection
 from ...views import stable_read as settling
-from .findings import CONFLICTS, FileConflict, KeptVersion, Noticed, Refusal, is_blank, sha, version_of
+from .findings import CONFLICTS, FileConflict, KeptVersion, Noticed, RejectedFile, is_blank, sha, version_of
 
 KEPT = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
 """The end of the name of a refused file that was kept, and of the file with the reasons."""
@@ -39,7 +39,7 @@ _COMMANDS = (
 )
 
 
-def reject(store: Store, refusal: Refusal, fate: str = "and was restored") -> str:
+def reject(store: Store, refusal: RejectedFile, fate: str = "and was restored") -> str:
     """Copy a refused file to `NAME.rejected.EXT`, durably, and the reasons to `NAME.rejected.txt`. Returns the path.
     `fate` is what happens to the file itself."""
     assert refusal.data is not None
@@ -58,7 +58,7 @@ def reject(store: Store, refusal: Refusal, fate: str = "and was restored") -> st
     raise AssertionError
 
 
-def move_aside(store: Store, refusal: Refusal, fate: str) -> str:
+def move_aside(store: Store, refusal: RejectedFile, fate: str) -> str:
     """The same for what can't be read: a folder, a link, a huge file. It is moved, not copied."""
     for path, reasons in _names(refusal.path):
         with suppress(UsageError):
@@ -135,7 +135,7 @@ def current(moment: Moment, path: str) -> bytes | None:
     return None
 
 
-def _reasons(refusal: Refusal, fate: str) -> str:
+def _reasons(refusal: RejectedFile, fate: str) -> str:
     return f"{refusal.path} was not accepted as it was, {fate}.\n\n{said(refusal.error)}\n"
 
 
@@ -210,7 +210,7 @@ def _changed_copies(store: Store, noticed: Noticed) -> Iterator[str]:
     for path in noticed.changed_copies:
         if (there := read_if_there(store, path)) is not None:
             error = Refused("is a changed copy from a checkpoint", path=path, why="Satchel asks what to do with it")
-            kept = reject(store, Refusal(path, error, there.data), "and is asked about")
+            kept = reject(store, RejectedFile(path, error, there.data), "and is asked about")
             yield f"your changed copy of {path} is kept as {kept}"
 
 
@@ -233,7 +233,7 @@ def _keep(store: Store, path: str, data: bytes) -> str:
         why="another version was used",
         remedy="add to the file what is missing there",
     )
-    return reject(store, Refusal(path, error, data), "and another version is in use")
+    return reject(store, RejectedFile(path, error, data), "and another version is in use")
 
 
 def is_known(moment: Moment, path: str, data: bytes) -> bool:
@@ -298,7 +298,7 @@ def put_back_displaced(store: Store, moment: Moment) -> None:
                     why="the other version is newer",
                     remedy="add to the newer version what is missing there",
                 )
-                reject(store, Refusal(path, error, data))
+                reject(store, RejectedFile(path, error, data))
         store.remove(entry.path)
 
 
@@ -355,4 +355,4 @@ def write_output(
                 why="another program wrote it, or an interrupted attempt wrote it",
                 remedy="add to the new version what is missing there",
             )
-            kept = reject(store, Refusal(path, error, there.data), "and the agent has made it again")
+            kept = reject(store, RejectedFile(path, error, there.data), "and the agent has made it again")

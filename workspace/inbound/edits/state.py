@@ -15,7 +15,7 @@ from ...journal.records import Edited, Patch
 from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
 from ...views import projection
 from . import copies
-from .findings import Edit, FileConflict, Looking, Refusal, foreign, is_blank, is_of_run, object_of_run, sha
+from .findings import Edit, FileConflict, Looking, RejectedFile, foreign, is_blank, is_of_run, object_of_run, sha
 
 _TOLD = 5
 
@@ -104,7 +104,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
     if looking.is_rebuilt:  # the run would continue with the data of this file
         _validate(looking, agent, path, found, text)
     if choice == "ours":
-        noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), data))
+        noticed.overruled.append(RejectedFile(path, Refused("the run's version was chosen", path=path), data))
     if not change:
         looking.find(
             path, "was changed but has the same content as the run; Satchel writes the file again", settles=True

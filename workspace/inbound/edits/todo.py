@@ -16,7 +16,7 @@ from ...plan import Plan, Task, between, plainly
 from ...state import AgentMoment, Scope, is_of_item
 from ...views import projection
 from . import copies
-from .findings import Edit, FileConflict, Looking, Refusal, foreign, is_blank, sha
+from .findings import Edit, FileConflict, Looking, RejectedFile, foreign, is_blank, sha
 from .state import no_journal
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
     after = saved.plan if merged.conflicts else merged.plan.copy()
     after.identify(agent.highest_id)
     if choice == "ours":
-        noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), saved.data))
+        noticed.overruled.append(RejectedFile(path, Refused("the run's version was chosen", path=path), saved.data))
     return after
 
 

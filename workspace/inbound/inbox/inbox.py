@@ -28,15 +28,15 @@ from ...formats import yamltext
 from ...inspect import is_sync_copy
 from ...journal.records import TaskDone, TaskTaken
 from ...state import Kept, Moment, blobs, scope_of_task
-from ...store import Content, Store, Version
+from ...store import FileContent, Store, Version
 from ...views import BRIEF, Settling, Stage, stable_read
-from ..edits.findings import Refusal, sha
+from ..edits.findings import RejectedFile, sha
 from ..edits.rejection import KEPT, reject
 from . import archive
 from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
 
 if TYPE_CHECKING:
-    from ...formats import Document
+    from ...formats import YamlDocument
     from ...journal import Journal
 
 LIMIT = 1 << 20
@@ -209,7 +209,7 @@ class Arrivals:
         """A file that has settled; None if it has changed again, or is gone. InvalidFile if it can't be taken."""
         try:
             if _is_as_sent(self._store, path):
-                found: Content | None = self._store.read(path, limit=LIMIT)
+                found: FileContent | None = self._store.read(path, limit=LIMIT)
             else:
                 found = self._settling.read(path, limit=LIMIT)
         except FileNotFoundError:
@@ -263,7 +263,7 @@ def parse(path: str, data: bytes) -> Said:
     return Said("message", msgspec.json.encode(rest["text"]))
 
 
-def _firing(path: str, document: Document, rest: dict[str, object]) -> Firing:
+def _firing(path: str, document: YamlDocument, rest: dict[str, object]) -> Firing:
     try:
         due = datetime.fromisoformat(str(rest.get("due", "")))
         if rest.keys() == {"schedule", "due"} and isinstance(rest["schedule"], str) and due.tzinfo is not None:
@@ -288,7 +288,7 @@ def refuse(store: Store, error: InvalidFile) -> str:
         data, version = store.read(error.path or "", limit=READ_LIMIT)
     except FileNotFoundError:
         return ""
-    kept = reject(store, Refusal(error.path or "", error, data), "and was moved out of the way")
+    kept = reject(store, RejectedFile(error.path or "", error, data), "and was moved out of the way")
     stable_read.look_again(store, error.path or "")
     if store.version(error.path or "") == version:
         discard(store, error.path or "", sha(data), version)

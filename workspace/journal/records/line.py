@@ -254,7 +254,7 @@ def _is_whole(row: bytes, before: str, *, begins: bool) -> bool:
     return row[-_TAIL:] == b'%s%s"}' % (_CRC, _checksum(row[:-_TAIL], start))
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """The place of a line in the journal."""
 
     seq: int
@@ -262,7 +262,7 @@ class Place(NamedTuple):
     prev: str  # the crc of the record before it
 
 
-def place_of(row: bytes, before: str) -> Place | None:
+def place_of(row: bytes, before: str) -> LinePlace | None:
     """The place of a line; None if it was not completely written. Does not read its record."""
     if not is_whole(row, before):
         return None
@@ -270,7 +270,7 @@ def place_of(row: bytes, before: str) -> Place | None:
         said = _envelope.decode(row)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return Place(said.seq, said.seq if said.commit is None else said.commit, said.prev or before)
+    return LinePlace(said.seq, said.seq if said.commit is None else said.commit, said.prev or before)
 
 
 def parse(data: bytes, before: Before | Line = FIRST) -> Line:

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Raw, Struct, field
 
 from ...base import Mode, Resume
-from ...plan import Row, Splice
+from ...plan import Splice, TaskRow
 from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record
 
 
@@ -146,7 +146,7 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
     base: int | None = None
     patch: Patch = field(default_factory=list)  # of the agent's data, or of workspace.yaml
     plan: tuple[Splice, ...] = ()
-    outline: list[Row] = field(default_factory=list)
+    outline: list[TaskRow] = field(default_factory=list)
     own_work: tuple[str, ...] = ()  # ids, in lower case: items that have got others below them and are done after them
     redone: tuple[str, ...] = ()  # scopes to do again: their steps run again, their effects are kept, but for `effects`
     effects: bool = False  # the effects of these are done again, too

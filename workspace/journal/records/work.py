@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct, field
 
-from ...plan import Row, Splice
+from ...plan import Splice, TaskRow
 from .base import NOTHING, Failure, Key, OfCall, Patch, Record
 
 FORMAT = 1
@@ -200,7 +200,7 @@ class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
     the hash of the arguments of the `run.plan` that has written it."""
 
     plan: tuple[Splice, ...]
-    outline: list[Row] = field(default_factory=list)
+    outline: list[TaskRow] = field(default_factory=list)
     by: Literal["agent", "person", "runtime"]
     person: str = ""  # who that is, as far as the storage tells
     why: str = ""

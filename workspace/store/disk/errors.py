@@ -24,7 +24,7 @@ NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-class Access(NamedTuple):
+class Permissions(NamedTuple):
     """Modes and owners of new files and folders (None: the user of this process)."""
 
     file: int
@@ -32,13 +32,13 @@ class Access(NamedTuple):
     owner: tuple[int, int] | None  # user (-1: the one who makes them), group
 
 
-def access_in(folder: os.stat_result) -> Access:
+def access_in(folder: os.stat_result) -> Permissions:
     """The access in a workspace with this folder."""
     is_shared = bool(folder.st_mode & (stat.S_IWGRP | stat.S_ISGID))
     is_of_another = hasattr(os, "geteuid") and os.geteuid() == 0 and folder.st_uid != 0
     owner = (folder.st_uid if is_of_another else -1, folder.st_gid) if is_of_another or is_shared else None
     inherited = folder.st_mode & stat.S_ISGID  # a chmod without it takes it away
-    return Access(0o660, 0o770 | inherited, owner) if is_shared else Access(0o600, 0o700, owner)
+    return Permissions(0o660, 0o770 | inherited, owner) if is_shared else Permissions(0o600, 0o700, owner)
 
 
 def user_name(number: int) -> str:

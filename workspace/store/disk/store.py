@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from ...base import LeaseHeld, UsageError, check_path, is_name, shown
-from ..contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
+from ..contract import DISK, Abilities, AppendFile, Entry, Exchanged, FileChanged, FileContent, Sync, Trace, Version
 from ..exposure import Exposure, of_folder
-from .errors import NOT_THERE, Access, access_in, failed, failing, invalid, locking, reading, user_here
+from .errors import NOT_THERE, Permissions, access_in, failed, failing, invalid, locking, reading, user_here
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20
@@ -36,7 +36,7 @@ _LONGEST_NAME = 160
 
 
 class DiskLog:
-    """A `Log` on an open file descriptor."""
+    """An `AppendFile` on an open file descriptor."""
 
     def __init__(self, syscalls: Syscalls, fd: int, path: str, folder: str):
         self._os, self._fd, self._path, self._folder = syscalls, fd, path, folder
@@ -72,7 +72,7 @@ class DiskStore:
     def __init__(self, root: str | os.PathLike[str], syscalls: Syscalls | None = None):
         self._os = syscalls or Syscalls()
         self._root = self._os.resolve(os.fspath(root))
-        self._access: Access | None = None
+        self._access: Permissions | None = None
         self._folders: dict[str, bool] = {}  # folders that exist and don't lead out; whether their name is durable
         self._filled: Counter[str] = Counter()  # folders that a file is being written into
         self._filling = threading.Lock()  # of these
@@ -101,13 +101,13 @@ class DiskStore:
 
     # Reading
 
-    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> FileContent:
         full = self._inside(path)
         with reading(path):
             data, status = self._os.read(full, limit)
         if max(len(data), status.st_size) > limit:
             raise invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "Move it away and look inside")
-        return Content(data, _version(status))
+        return FileContent(data, _version(status))
 
     def tail(self, path: str, size: int) -> bytes:
         full = self._inside(path)
@@ -231,7 +231,7 @@ class DiskStore:
                 self._os.unlink(temporary)
             self._os.sync_folder(os.path.dirname(target))
 
-    def create_log(self, path: str, data: bytes) -> Log:
+    def create_log(self, path: str, data: bytes) -> AppendFile:
         target = self._inside(path)
         with failing("can't be written", path), self._folder_of(path, durable=True):
             fd = self._open_new(target)
@@ -372,7 +372,7 @@ class DiskStore:
             raise
         return fd
 
-    def _given(self) -> Access:
+    def _given(self) -> Permissions:
         self._access = self._access or access_in(self._os.stat(self._root))
         return self._access
 

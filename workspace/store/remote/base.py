@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 from ....schemas import Problem
 from ...base import AgentError, InvalidFile, SatchelError, check_path, shown
-from ..contract import Content, Entry, Log, Trace, Version
+from ..contract import AppendFile, Entry, FileContent, Trace, Version
 from ..exposure import Exposure
-from .listing_cache import LARGEST_BODY, Bodies, Known, Take, View
+from .listing_cache import LARGEST_BODY, Bodies, ListedFile, Take, View
 
 READ_LIMIT = 64 << 20
 _FETCHED_AT_ONCE = 8  # requests
@@ -50,7 +50,7 @@ class RemoteStore:
     def refresh(self, folder: str = "") -> None:
         self._view.refresh(folder)
 
-    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> FileContent:
         raise NotImplementedError
 
     def fetch(self, paths: Iterable[str]) -> None:
@@ -114,7 +114,7 @@ class RemoteStore:
                 check_path(folder)
         return nullcontext()
 
-    def create_log(self, path: str, data: bytes) -> Log:
+    def create_log(self, path: str, data: bytes) -> AppendFile:
         check_path(path)
         raise AgentError("files can't grow there", path=path, remedy="create one for each group of records")
 
@@ -124,7 +124,7 @@ class RemoteStore:
     def try_lock(self, path: str) -> None:
         raise AgentError("can't be locked", path=path, remedy="the journal fences other writers instead")
 
-    def _kept(self, path: str, limit: int) -> Content | None:
+    def _kept(self, path: str, limit: int) -> FileContent | None:
         """The cached file, if the listing has no newer version. InvalidFile if it is known to be larger than
         `limit`."""
         known = self._view.peek(path)
@@ -133,10 +133,10 @@ class RemoteStore:
         if known.size > limit:
             raise too_large(path, limit)
         data = self._bodies.find(path, known.version)
-        return None if data is None else Content(data, known.version)
+        return None if data is None else FileContent(data, known.version)
 
     def _wrote(self, path: str, data: bytes, version: Version) -> Version:
-        self._view.wrote(path, Known(version, len(data), moment(datetime.now(UTC))))
+        self._view.wrote(path, ListedFile(version, len(data), moment(datetime.now(UTC))))
         self._bodies.keep(path, data, version)
         return version
 

@@ -15,12 +15,12 @@ from uuid import uuid4
 
 from ...base import KEY_BYTES, SatchelError, UsageError, check_path
 from .. import exposure
-from ..contract import BUCKET, Abilities, Content, Exchanged, FileChanged, Sync, Version
+from ..contract import BUCKET, Abilities, Exchanged, FileChanged, FileContent, Sync, Version
 from ..exposure import Exposure
 from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
-from .listing_cache import Known, md5_tag
+from .listing_cache import ListedFile, md5_tag
 from .s3 import PATIENCE, Body, Patience, Requests
-from .s3_errors import Absent, Denied, Outcome, OutOfRange, Trouble, Unable, Unmet
+from .s3_errors import Denied, NoSuchObject, OutOfRange, RequestOutcome, Unable, Unanswered, Unmet
 
 _AT_ONCE = 1000  # objects that S3 removes in one request
 _HASH = re.compile('"[0-9a-f]{32}"')
@@ -79,20 +79,20 @@ class BucketStore(RemoteStore):
         server does not know it, or does not tell."""
         try:
             return self._requests.once(method, "can't be asked", self.url)
-        except Absent as error:
+        except NoSuchObject as error:
             return {} if absent and str(error) == absent else None
-        except (Outcome, SatchelError):
+        except (RequestOutcome, SatchelError):
             return None
 
     def expect(self, path: str, data: bytes) -> None:
         self._bodies.keep(path, data, md5_tag(data))
 
-    def _listing(self, folder: str) -> Iterator[tuple[str, Known]]:
+    def _listing(self, folder: str) -> Iterator[tuple[str, ListedFile]]:
         arguments: dict[str, Any] = {"Prefix": f"{self._key(folder)}/" if folder else self._prefix}
         while True:
             try:
                 page = self._requests.call("list_objects_v2", "can't be listed", self.url, **arguments)
-            except Absent:
+            except NoSuchObject:
                 raise UsageError("can't be listed", path=self.url, why=f"{self.server} has no such place") from None
             for each in page.get("Contents", ()):
                 path = each["Key"].removeprefix(self._prefix)
@@ -103,7 +103,7 @@ class BucketStore(RemoteStore):
 
     # Reading
 
-    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> FileContent:
         check_path(path)
         if kept := self._kept(path, limit):
             return kept
@@ -113,7 +113,7 @@ class BucketStore(RemoteStore):
         if body.size > limit:
             raise too_large(path, limit)
         self._bodies.keep(path, body.data, body.facts["ETag"])
-        return Content(body.data, body.facts["ETag"])
+        return FileContent(body.data, body.facts["ETag"])
 
     def _is_listed(self, path: str) -> bool:
         """Whether an object exists, without a request for it: see `Denied`."""
@@ -129,7 +129,7 @@ class BucketStore(RemoteStore):
         except Denied:
             if self._is_listed(path):
                 raise
-            raise Absent from None
+            raise NoSuchObject from None
 
     def _get(self, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
         with self._telling_absent(path):
@@ -144,14 +144,14 @@ class BucketStore(RemoteStore):
             while True:
                 try:
                     body = self._get(path, limit, patience)
-                except Absent:
+                except NoSuchObject:
                     self._view.seen(path, None, since)
                     return None
                 tag = body.facts["ETag"]
                 if body.data == before:
                     self._tags_are_hashes = False
                 if body.size > limit or md5_tag(body.data) == tag or not self._tells_hash(body):
-                    known = Known(tag, body.size, moment(body.facts.get("LastModified")))
+                    known = ListedFile(tag, body.size, moment(body.facts.get("LastModified")))
                     self._view.seen(path, known, since)
                     return body
                 before = body.data
@@ -172,7 +172,7 @@ class BucketStore(RemoteStore):
                 return data[max(0, len(data) - size) :]
         try:
             body = self._get(path, wanted, Range=f"bytes=-{wanted}")
-        except Absent:
+        except NoSuchObject:
             raise missing(path) from None
         except OutOfRange:  # it is empty
             return b""
@@ -204,7 +204,7 @@ class BucketStore(RemoteStore):
     def _wait_for_others(self, what: str, path: str, patience: Patience) -> None:
         """Another process has changed the file since this store saw it. The next attempt uses the new version."""
         self.check_owner()
-        patience.wait(Trouble(_BUSY), what, path)
+        patience.wait(Unanswered(_BUSY), what, path)
 
     def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
         """Nothing is displaced: the condition only allows the version that was seen."""
@@ -228,13 +228,13 @@ class BucketStore(RemoteStore):
             except FileChanged:
                 self._wait_for_others("can't be appended to", path, patience)
 
-    def _whole(self, path: str, patience: Patience) -> Content | None:
+    def _whole(self, path: str, patience: Patience) -> FileContent | None:
         if kept := self._kept(path, READ_LIMIT):
             return kept
         body = self._fetch(path, READ_LIMIT, patience)
         if body is not None and body.size > READ_LIMIT:
             raise too_large(path, READ_LIMIT)
-        return Content(body.data, body.facts["ETag"]) if body else None
+        return FileContent(body.data, body.facts["ETag"]) if body else None
 
     def _put_if(
         self, path: str, data: bytes, refusal: Callable[[str], Exception], condition: Mapping[str, str]
@@ -258,15 +258,15 @@ class BucketStore(RemoteStore):
         what, key, nonce = "can't be written", self._key(path), uuid4().hex
         patience, refused = self._requests.patience(), 0
         while True:
-            trouble = Trouble(_BUSY)
+            trouble = Unanswered(_BUSY)
             try:
                 answer = self._requests.once(
                     "put_object", what, path, Key=key, Body=data, Metadata={_NONCE: nonce}, **condition
                 )
                 return str(answer["ETag"])
-            except Trouble as unknown:
+            except Unanswered as unknown:
                 trouble = unknown
-            except (Unmet, Absent):
+            except (Unmet, NoSuchObject):
                 refused += 1
             found = self._fetch(path, len(data), patience)
             tag = found.facts["ETag"] if found else None
@@ -287,7 +287,7 @@ class BucketStore(RemoteStore):
     def _change(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
         try:
             return self._requests.call(method, what, path, **arguments)
-        except Absent:
+        except NoSuchObject:
             raise
         except BaseException:
             self._view.forget(path)
@@ -311,7 +311,7 @@ class BucketStore(RemoteStore):
         place = {"Bucket": source._bucket, "Key": source._key(path)}
         try:
             answer = self._change("copy_object", "can't be copied", path, Key=self._key(path), CopySource=place)
-        except (Absent, SatchelError):
+        except (NoSuchObject, SatchelError):
             return False  # another server, or a permission that reading does not need
         tag = answer.get("CopyObjectResult", {}).get("ETag", "")
         if tag.strip('"') != known.version.strip('"'):  # SeaweedFS leaves them out there
@@ -345,7 +345,7 @@ class BucketStore(RemoteStore):
         what, patience, refused = "can't be removed", self._requests.patience(), 0
         try:
             while True:
-                trouble = Trouble(_BUSY)
+                trouble = Unanswered(_BUSY)
                 try:
                     condition = {"IfMatch": version} if self._has_conditional_delete else {}
                     self._requests.once("delete_object", what, path, Key=self._key(path), **condition)
@@ -354,9 +354,9 @@ class BucketStore(RemoteStore):
                     if not self._has_conditional_delete:
                         raise
                     self._has_conditional_delete = False
-                except Trouble as unknown:
+                except Unanswered as unknown:
                     trouble = unknown
-                except (Unmet, Absent):
+                except (Unmet, NoSuchObject):
                     refused += 1
                 found = self._fetch(path, 0, patience)
                 if found is None:
@@ -426,9 +426,9 @@ def _only(version: Version | None) -> dict[str, str]:
     return {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
 
 
-def _known(facts: Mapping[str, Any]) -> Known:
+def _known(facts: Mapping[str, Any]) -> ListedFile:
     """The facts about an object in a listing."""
-    return Known(facts["ETag"], int(facts["Size"]), moment(facts.get("LastModified")))
+    return ListedFile(facts["ETag"], int(facts["Size"]), moment(facts.get("LastModified")))
 
 
 def _is_from(found: Body, nonce: str) -> bool:

@@ -17,11 +17,11 @@ from typing import Any
 from uuid import uuid4
 
 from ...base import NAME_BYTES, SatchelError, StorageFailed, UsageError, check_path
-from ..contract import Abilities, Content, Exchanged, FileChanged, Sync, Version
+from ..contract import Abilities, Exchanged, FileChanged, FileContent, Sync, Version
 from ..disk.store import DISPLACED, displaced_name
 from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .drivers import REMEDY, Driver
-from .listing_cache import Known
+from .listing_cache import ListedFile
 
 TEMPORARY = ".satchel/tmp"
 _TRIES = 5
@@ -52,7 +52,7 @@ class OtherStore(RemoteStore):
         """A listing does not show the bytes, so the next `read` is a request, whatever is cached."""
         self._bodies.drop(path)
 
-    def _listing(self, folder: str) -> Iterator[tuple[str, Known | None]]:
+    def _listing(self, folder: str) -> Iterator[tuple[str, ListedFile | None]]:
         with self._asking("can't be listed", self._url):
             self._fs.invalidate_cache()
             try:
@@ -67,7 +67,7 @@ class OtherStore(RemoteStore):
 
     # Reading
 
-    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> FileContent:
         full = self._full(path)
         if kept := self._kept(path, limit):
             return kept
@@ -81,7 +81,7 @@ class OtherStore(RemoteStore):
                 data = self._fs.cat_file(full)
                 if len(data) == known.size:
                     self._bodies.keep(path, data, known.version)
-                    return Content(data, known.version)
+                    return FileContent(data, known.version)
         raise StorageFailed("can't be read", path=path, why="other programs keep changing it", remedy=REMEDY)
 
     def tail(self, path: str, size: int) -> bytes:
@@ -96,7 +96,7 @@ class OtherStore(RemoteStore):
             data: bytes = self._fs.cat_file(full, start=known.size - size, end=known.size)
             return data[-size:]  # sshfs gives the whole file
 
-    def _look(self, path: str) -> Known | None:
+    def _look(self, path: str) -> ListedFile | None:
         """The current facts of one file; the cache is updated."""
         with self._asking("can't be inspected", path), self._view.look() as since:
             self._fs.invalidate_cache()
@@ -270,7 +270,7 @@ class OtherStore(RemoteStore):
                 raise self._fs.failure(what, path, error) from None
 
 
-def _known(facts: Mapping[str, Any]) -> Known:
+def _known(facts: Mapping[str, Any]) -> ListedFile:
     tag = next((facts[name] for name in ("etag", "ETag", "generation", "md5Hash") if facts.get(name)), None)
     at = next(
         (
@@ -286,4 +286,4 @@ def _known(facts: Mapping[str, Any]) -> Known:
     elif isinstance(at, datetime) and at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     when = moment(at) if isinstance(at, datetime) else ""
-    return Known(str(tag) if tag else f"{at}-{size}", size, when)
+    return ListedFile(str(tag) if tag else f"{at}-{size}", size, when)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ...base import check_path, is_name
-from ..contract import Content, Entry, Version
+from ..contract import Entry, FileContent, Version
 
 LARGEST_BODY = 8 << 20
 """Contents up to this size are kept in memory: a checkpoint that was fetched before it is read, a file that is appended
@@ -23,7 +23,7 @@ to again."""
 _BODIES = 32 << 20
 
 
-class Known(NamedTuple):
+class ListedFile(NamedTuple):
     """A file as a listing shows it."""
 
     version: Version
@@ -31,7 +31,7 @@ class Known(NamedTuple):
     at: str  # when it was written, if the storage tells
 
 
-Take = Callable[[str], Iterable[tuple[str, Known | None]]]
+Take = Callable[[str], Iterable[tuple[str, ListedFile | None]]]
 """Fetches a listing of a folder with everything below it (empty: everything): (path, facts) of each file; None for what
 is neither file nor folder."""
 
@@ -47,7 +47,7 @@ class View:
         """Files that the last listing of everything told of."""
         self._lock = threading.Lock()  # protects all below, and is never held while waiting for the network
         self._root: _Folder | None = None
-        self._early: dict[str, Known | None] = {}  # what was written before the first listing
+        self._early: dict[str, ListedFile | None] = {}  # what was written before the first listing
         self._tick = 0
         self._forgot = 0  # the tick of the last write with an unknown result
         self._written: dict[str, int] = {}  # the tick at which an own write of a path ended
@@ -103,7 +103,7 @@ class View:
             with self._lock:
                 self._looking.remove(since)
 
-    def seen(self, path: str, known: Known | None, since: int) -> None:
+    def seen(self, path: str, known: ListedFile | None, since: int) -> None:
         """The result of a look at one file; None if it does not exist."""
         with self._lock:
             if self._written.get(path, -1) > since:
@@ -113,7 +113,7 @@ class View:
             elif path in self._early:
                 self._early[path] = known
 
-    def wrote(self, path: str, known: Known | None) -> None:
+    def wrote(self, path: str, known: ListedFile | None) -> None:
         """An own write of a file has ended; None if it was removed."""
         with self._lock:
             self._tick += 1
@@ -139,12 +139,12 @@ class View:
         with self._lock:
             return self._root is not None or path in self._early
 
-    def peek(self, path: str) -> Known | None:
+    def peek(self, path: str) -> ListedFile | None:
         """The known facts of a file without a new listing."""
         with self._lock:
             return self._root.get(path) if self._root else self._early.get(path)
 
-    def get(self, path: str) -> Known | None:
+    def get(self, path: str) -> ListedFile | None:
         check_path(path)
         root = self._any()
         with self._lock:
@@ -186,14 +186,14 @@ class _Folder:
     __slots__ = ("files", "folders", "unusable")
 
     def __init__(self) -> None:
-        self.files: dict[str, Known] = {}
+        self.files: dict[str, ListedFile] = {}
         self.folders: dict[str, _Folder] = {}
         self.unusable: set[str] = set()  # names that are not valid on every system, or not of files
 
     def is_empty(self) -> bool:
         return not (self.files or self.folders or self.unusable)
 
-    def get(self, path: str) -> Known | None:
+    def get(self, path: str) -> ListedFile | None:
         name, _, rest = path.partition("/")
         if not rest:
             return self.files.get(name)
@@ -212,7 +212,7 @@ class _Folder:
         if ours.is_empty():
             del self.folders[name]
 
-    def put(self, path: str, known: Known | None) -> None:
+    def put(self, path: str, known: ListedFile | None) -> None:
         """Folders are there as long as something is in them."""
         name, _, rest = path.partition("/")
         if rest:
@@ -244,7 +244,7 @@ class Bodies:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Content] = OrderedDict()
+        self._kept: OrderedDict[str, FileContent] = OrderedDict()
         self._bytes = 0
 
     def keep(self, path: str, data: bytes, version: Version) -> None:
@@ -252,7 +252,7 @@ class Bodies:
             self._drop(path)
             if len(data) > LARGEST_BODY:
                 return
-            self._kept[path] = Content(data, version)
+            self._kept[path] = FileContent(data, version)
             self._bytes += len(data)
             while self._bytes > _BODIES:
                 _, oldest = self._kept.popitem(last=False)

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from ...base import StorageFailed, UsageError, version
 from ..contract import AT_ONCE
-from .s3_errors import Trouble, judged, unsuitable
+from .s3_errors import Unanswered, judged, unsuitable
 
 PATIENCE = 100.0
 """Seconds during which a request is repeated before it has failed."""
@@ -51,7 +51,7 @@ class Patience:
         self._seconds = seconds
         self._tries = 0
 
-    def wait(self, trouble: Trouble, what: str, path: str) -> None:
+    def wait(self, trouble: Unanswered, what: str, path: str) -> None:
         """Wait until the next attempt, or StorageFailed if there is no time left."""
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._tries)
         self._tries += 1
@@ -100,7 +100,7 @@ class Requests:
         while True:
             try:
                 return self.once(method, what, path, **arguments)
-            except Trouble as trouble:
+            except Unanswered as trouble:
                 patience.wait(trouble, what, path)
 
     def once(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
@@ -114,7 +114,7 @@ class Requests:
         while True:
             try:
                 return self._wait(what, path, self._fetch, limit, arguments)
-            except Trouble as trouble:
+            except Unanswered as trouble:
                 patience.wait(trouble, what, path)
 
     async def _fetch(self, limit: int, arguments: Mapping[str, Any]) -> Body:
@@ -127,7 +127,7 @@ class Requests:
             async with asyncio.timeout(_ANSWER_WITHIN + size / _BYTES_A_SECOND):
                 data = await stream.read()
         if len(data) != size:
-            raise Trouble(f"{self.server} sent {len(data)} bytes of {size}")
+            raise Unanswered(f"{self.server} sent {len(data)} bytes of {size}")
         return Body(data, size, answer)
 
     async def _answer(self, method: str, arguments: Mapping[str, Any], seconds: float) -> Any:
@@ -153,7 +153,7 @@ class Requests:
             )
         answer = await function(**known)
         if (needed := _NEEDED.get(method)) and not answer.get(needed):
-            raise Trouble(f"{self.server} sent an answer that is not valid S3")
+            raise Unanswered(f"{self.server} sent an answer that is not valid S3")
         return answer
 
     def _wait(self, what: str, path: str, request: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:

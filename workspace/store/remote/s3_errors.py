@@ -32,19 +32,19 @@ _RENEW = "renew the credentials, then run `satchel resume`: nothing that was rec
 _LONGEST_PAUSE = 60.0
 
 
-class Outcome(Exception):
+class RequestOutcome(Exception):
     """The outcome of one request. None of these leaves the store."""
 
 
-class Absent(Outcome):
+class NoSuchObject(RequestOutcome):
     """404: there is no such object, or no such setting of a bucket. Its text is the code."""
 
 
-class Unmet(Outcome):
+class Unmet(RequestOutcome):
     """412: the condition was false, or an earlier sending of the same request has made it false."""
 
 
-class Trouble(Outcome):
+class Unanswered(RequestOutcome):
     """No answer, or one that says to try again. It is unknown whether a write has happened."""
 
     def __init__(self, why: str, *, pause: float | None = None, waiting: bool = True):
@@ -54,7 +54,7 @@ class Trouble(Outcome):
         self.waiting = waiting  # False: try again at once
 
 
-class OutOfRange(Outcome):
+class OutOfRange(RequestOutcome):
     """416: there is less than the requested range, so nothing."""
 
 
@@ -89,15 +89,15 @@ def _answered(response: Any, what: str, path: str, place: str, server: str) -> E
     if status == 412 or code == "PreconditionFailed":
         return Unmet()
     if status == 409:  # others are writing it at this moment
-        return Trouble(f"{server} answered {code} (409)")
+        return Unanswered(f"{server} answered {code} (409)")
     if status == 416:
         return OutOfRange()
     if code in _EXPIRED:
         return StorageFailed(what, path=path, why=f"the credentials have expired ({code})", remedy=_RENEW)
     if status in _BUSY or code in _BUSY_CODES:
-        return Trouble(f"{server} answered {code} ({status})", pause=_pause(facts.get("HTTPHeaders", {})))
+        return Unanswered(f"{server} answered {code} ({status})", pause=_pause(facts.get("HTTPHeaders", {})))
     if status == 404:
-        return Absent(code)
+        return NoSuchObject(code)
     if code == "RequestTimeTooSkewed":
         return StorageFailed(
             what, path=path, why="this machine's clock is wrong", remedy="set it, then run `satchel resume`"
@@ -143,7 +143,7 @@ def _unanswered(error: Exception, what: str, path: str, place: str, server: str)
             remedy="check the endpoint's scheme and certificate (AWS_CA_BUNDLE)",
         )
     if isinstance(error, of_client.EndpointConnectionError | of_client.ConnectTimeoutError):
-        return Trouble(f"no connection to {server}; is the endpoint right?")
+        return Unanswered(f"no connection to {server}; is the endpoint right?")
     if isinstance(error, of_client.NoCredentialsError | of_client.PartialCredentialsError):
         return StorageFailed(
             what,
@@ -155,9 +155,9 @@ def _unanswered(error: Exception, what: str, path: str, place: str, server: str)
     if isinstance(error, of_client.CredentialRetrievalError | of_client.TokenRetrievalError | of_client.SSOError):
         return StorageFailed(what, path=path, why=f"the credentials can't be fetched ({kind})", remedy=_RENEW)
     if isinstance(error, of_client.HTTPClientError | of_client.ConnectionError | OSError | EOFError):
-        return Trouble(f"the connection to {server} failed ({kind})")
+        return Unanswered(f"the connection to {server} failed ({kind})")
     if isinstance(error, of_client.IncompleteReadError | ResponseParserError) or _of_aiohttp(error):
-        return Trouble(f"the answer of {server} broke off ({kind})")
+        return Unanswered(f"the answer of {server} broke off ({kind})")
     return unsuitable(error, place) if isinstance(error, of_client.BotoCoreError) else error
 
 
