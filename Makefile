@@ -5,10 +5,10 @@
 #   make coverage   how much of these rooms their own tests cover
 #   make test       the tests
 #   make matrix     the tests on each Python from 3.11 to 3.14 that is installed
-#   make test-slow  some rounds of the soaks and of the crash exploration, and every example of the properties
+#   make test-slow  the other cases of the fast tests, some rounds of the soaks and of the crash exploration, and every example of the properties
 #   make test-all   both
 #   make azurite    fetch Azure's emulator from npm; without it the tests of az:// are skipped
-#   make soak       four times the rounds, and every crash: after a change of the journal, a store, an opening or a merge
+#   make soak       what repeats these, four times the rounds, and every crash: after a change of the journal, a store, an opening or a merge
 #   make lint       ruff, mypy, pyright, what merges have left, and retired words
 #   make bench      Satchel and its peers, measured in one run; writes docs/benchmarks.md
 #
@@ -28,6 +28,8 @@ PURE := schemas workspace/base workspace/formats workspace/plan workspace/state 
 
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
+
+SLOW := (slow or hypothesis) and not soak
 
 .PHONY: demo quick coverage test matrix test-slow test-all azurite soak lint bench conflict-markers retired-words clean
 .DELETE_ON_ERROR:
@@ -52,7 +54,7 @@ matrix:
 	    else echo "There is no python$$version: left out"; fi; done
 
 test-slow: $(VENV)/tests
-	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=full -rP -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -m "$(SLOW)" --hypothesis-profile=full -rP -n $(WORKERS) --dist worksteal
 
 test-all: test test-slow
 
@@ -62,7 +64,7 @@ azurite: $(VENV)/tests
 	    --save-exact --no-audit --no-fund --loglevel error azurite@3.37.0
 
 soak: $(VENV)/tests
-	SATCHEL_ROUNDS=4 $(MAKE) test-slow
+	SATCHEL_ROUNDS=4 $(MAKE) test-slow SLOW="slow or hypothesis"
 
 lint: $(VENV)/tests conflict-markers retired-words
 	$(BIN)/ruff check

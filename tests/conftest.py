@@ -31,6 +31,11 @@ with suppress(OSError):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    properties.spread(items)
+
+
 @pytest.fixture(autouse=True)
 def options_do_not_stay() -> Iterator[None]:
     """`storage_options` are for the rest of a process, and so for every test that comes later."""

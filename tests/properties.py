@@ -1,13 +1,18 @@
 """What each tier tries of what has many cases.
 
-The fast tier: some of the pairs, and a tenth of the examples of a property. The slow tier: all of these, the examples
-by `pytest --hypothesis-profile=full`, and some rounds of each soak and exploration. `SATCHEL_ROUNDS` times as many
-rounds are for those who change what these are about (`make soak`).
+The fast tier: some of the cases, and a tenth of the examples of a property. The slow tier: the other kinds of cases,
+all examples by `pytest --hypothesis-profile=full`, and some rounds of each soak and exploration. `make soak`: what
+repeats those with other numbers, too, and `SATCHEL_ROUNDS` times as many rounds, for those who change what they are
+about.
+
+`@pytest.mark.sampled(every=5)` leaves the first of five cases of a test in the fast tier, and with `rest="soak"` the
+second in the slow tier and the others to `make soak`. Marked `soak` is what only that does.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,6 +40,23 @@ def load() -> None:
     settings.register_profile(FULL, unhurried, max_examples=100)
     settings.register_profile(_TENTH, unhurried, max_examples=10)
     settings.load_profile(_TENTH)
+
+
+def spread(items: Iterable[pytest.Item]) -> None:
+    """For conftest.py: put each case of a test into its tier."""
+    numbers: Counter[tuple[object, str]] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            test = (item.parent, getattr(item, "originalname", item.name))
+            place = numbers[test] % sampled.kwargs["every"]
+            numbers[test] += 1
+            if place > 0:
+                item.add_marker("slow")
+            if place > 1 and sampled.kwargs.get("rest") == "soak":
+                item.add_marker("soak")
+        if item.get_closest_marker("soak"):
+            item.add_marker("slow")
 
 
 def examples(full: int) -> settings:

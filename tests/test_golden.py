@@ -63,6 +63,7 @@ def cloned(folder: Path, destination: Path) -> Path:
     return destination
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_golden_folder_can_not_be_read_or_continued(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,3 +33,35 @@ def test_the_examples_depend_on_the_day_or_on_what_else_is_imported(
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("imported_later")
     assert _drawn() == before
+
+
+TIERS = """
+import pytest
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("number", range(6))
+def test_kinds(number): ...
+
+@pytest.mark.sampled(every=3, rest="soak")
+@pytest.mark.parametrize("number", range(6))
+def test_seeds(number): ...
+
+@pytest.mark.soak
+def test_again(): ...
+"""
+
+
+def test_a_case_is_in_the_wrong_tier_or_in_none(tmp_path: Path) -> None:
+    (tmp_path / "test_tiers.py").write_text(TIERS)
+    (tmp_path / "conftest.py").write_text("import properties\n\npytest_collection_modifyitems = properties.spread\n")
+
+    def collected(tier: str) -> list[str]:
+        words = ["-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-m", tier, str(tmp_path)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, env=environment)
+        return [line.partition("::test_")[2] for line in done.stdout.splitlines() if "::" in line]
+
+    assert collected("not slow") == ["kinds[0]", "kinds[3]", "seeds[0]", "seeds[3]"]
+    others = ["kinds[1]", "kinds[2]", "kinds[4]", "kinds[5]", "seeds[1]", "seeds[4]"]
+    assert collected("slow and not soak") == others
+    assert collected("soak") == ["seeds[2]", "seeds[5]", "again"]

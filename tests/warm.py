@@ -36,10 +36,13 @@ _IMPORTED_LATE = ("jsonschema", "filelock", "rich.live", "rich.progress", "watch
 _FOR_BUCKETS = ("fsspec", "s3fs", "boto3.session")
 _OF_EXTRAS = ("satchel.runtime.faces.mcp.",)
 """What starts with these is not imported: its packages are slow, and only its own command needs them."""
+_IF_NAMED = ("pydantic_ai",)
+"""Slow packages that are imported for a process whose code names them."""
 _PATH = [*sys.path]
 _lock = threading.Lock()
 _nurseries: dict[str, _Nursery] = {}
-"""What starts processes for this one, by kind: `disk`, or `bucket` for an environment that names a server."""
+"""What starts processes for this one, by kind: `disk`, or `bucket` for an environment that names a server, and the slow
+packages that are needed."""
 
 
 class _Order(NamedTuple):
@@ -164,7 +167,7 @@ _SETTINGS = _settings(os.environ)
 def _start(order: _Order, standard: list[int]) -> int:
     """The pid of a new child of this process."""
     with _lock:
-        nursery = _nursery("bucket" if "AWS_ENDPOINT_URL" in order.environment else "disk")
+        nursery = _nursery(_kind(order))
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(nursery.address)
             data = json.dumps(order).encode()
@@ -178,6 +181,11 @@ def _start(order: _Order, standard: list[int]) -> int:
     if not answer:
         raise OSError(f"no process was started for {order.words}")
     return int(answer)
+
+
+def _kind(order: _Order) -> str:
+    named = [package for package in _IF_NAMED if any(package in word for word in order.words)]
+    return "+".join(["bucket" if "AWS_ENDPOINT_URL" in order.environment else "disk", *named])
 
 
 class _Nursery:
@@ -242,7 +250,8 @@ def _import_all(kind: str) -> None:
         for each in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
             if not each.name.startswith(_OF_EXTRAS):
                 importlib.import_module(each.name)
-    for name in (*_IMPORTED_LATE, *(_FOR_BUCKETS if kind == "bucket" else ())):
+    place, *named = kind.split("+")
+    for name in (*_IMPORTED_LATE, *(_FOR_BUCKETS if place == "bucket" else ()), *named):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

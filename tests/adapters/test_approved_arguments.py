@@ -75,6 +75,7 @@ def rewriting() -> Hooks[None]:
     return hooks
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("kind", "hooks", "shown"),
     [
@@ -258,6 +259,7 @@ print(outcome.status, outcome.result)
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("place", ["disk", "bucket"])
 def test_a_kill_after_a_changed_approval_pays_something_else(
     place: str, workspace: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -286,6 +288,7 @@ def test_a_kill_after_a_changed_approval_pays_something_else(
     assert [line.split()[1] for line in (tmp_path / "bank.txt").read_text().splitlines()] == ["50"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("way", ["agent", "toolset"])
 def test_a_tool_is_asked_about_again_that_a_person_has_approved_for_the_run(workspace: Path, way: str) -> None:
     """Until that is revoked: then nothing begins that was approved in the same breath."""

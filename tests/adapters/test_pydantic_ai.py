@@ -243,6 +243,7 @@ def test_an_effect_in_doubt_without_verify_is_asked_about_while_others_run(works
     assert "ann" not in log and len(log) <= 2
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("decision", ["approve", "deny"])
 def test_a_call_that_needs_approval_is_a_question_and_the_answer_goes_back_to_the_model(
     workspace: Path, decision: str
@@ -482,6 +483,7 @@ def test_a_toolset_that_a_run_brings_is_refused(workspace: Path) -> None:
     assert outcome.status == "failed" and "Satchel" in str(outcome.error)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("missing", ["pydantic_ai", "pydantic_ai.durable_exec"])
 def test_without_pydantic_ai_the_error_names_the_extra(missing: str) -> None:
     code = (
@@ -674,6 +676,7 @@ def survives(workspace: Path, helper: Agent[Any, Any], log: list[Any]) -> Any:
     return answer
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize(
     "args, told",
     [
@@ -719,6 +722,7 @@ def test_a_run_dies_of_arguments_that_a_model_wrote(
     assert log == [0, "look", 1] if told.startswith("looked") else log == [0, 1]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_run_dies_of_text_that_a_model_or_a_tool_says(workspace: Path, streams: bool) -> None:
     log: list[Any] = []

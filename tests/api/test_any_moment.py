@@ -19,7 +19,7 @@ import satchel
 from satchel import Item, Run, agent, step
 from satchel.runtime.api import Handle
 
-HISTORIES, POSITIONS = 5, 40
+HISTORIES, POSITIONS = 3, 20
 TURNS = 7
 
 Told = dict[str, tuple[Any, str]]

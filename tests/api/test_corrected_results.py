@@ -142,7 +142,7 @@ def edit(handle: Handle, number: int, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "many", [6, *(pytest.param(125, id=f"{part}", marks=pytest.mark.slow) for part in range(2 * ROUNDS))]
+    "many", [6, *(pytest.param(50, id=f"{part}", marks=pytest.mark.slow) for part in range(2 * ROUNDS))]
 )
 def test_an_edited_result_runs_more_or_less_than_what_depends_on_it(make: Make, many: int) -> None:
     seed = random.randrange(1 << 30)

@@ -95,6 +95,7 @@ MAKERS: dict[str, Callable[[Handle, Path], Any]] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("is_there", [False, True])
 def test_a_power_failure_takes_what_a_command_has_told(make: Make, name: str, is_there: bool) -> None:

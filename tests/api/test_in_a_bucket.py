@@ -42,6 +42,7 @@ def handle(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     return satchel.open(f"{root}/demo/")
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket_can_not_be_controlled(handle: api.Handle) -> None:
     assert handle.run().status == "waiting"
     assert handle.answer("deny", by="ada").is_recorded and not handle.questions()
@@ -57,6 +58,7 @@ def test_a_run_in_a_bucket_can_not_be_controlled(handle: api.Handle) -> None:
     assert handle.cancel().status in ("paused", "cancelled")
 
 
+@pytest.mark.slow
 def test_a_pause_in_a_bucket_can_not_be_taken_back(handle: api.Handle) -> None:
     gated = Gated()
     with gated.going(handle) as ended:
@@ -87,6 +89,7 @@ def test_a_moment_in_a_bucket_is_not_what_the_records_add_up_to(handle: api.Hand
         handle.show(len(rows) + 1)
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket_can_not_go_back(handle: api.Handle, tmp_path: Path) -> None:
     assert handle.run().status == "waiting"
     assert handle.answer("approve", by="ada").is_recorded and handle.resume().status == "waiting"
@@ -133,6 +136,7 @@ def test_storage_options_are_shown_or_do_not_count(seaweedfs: Server, monkeypatc
     assert SECRET not in str(raised.value)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_allowed", [True, False])
 def test_a_fork_in_a_bucket_sends_large_results_through_this_machine(
     handle: api.Handle, monkeypatch: pytest.MonkeyPatch, is_allowed: bool

@@ -230,6 +230,7 @@ def test_a_follower_in_a_bucket_gets_records_twice(place: str, monkeypatch: pyte
     assert seqs(iter(found)) == seqs(satchel.open(place).log()) == [*range(1, len(found) + 1)]
 
 
+@pytest.mark.slow
 def test_a_log_of_an_active_run_in_a_bucket_tells_records_twice(place: str) -> None:
     told: list[list[int]] = []
 

@@ -37,6 +37,7 @@ CALLS: dict[str, tuple[tuple[str, ...], Callable[[Handle], Any]]] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_fact_has_another_name_for_programs_than_in_python(make: Make, cli: Cli, name: str) -> None:
     one, other = make(GRANTING, "one"), make(GRANTING, "other")

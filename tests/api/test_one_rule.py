@@ -142,6 +142,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_takes_what_another_refuses(waiting: Waiting, reader: str, wrong: str) -> None:
@@ -195,6 +196,7 @@ RESULTS: dict[str, tuple[str, Any, str]] = {
 """A step's file, its result as a person writes it, and what is said."""
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("wrong", RESULTS)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_result_that_the_step_never_returns_is_taken(waiting: Waiting, reader: str, wrong: str) -> None:
@@ -217,6 +219,7 @@ def test_who_only_looks_says_nothing_of_a_result(waiting: Waiting, cli: Cli, wro
         assert said in " ".join(cli(command, waiting.handle.url).output.split())
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("path", "result"), [(PRICE, 3), (PLAN, []), (PLAN, [{"days": 2}]), (UNTYPED, "what you like"), (BOOK, {"days": 9})]
 )
@@ -261,6 +264,7 @@ def test_each_step_has_a_schema_of_its_own(waiting: Waiting) -> None:
     assert len(files) == 3, "what has no type, and methods of the run, have the schema step.json"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b'{"$defs": {"-result": 3}}'])
 def test_a_missing_or_damaged_schema_of_a_result_refuses_what_is_right(waiting: Waiting, damage: bytes | None) -> None:
     (path,) = {

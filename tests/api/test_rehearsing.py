@@ -130,6 +130,7 @@ def content(folder: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() + str(path.stat().st_mtime_ns) for path in files}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_the_code_gets_a_wrong_verdict(waiting: Path, tmp_path: Path, change: str) -> None:
     edits, verdict, said = CHANGES[change]

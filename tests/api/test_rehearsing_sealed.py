@@ -128,6 +128,7 @@ def test_a_file_with_the_key_is_not_found(waiting: Path, tmp_path: Path, monkeyp
     assert found.verdict == "refused" and str(tmp_path / "key") in found.problem, found
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("code", [CODE, NO_STATE])
 @pytest.mark.parametrize(
     ("keys", "why", "remedy"),
@@ -147,6 +148,7 @@ def test_a_refusal_does_not_say_which_key_is_needed(
     assert all(each in found.problem for each in (name, why, remedy)), found.problem
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("way", LEAKS)
 def test_the_report_or_the_copy_shows_what_is_sealed(waiting: Path, tmp_path: Path, way: str) -> None:
     old, new = LEAKS[way]

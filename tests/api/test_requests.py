@@ -57,6 +57,7 @@ def test_a_time_that_is_none_leaves_a_pause(make: Make) -> None:
     assert not (folder / "pause.yaml").exists()
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("method", ["pause", "cancel", "stop"])
 @pytest.mark.parametrize(
     "wrong",

@@ -466,6 +466,7 @@ def done_in_log(handle: Handle) -> list[int]:
     return [row.line.seq for row in handle.log(type="step.completed")]
 
 
+@pytest.mark.sampled(every=5, rest="soak")
 @pytest.mark.parametrize("seed", range(8))
 def test_returns_anywhere_end_otherwise_than_one_run(make: Make, seed: int) -> None:
     """Also in the middle of an item, of a sub-agent and of the answers to earlier returns."""
@@ -598,6 +599,7 @@ def test_an_item_with_a_new_id_forgets_its_effects_when_steps_are_reused(
     assert not calls, f"{first} were done before"
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("seed", range(6))
 def test_an_item_is_known_by_ids_of_several_returns_and_forgets_its_effects(make: Make, seed: int) -> None:
     """Returns to before the plan, to before the item had an id, to when it had one, and to when it was done."""

@@ -126,6 +126,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", LOOKS)
 @pytest.mark.parametrize("most", [15, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_file_that_is_gone_at_a_look_is_a_bare_error(name: str, most: int, run: Path, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_ending_another_place_without_an_adoption_does_something(two: tuple[Path
         end_other(DiskStore(one), by="me")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("typed", "code", "ends"), [("n\n", 2, False), ("y\nn\n", 4, False), ("y\ny\n", 4, True)])
 def test_a_person_at_a_terminal_is_not_asked(two: tuple[Path, Path], typed: str, code: int, ends: bool) -> None:
     one, copy = two
@@ -87,6 +88,7 @@ def test_a_person_at_a_terminal_is_not_asked(two: tuple[Path, Path], typed: str,
     assert (one / "moved.yaml").exists() == ends and f"{one} still has it" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_run_in_a_bucket_goes_on_beside_its_downloaded_copy(
     make: Make, cli: Cli, seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def _answer(folder: Path, cli: Cli) -> Any:
     return json.loads((folder / "state.json").read_text())["data"]["answer"]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -61,6 +62,7 @@ def test_redo_does_not_do_it(asking: Path, cli: Cli) -> None:
     assert _answer(asking, cli) == "done now"
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -232,6 +234,7 @@ HALVES = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "not told"])
 def test_a_half_saved_form_that_was_answered_by_command_is_a_mistake_for_ever(
@@ -288,6 +291,7 @@ async def main(run):
 """
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("words", "changed", "said"),
     [
@@ -314,6 +318,7 @@ def test_an_argument_is_not_set_as_it_was_typed(
     assert data_of(cli("resume", "--json", folder))["result"] == {"amount": 80, "to": "ada", **(changed or {})}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -118,6 +118,7 @@ def _edit(name: str, old: str, new: str) -> Spoil:
     return spoil
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("spoil", "file", "said"),
     [
@@ -238,6 +239,7 @@ EDITS: list[tuple[str, Spoil, int, str]] = [
 ]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("command", ["check", "status", "merge"])
 @pytest.mark.parametrize(("spoil", "code", "said"), [each[1:] for each in EDITS], ids=[each[0] for each in EDITS])
 def test_an_edit_is_not_foreseen_or_something_is_changed(

@@ -113,6 +113,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, keys: list[str] | None = None) -> 
         yield asked
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("how", ["sleeping", "waiting", "paused", "failed", "completed"])
 def test_status_asks_more_than_four_times(s3: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     bucket = Bucket(s3, how)
@@ -279,6 +280,7 @@ def test_a_record_behind_the_last_checkpoint_is_overlooked(s3: Server, cli: Cli)
     assert data_of(cli("status", "--json", bucket.url))["questions"] == []
 
 
+@pytest.mark.slow
 def test_a_move_brings_copies_of_schemas_into_a_bucket(s3: Server, tmp_path: Path) -> None:
     """They would stay in every listing until a sleeping run wakes."""
     (tmp_path / "workspace.yaml").write_bytes(DEFINITION)
@@ -295,6 +297,7 @@ def test_a_move_brings_copies_of_schemas_into_a_bucket(s3: Server, tmp_path: Pat
     assert satchel.open(url).check().ok and satchel.run(url, ending("sleeping"), wake=True).status == "sleeping"
 
 
+@pytest.mark.slow
 def test_copies_of_schemas_lie_in_a_bucket(s3: Server, cli: Cli) -> None:
     """Each would be an object that every listing tells of. Those that came with a copy go at the next opening."""
     bucket = Bucket(s3)

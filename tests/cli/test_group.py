@@ -84,6 +84,7 @@ def test_a_refusal_is_no_json(cli: Cli, tmp_path: Path, command: str) -> None:
     assert "is not a workspace" in result.stderr
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("command", [*_OF_A_RUN, "status", "pause", "cancel"])
 def test_a_command_prints_no_document_or_two(
     cli: Cli, make: Make, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
@@ -135,6 +136,7 @@ def _imported(*words: str, cwd: Path) -> set[str]:
     return set(json.loads(result.stdout.splitlines()[-1]))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("words", [["--version"], ["status"], ["log"], ["status", "--json"]])
 def test_something_slow_is_imported_before_it_is_needed(make: Make, cli: Cli, words: list[str]) -> None:
     folder = make()

@@ -37,6 +37,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "words",
     [

@@ -101,6 +101,7 @@ def seqs(data: bytes) -> list[int]:
     return [line.seq for line in parsed(data)]
 
 
+@pytest.mark.slow
 def test_a_record_of_a_run_from_a_bucket_is_shown_twice(from_a_bucket: Path, cli: Cli) -> None:
     told = [json.loads(line)["seq"] for line in cli("log", "--json", from_a_bucket).stdout.splitlines()]
     assert told == [*range(1, len(told) + 1)]

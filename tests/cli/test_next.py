@@ -63,6 +63,7 @@ def type_it(said: str, cli: Cli) -> int:
     return result.exit_code
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("how", ["waiting", "paused", "interrupted", "completed"])
 def test_a_copy_is_told_to_start_without_its_adoption(make: Make, cli: Cli, tmp_path: Path, how: str) -> None:
     one = make(ASKING)

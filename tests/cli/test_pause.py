@@ -28,6 +28,7 @@ def paused(folder: Path, reason: str, until: str = "", mode: Mode = "drain") -> 
         workspace.close("paused", reason)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("reason", "until"), [("signal", ""), ("lunch", PAST), ("lunch", FUTURE)])
 @pytest.mark.parametrize("command", ["pause", "stop"])
 def test_a_pause_that_ends_by_itself_outlives_the_word_of_a_person(

@@ -173,6 +173,7 @@ def test_ls_costs_a_listing_for_each_workspace(upload: Upload, s3: Server, monke
     assert listings == ["list_objects_v2"]
 
 
+@pytest.mark.slow
 def test_work_and_answers_go_to_the_bucket(upload: Upload, cli: Cli, s3: Server) -> None:
     url = upload(ASKING)
     sent = cli("send", url, "Water the plants")

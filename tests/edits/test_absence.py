@@ -99,6 +99,7 @@ def test_a_missing_folder_is_obeyed(whole: Place, folder: str) -> None:
     assert whole.substance() == before and whole.is_at_the_moment()
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("path", [path for path in FILES if ".satchel" not in path and "send" not in path])
 def test_a_file_cut_off_anywhere_is_obeyed(whole: Place, path: str, every: int) -> None:

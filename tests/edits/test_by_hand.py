@@ -598,12 +598,14 @@ def until(is_so: Callable[[], Any], what: str) -> None:
 EACH = pytest.mark.parametrize("act", ACTS, ids=lambda act: act.act)
 
 
+@pytest.mark.sampled(every=5)
 @EACH
 def test_an_act_on_a_stopped_run_is_not_obeyed_or_refused(act: Act, tmp_path: Path) -> None:
     try_stopped(Scene(open_store(str(tmp_path))), act)
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(every=6, rest="soak")
 @EACH
 def test_an_act_on_an_active_run_is_not_obeyed_or_refused(act: Act, tmp_path: Path) -> None:
     try_at_work(Scene(open_store(str(tmp_path))), act)
@@ -614,8 +616,8 @@ def in_a_bucket(seaweedfs: Server) -> Scene:
     return Scene(open_store(seaweedfs.place(), seaweedfs.storage_options()))
 
 
-SOME = pytest.mark.parametrize("act", ACTS if ROUNDS > 1 else ACTS[::4], ids=lambda act: act.act)
-"""A round tries each way to read and to refuse once in a bucket; a soak tries all."""
+SOME = pytest.mark.parametrize("act", ACTS if ROUNDS > 1 else ACTS[::8], ids=lambda act: act.act)
+"""A round tries an eighth of them in a bucket; a soak tries all."""
 
 
 @pytest.mark.slow

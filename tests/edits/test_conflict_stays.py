@@ -79,6 +79,7 @@ def torn(stale: Place) -> Place:
     return stale
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("how", GONE)
 def test_a_conflict_is_settled_by_a_file_that_says_nothing(torn: Place, path: str, how: str) -> None:
@@ -94,6 +95,7 @@ def test_a_conflict_is_settled_by_a_file_that_says_nothing(torn: Place, path: st
     assert not rejected(torn)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_what_a_person_discards_is_deleted(torn: Place, path: str, is_gone: bool) -> None:
@@ -157,6 +159,7 @@ def test_a_refused_file_settles_a_conflict(torn: Place) -> None:
     assert rejected(torn) == [b"{"]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("left", [b"- [", b"- [ ] Ring A"])
 @pytest.mark.parametrize("path", ["todo.md", "agents/bob/todo.md"])
 def test_a_cut_off_version_of_the_file_settles_a_conflict(torn: Place, path: str, left: bytes) -> None:
@@ -177,6 +180,7 @@ def test_a_cut_off_version_of_the_file_settles_a_conflict(torn: Place, path: str
     assert "Ring Ann" in torn.text(path) and not torn.there("conflicts/*"), "its last line ends with the file"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", ["todo.ours.md", "todo.base.md", "todo.theirs.md", "state.ours.json", "notes.md"])
 def test_what_a_person_writes_among_the_versions_is_deleted(torn: Place, name: str) -> None:
     """Somebody may prepare the merged file there."""

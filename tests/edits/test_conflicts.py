@@ -93,6 +93,7 @@ CONFLICTS: dict[str, tuple[str, Callable[[Place], object]]] = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("how", CONFLICTS)
 @pytest.mark.parametrize("side", ["ours", "theirs", "edited"])
 def test_a_contradiction_is_decided_without_a_person(stale: Place, how: str, side: Side) -> None:

@@ -289,6 +289,7 @@ def test_a_copy_while_the_run_is_active_is_put_back_unsaid(place: Place, tmp_pat
     assert other.there("state.rejected.json") and not other.moment.approvals_asked and other.is_at_the_moment()
 
 
+@pytest.mark.slow
 def test_a_bucket_puts_the_copy_back(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)

@@ -99,6 +99,7 @@ EDITORS: dict[str, Save] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("editor", EDITORS)
 def test_an_edit_of_a_real_editor_is_missed(finished: Place, editor: str) -> None:
     EDITORS[editor](finished)
@@ -154,6 +155,7 @@ def _slowly(path: Path, data: bytes, pieces: int, pause: float) -> threading.Thr
     return thread
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("path", ["todo.md", "state.json"])
 @pytest.mark.parametrize(("pieces", "pause"), [(30, 0.01), (8, 0.1), (3, 0.25)])
 def test_half_of_a_slow_save_is_obeyed(

@@ -106,6 +106,7 @@ def noticed(place: Place) -> Noticed:
     return notice(place.store, seen.moment, seen.definition, patience=0.5)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("path", EDITS)
 def test_half_of_a_file_is_obeyed_by_an_opening(stopped: Place, kernel: Kernel, clock: Time, path: str) -> None:
     (old, new), said = EDITS[path]

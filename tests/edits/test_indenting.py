@@ -166,6 +166,7 @@ def test_a_return_to_before_it_was_done_forgets_its_own_work(planned: Place) -> 
 # While it runs
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("main", [in_order, in_lanes, above], ids=["in order", "in lanes", "a sub-agent"])
 def test_an_item_that_gets_one_below_it_while_another_runs_is_ticked(place: Place, main: Any) -> None:
     path = "agents/helper/todo.md" if main is above else "todo.md"
@@ -180,6 +181,7 @@ def test_an_item_that_gets_one_below_it_while_another_runs_is_ticked(place: Plac
     assert done(gate.calls).index("d") < done(gate.calls).index("c") and len(gate.calls) == 8
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("main", [in_order, in_lanes, above], ids=["in order", "in lanes", "a sub-agent"])
 def test_an_item_at_work_goes_on_before_the_one_put_below_it(place: Place, main: Any) -> None:
     path = "agents/helper/todo.md" if main is above else "todo.md"

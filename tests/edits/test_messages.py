@@ -111,6 +111,7 @@ ACTS: dict[str, tuple[Callable[[Lines], Lines], str, str]] = {
 }
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("name", ACTS)
 def test_what_a_person_has_corrected_is_said_once_more(talked: Place, name: str) -> None:
     change, after, says = ACTS[name]
@@ -194,6 +195,7 @@ REFUSED: dict[str, tuple[Callable[[Lines], str | bytes], str]] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_can_not_be_taken_is_refused_with_its_line_and_kept(talked: Place, name: str) -> None:
     change, why = REFUSED[name]
@@ -247,6 +249,7 @@ def test_an_edit_that_a_power_failure_brings_back_is_not_taken_twice(talked: Pla
     assert len(talked.edited) == 1
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("name", ACTS)
 def test_an_edit_is_lost_whose_records_a_power_failure_cuts_short(talked: Place, name: str) -> None:
     change, after, _ = ACTS[name]
@@ -521,6 +524,7 @@ LIVE: dict[str, tuple[Callable[[Lines], Lines], str]] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", LIVE)
 def test_an_edit_is_merged_with_what_comes_meanwhile(place: Place, name: str) -> None:
     gate = Gate("b 1")

@@ -67,6 +67,7 @@ class Bucket:
         self.put(NAME, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
+@pytest.mark.slow
 def test_a_stopped_run_takes_it(seaweedfs: Server) -> None:
     bucket = Bucket(seaweedfs)
     assert bucket.run(Gate()).status == "completed"
@@ -80,6 +81,7 @@ def test_a_stopped_run_takes_it(seaweedfs: Server) -> None:
         assert bucket.said() == ["x", "y", "b", "B"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("cuts", [False, True])
 def test_a_run_that_goes_on_takes_it(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch, cuts: bool) -> None:
     monkeypatch.setattr(live_files, "_REMOTE_RESCAN", 0.2)

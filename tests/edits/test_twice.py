@@ -37,6 +37,7 @@ EDITS: dict[str, Callable[[Place], object]] = {
 class Crash(BaseException): ...
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("what", EDITS)
 def test_an_edit_counts_twice_after_a_crash(
@@ -92,6 +93,7 @@ def _crash_after(patched: pytest.MonkeyPatch, count: int) -> list[int]:
     return calls
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("what", [what for what in EDITS if what != "settings"])
 def test_the_same_bytes_come_back_after_the_run_has_gone_on(stopped: Place, what: str) -> None:
     """A power failure has taken the rename, and the run was gone on with."""

@@ -26,7 +26,7 @@ pytest.importorskip("starlette")
 
 from .test_receiving import make
 
-KILLS = 200 * ROUNDS
+KILLS = 60 * ROUNDS
 CLIENTS = 4
 TURNS = 8  # how often the run takes its tasks meanwhile
 PATIENCE = 120.0

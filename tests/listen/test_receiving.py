@@ -220,6 +220,7 @@ def test_a_request_that_is_wrong_is_accepted(
     assert not [path for path in root.parent.rglob("inbox") if [*path.iterdir()]]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("headers", "body", "status"),
     [

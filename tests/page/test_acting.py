@@ -65,6 +65,7 @@ def test_a_wrong_answer_loses_what_was_typed(person: Person) -> None:
         assert person.status == 422
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", FORMS)
 def test_an_answer_is_not_of_its_type(tmp_path: Path, kind: str) -> None:
     call, typed, kept = FORMS[kind]
@@ -305,6 +306,7 @@ def test_a_fork_leaves_the_root(tmp_path: Path) -> None:
         assert not read(DiskStore(tmp_path / "runs/a"), after=0).torn
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("act", ["pause", "stop", "cancel", "resume", "send", "answer", "edit", "merge", "fork"])
 def test_an_act_needs_no_token_or_takes_any_method(person: Person, act: str) -> None:
     before = sorted(os.listdir(handle(person).url))
@@ -314,6 +316,7 @@ def test_an_act_needs_no_token_or_takes_any_method(person: Person, act: str) -> 
     assert sorted(os.listdir(handle(person).url)) == before
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "name", ["../a", "..%2fteam%2fa", "/etc", "%2fetc", "team", "team/a/journal", "team/a/..", "link", "team%00/a", "~"]
 )
@@ -326,6 +329,7 @@ def test_a_path_leads_out_of_the_root(person: Person, tmp_path: Path, name: str)
     assert found.status_code in (404, 405) and not (tmp_path / "elsewhere/pause.yaml").exists()
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("file", ["../b/todo.md", "/etc/passwd", "agent.py", "workspace.yaml", "agents/../todo.md", ""])
 def test_another_file_is_shown_or_edited(person: Person, file: str) -> None:
     assert "no plan and no state" in person.read("edit", file=file) and person.status == 400

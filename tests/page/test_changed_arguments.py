@@ -69,6 +69,7 @@ def test_an_approval_of_the_page_can_not_stand(person: Person) -> None:
     assert satchel.open(f"{person.site.overview.url}/{person.name}").status().approved["a1"].tool == "send"
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("typed", "changed"),
     [

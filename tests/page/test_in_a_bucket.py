@@ -16,6 +16,7 @@ from satchel.runtime.faces.web import Site, make_app
 from satchel.workspace.store.remote.s3 import Requests
 
 
+@pytest.mark.slow
 def test_a_bucket_is_asked_for_each_run_and_browser(
     seaweedfs: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def cut_off(demo: Any) -> Any:
     return demo.CutOff(recovered, demo.item_of(recovered), text)
 
 
+@pytest.mark.slow
 def test_the_demo_does_not_show_what_it_says_or_would_not_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

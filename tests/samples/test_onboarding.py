@@ -66,6 +66,7 @@ def test_a_denial_sets_no_privilege_and_the_mail_says_so(newcomer: Path, office:
     assert "set_privilege" not in {record.get("step") for record in journal(newcomer)}
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("moment", ["begun", "done"])
 @pytest.mark.parametrize("effect", ["create_account", "set_privilege", "send"])
 def test_killed_before_or_after_an_effect_it_asks_the_directory_or_the_mailbox(

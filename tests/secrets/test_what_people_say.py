@@ -66,6 +66,7 @@ def names(folder: Path) -> str:
     return "\n".join(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("is_live", [False, True])
 @pytest.mark.parametrize("typed", [False, True])
 def test_an_answer_is_written_with_its_secret(
@@ -119,6 +120,7 @@ async def main(run):
 """
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("decision", [BOTH, f"'{'x' * 30} {TOKEN}'", f"[{VALUE}", f"no\nnote: {BOTH}"])
 def test_those_who_look_see_the_secret_that_a_person_has_typed(
     make: Make, written: list[str], cli: Cli, decision: str

@@ -146,6 +146,7 @@ def test_an_item_that_kills_its_process_after_some_time_is_started_for_ever(fold
     assert moment.error is not None and moment.error.kind == "Crashed"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("work", [DEADLY, DEADLY.replace("die()", "raise SystemExit(5)")], ids=["killed", "exit"])
 def test_a_person_who_starts_it_again_each_time_runs_it_for_ever(folder: Path, work: str) -> None:
     supervised.make(folder, source(work))

@@ -110,6 +110,7 @@ def test_a_killed_rewind_is_continued_without_a_person(tmp_path: Path) -> None:
     assert not starts(tmp_path / "run", afresh=True) and not starts(tmp_path / "run", afresh=False)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("how", ["sleep", "ask", "fail", "stop"])
 def test_a_replay_that_has_stopped_is_continued_by_something_else_than_resume(tmp_path: Path, how: str) -> None:
     run, there = sleeping(tmp_path / "run"), tmp_path / "replay"

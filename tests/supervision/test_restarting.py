@@ -193,6 +193,7 @@ def test_a_pause_of_a_person_counts_more_than_a_restart(folder: Path, satchel_: 
     assert code == 3 and "lunch" in said, said
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_a_signal_while_the_process_ends_for_a_restart_leaves_the_run_asleep(

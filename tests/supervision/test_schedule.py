@@ -359,6 +359,7 @@ def test_a_task_that_comes_after_the_agent_was_called_is_settled_by_that_call(pl
     assert done == ["_work 1", "_work 2", "_work 3"], "the one of the 26th starts the agent again"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("ahead", [timedelta(hours=1), 400 * DAY])
 @pytest.mark.parametrize("who", [noting, deaf])
 def test_a_start_whose_clock_ran_ahead_silences_the_schedule(

@@ -165,6 +165,7 @@ def test_a_sleeper_is_woken_by_the_next_listing(served: Served) -> None:
     assert started == [("started", "a"), ("started", "b")], "each in a thread of its own"
 
 
+@pytest.mark.slow
 def test_an_answer_or_a_task_is_not_found_by_a_listing(served: Served) -> None:
     served.run("a", asker)
     served.begin()

@@ -117,6 +117,7 @@ def test_what_was_refused_is_not_named(root: Path, serve: Callable[[], Served]) 
     assert "main" in served.until_event("refused", "a")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("how", "code"), [*((f"import os; os._exit({code})", code) for code in (0, 1, 3, 5)), ("raise SystemExit(0)", 1)]
 )

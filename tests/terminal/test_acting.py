@@ -65,6 +65,7 @@ def test_a_question_is_answered_with_its_context_in_sight_and_a_note(make: Make)
     assert row.record["note"] == "not now"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("choices", ['["yes", "no"]', "None"])
 def test_a_question_that_is_longer_than_the_screen_is_answered_half_read(make: Make, choices: str) -> None:
     text = "\\n".join(f"paragraph {number}." for number in range(60))

@@ -48,6 +48,7 @@ def is_as_recorded(server: Server, prefix: str) -> bool:
     return hashlib.sha256(there(server, prefix).encode()).hexdigest() == made.sha256
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("has_written", [False, True])
 def test_an_owner_that_was_frozen_before_its_output_replaces_that_of_the_next(
     seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch, has_written: bool
@@ -70,7 +71,10 @@ def test_an_owner_that_was_frozen_before_its_output_replaces_that_of_the_next(
     assert there(seaweedfs, prefix) == "by the new owner" and is_as_recorded(seaweedfs, prefix)
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 41))])
+@pytest.mark.parametrize(
+    "seed",
+    [1, *(pytest.param(seed, marks=pytest.mark.slow if seed < 6 else pytest.mark.soak) for seed in range(2, 41))],
+)
 def test_an_output_that_arrives_late_replaces_a_newer_one(
     seaweedfs: Server, prefix: str, machines: list[Machine], seed: int
 ) -> None:

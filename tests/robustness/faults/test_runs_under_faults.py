@@ -32,7 +32,8 @@ QUICK = {
 
 def _pairs() -> list[Any]:
     pairs = [(fault, kind) for fault in FAULTS for kind in KINDS]
-    return [pair if pair in QUICK else pytest.param(*pair, marks=pytest.mark.slow) for pair in pairs]
+    tiers = [pytest.mark.slow if number % 5 < 2 else pytest.mark.soak for number in range(len(pairs))]
+    return [pair if pair in QUICK else pytest.param(*pair, marks=tier) for pair, tier in zip(pairs, tiers, strict=True)]
 
 
 @pytest.mark.parametrize("fault, kind", _pairs())
@@ -62,7 +63,8 @@ def test_a_run_ends_right_or_says_why_not(
     check(seaweedfs, prefix, world, ITEMS)
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 13))])
+@pytest.mark.sampled(every=12, rest="soak")
+@pytest.mark.parametrize("seed", range(1, 13))
 def test_a_run_on_a_bad_network(
     seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_partition_that_the_lease_outlives(
     check(seaweedfs, prefix, world, [*ITEMS, "two, after all"])
 
 
+@pytest.mark.slow
 def test_a_partition_that_outlives_the_lease_and_nobody_takes_over(
     seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +159,7 @@ def test_a_partition_that_outlives_the_lease_and_nobody_takes_over(
     check(seaweedfs, prefix, world, [*ITEMS, "two, after all"])
 
 
+@pytest.mark.slow
 def test_a_commit_that_arrives_again_after_it_was_rolled_up(
     seaweedfs: Server, prefix: str, machines: list[Machine]
 ) -> None:

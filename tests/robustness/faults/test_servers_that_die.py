@@ -112,6 +112,7 @@ def test_a_server_that_does_not_come_back_is_a_clear_error(server: Server) -> No
     assert store.read("journal/1.jsonl").data == b"1"
 
 
+@pytest.mark.slow
 def test_a_run_outlives_its_server(server: Server) -> None:
     """The server is killed in the middle of the run and comes back; the run waits, and ends right."""
     prefix = server.place().removeprefix(f"s3://{BUCKET}/")

@@ -187,6 +187,7 @@ def slowly(name: str) -> Any:
     return name if name in QUICK_ONES else pytest.param(name, marks=pytest.mark.slow)
 
 
+@pytest.mark.sampled(every=4, rest="soak")
 @pytest.mark.parametrize("fault", [slowly(name) for name in FAULTS])
 @pytest.mark.parametrize("case", CASES)
 def test_one_request_that_goes_wrong_changes_no_answer(place: Place, case: str, fault: str) -> None:

@@ -10,15 +10,15 @@ from properties import ROUNDS
 from .model import Model, Violation, explore
 
 FIRST = int(os.environ.get("SATCHEL_SEED") or 1)
-_PARTS, _SCHEDULES = ROUNDS, 500
+_PARTS, _SCHEDULES = ROUNDS, 200
 
 
 def test_nothing_that_was_acknowledged_is_lost_in_any_schedule() -> None:
-    """A hundred of them: what is planted (test_planted_faults.py) shows in the first fifty."""
-    tally = explore(range(FIRST, FIRST + 100))
+    """Fifty of them: what is planted (test_planted_faults.py) shows in these."""
+    tally = explore(range(FIRST, FIRST + 50))
     print(f"seeds from {FIRST} on: {tally}")
-    assert tally["owners"] > 300 and tally["kept out"] > 10 and tally["acknowledged"] > 2000
-    assert tally["pruned"] > 10
+    assert tally["owners"] > 150 and tally["kept out"] > 5 and tally["acknowledged"] > 1000
+    assert tally["pruned"] > 5
 
 
 @pytest.mark.slow

@@ -407,6 +407,7 @@ _MET_LATE = {
 """So many schedules do not show it, and are left out."""
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("plant", "told"), [pytest.param(*planted, id=planted[0].__name__[1:]) for planted in _PLANTED]
 )

@@ -39,7 +39,7 @@ from satchel.workspace.state.questions import DONE, REDO
 from satchel.workspace.store import Store, open_store
 
 SEED = int(os.environ.get("SATCHEL_SEED") or 20261122)
-PARTS = 4 * ROUNDS
+PARTS = 2 * ROUNDS
 _FIGHTS = 2  # of a part
 LAPTOPS = 4
 TTL = 0.8

@@ -7,12 +7,13 @@ import random
 from pathlib import Path
 
 import pytest
+from properties import ROUNDS
 
 from . import bases
 from .bases import Files
 from .play import Player, remembering
 
-FEW, MANY, PARTS = 10, 2_000, 4
+FEW, MANY, PARTS = 10, 800 * ROUNDS, 4
 
 
 @pytest.fixture(scope="module")

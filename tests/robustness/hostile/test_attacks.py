@@ -279,6 +279,7 @@ RECORDS: dict[str, list[AnyRecord]] = COMBINED | {
 }
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("name", [*thirds(COMBINED), *[*RECORDS][len(COMBINED) :]])
 def test_a_crafted_journal_is_refused_or_harmless(target: Target, name: str) -> None:
     target.journal(*GOOD, *RECORDS[name])
@@ -301,6 +302,7 @@ LINES = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", LINES)
 def test_a_crafted_line_with_a_checksum_that_fits_is_refused_or_harmless(target: Target, name: str) -> None:
     target.raw(LINES[name])
@@ -365,6 +367,7 @@ CHECKPOINTS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_crafted_checkpoint_is_refused_or_harmless(target: Target, name: str) -> None:
     target.journal(*GOOD)
@@ -413,6 +416,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("place", range(len(PLACES)), ids=PLACES)
 def test_junk_in_a_file_is_refused_or_harmless(tmp_path: Path, place: int) -> None:
     """A third of it, each time another one."""
@@ -465,6 +469,7 @@ LINKS = [
 ]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("path", LINKS)
 def test_a_link_that_leads_out_is_refused_or_harmless(target: Target, path: str) -> None:
     if not path.startswith("journal"):
@@ -480,6 +485,7 @@ def test_a_link_that_leads_out_is_refused_or_harmless(target: Target, path: str)
     assert {found.name for found in target.outside.iterdir()} == {"secret.txt", "workspace.yaml"}
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("path", [path for path in LINKS if "." in path.rpartition("/")[2][1:]])
 @pytest.mark.parametrize("kind", ["fifo", "folder", "endless"])
 def test_what_is_no_file_neither_hangs_nor_fills_the_memory(target: Target, path: str, kind: str) -> None:
@@ -509,6 +515,7 @@ def test_a_huge_sparse_file_is_refused_before_it_is_read(target: Target) -> None
 HEAD = PartialHead(run_id="run-1", scope="1", no=1, step="s", args="0" * 16, n=0, attempt=1, at=AT)
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize(
     "field, word",
     thirds(itertools.product(["scope", "step", "args", "at", "call", "run_id"], [*WORDS, "\ud800"])),
@@ -524,6 +531,7 @@ def test_a_crafted_partial_is_kept_aside_or_harmless(target: Target, field: str,
     survives(target)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "field, number",
     thirds(itertools.product(["no", "n", "attempt", "characters", "format"], [-1, 0, 10**9, 10**19, HUGE])),
@@ -554,6 +562,7 @@ ATTACKS: dict[str, Callable[[Target], object]] = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_the_commands_end_in_a_clear_message_and_run_nothing(target: Target, name: str) -> None:
     ATTACKS[name](target)

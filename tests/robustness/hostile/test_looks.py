@@ -99,6 +99,7 @@ def look_at(folder: Path) -> None:
         assert not [*complaints(words, folder)], words
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", thirds(LINES))
 def test_a_record_with_what_no_run_writes_ends_a_look(folder: Path, name: str) -> None:
     """Once as the last, which a crash may have torn, and once with another behind it."""
@@ -112,6 +113,7 @@ def test_a_record_with_what_no_run_writes_ends_a_look(folder: Path, name: str) -
         look_at(folder)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "change",
     [
@@ -195,6 +197,7 @@ SCHEMAS: list[Any] = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("number", thirds(range(len(SCHEMAS))))
 def test_a_schema_of_a_stranger_hangs_or_ends_a_look(folder: Path, number: int) -> None:
     with opened(DiskStore(folder), "recover", Report()) as workspace:

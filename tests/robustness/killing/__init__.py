@@ -55,10 +55,11 @@ class Wrong(Exception):
     pass
 
 
-def explore(subject: str, folder: Path, *words: object) -> None:
-    """For tests: call `seeded` or `every` in a process of its own, as a fork needs one without threads."""
+def explore(subject: str, folder: Path, *words: object, needs: str = "sys") -> None:
+    """For tests: call `seeded` or `every` in a process of its own, as a fork needs one without threads. `needs` names a
+    package that is slow to import."""
     places = [str(Path(__file__).parents[up]) for up in (1, 2)]
-    start = f"import sys; sys.path[:0] = {places}; import killing; killing.main()"
+    start = f"import sys, {needs}; sys.path[:0] = {places}; import killing; killing.main()"
     command = [sys.executable, "-c", start, subject, str(folder), *map(str, words)]
     done = warm.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     print(done.stdout, done.stderr)  # names the seed or the moment; shown when the test fails

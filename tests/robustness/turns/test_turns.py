@@ -19,7 +19,7 @@ _PARTS = ROUNDS
 
 
 def test_whatever_turns_are_taken_nothing_is_lost_and_nothing_doubled() -> None:
-    _take_turns(Turns, 12, derandomize=True)
+    _take_turns(Turns, 6, derandomize=True)
 
 
 class _InParallel(Turns):
@@ -27,7 +27,7 @@ class _InParallel(Turns):
 
 
 def test_items_in_parallel_take_turns_with_people_and_crashes() -> None:
-    _take_turns(_InParallel, 8, derandomize=True)
+    _take_turns(_InParallel, 4, derandomize=True)
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_many_other_turns(machine: type[Turns], part: int) -> None:
     print(f"seed {seed}")
     # `hypothesis.seed` is for functions; the machine's own test takes it from here.
     seeded = type("Turns", (machine,), {"_hypothesis_internal_use_seed": seed})
-    _take_turns(seeded, 60, print_blob=True)
+    _take_turns(seeded, 25, print_blob=True)
 
 
 def _take_turns(machine: type[Turns], examples: int, **options: bool) -> None:

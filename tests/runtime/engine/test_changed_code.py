@@ -140,6 +140,7 @@ def test_the_question_about_a_renamed_effect_hides_what_verify_says(start: Start
     assert "verify of notify says" in question.text and verified in question.text
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", ["effect", "step"])
 @pytest.mark.parametrize(
     ("now", "formerly"),

@@ -33,6 +33,7 @@ async def send(text: str) -> str:
     return text
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     "make", [lambda: read("a"), lambda: parse("a"), lambda: send("a"), lambda: send.named("x")("a")]
 )
@@ -252,6 +253,7 @@ async def _in_a_task_that_nobody_awaits() -> None:
 tasks: list[Any] = []
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "work", [_in_a_variable, _in_a_list, _in_a_coroutine_that_is_forgotten, _in_a_task_that_nobody_awaits]
 )

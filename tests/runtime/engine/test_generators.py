@@ -38,6 +38,7 @@ print("RESULT", run(sys.argv[1], main).result == "".join(f"{number:09d} " for nu
 """
 
 
+@pytest.mark.sampled(every=3, rest="soak")
 @pytest.mark.parametrize("parts", [1, 40, 200])
 def test_a_generator_killed_in_the_middle_continues_without_gap_or_doubling(workspace: Path, parts: int) -> None:
     command = [sys.executable, "-c", CHILD, str(workspace)]

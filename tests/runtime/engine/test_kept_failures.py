@@ -290,6 +290,7 @@ def test_a_timeout_that_the_agent_handled_does_not_come_again(workspace: Path, c
     assert failed["cancelled"] and 80 <= failed["ms"] < 2000
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", ["timeout", "around", "wait_for", "cancel", "group"])
 def test_a_timeout_that_ended_its_scope_is_waited_for(workspace: Path, calls: list[str], way: str) -> None:
     @step

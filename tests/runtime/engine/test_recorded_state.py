@@ -93,6 +93,7 @@ class Color(enum.StrEnum):
     RED = "red"
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("parallel", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
@@ -180,6 +181,7 @@ WHERE: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", WHERE)
 def test_an_attribute_that_the_class_does_not_have_is_kept_until_the_next_start(
@@ -373,6 +375,7 @@ LOST = [
 ]
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("parallel", [1, 2])
 @pytest.mark.parametrize(("value", "why"), LOST, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("kind", [dict, Plain, Typed, Packed, Model])

@@ -54,6 +54,7 @@ def partial_body(path: Path) -> str:
     return path.read_text().split("---\n", 2)[2]
 
 
+@pytest.mark.sampled(every=3, rest="soak")
 @pytest.mark.parametrize("words", [3, 50, 300, 900])
 def test_a_stream_killed_in_the_middle_goes_on_without_gap_or_doubling(workspace: Path, words: int) -> None:
     command = [sys.executable, "-c", CHILD, str(workspace)]

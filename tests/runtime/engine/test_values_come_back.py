@@ -177,6 +177,7 @@ def same(value: Any, back: Any) -> bool:
     return one == other
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("large", [1, 1024])
 @given(data=st.data())
 @examples(400)

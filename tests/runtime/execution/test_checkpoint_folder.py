@@ -185,6 +185,7 @@ def test_a_wide_tree_becomes_hundreds_of_files(workspace: Path, monkeypatch: pyt
     assert "3 more sub-agents are not shown here" in (folder / "why.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_stop_in_a_bucket_costs_more_than_the_files_of_a_folder(
     moto: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

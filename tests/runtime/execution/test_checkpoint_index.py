@@ -79,6 +79,7 @@ def test_a_command_of_the_index_does_not_return_there(ran: Path, monkeypatch: py
     assert "- [ ] c" in (ran / "todo.md").read_text() and "- [x] a" in (ran / "todo.md").read_text()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("how", ["missing", "damaged", "changed", "empty"])
 def test_a_damaged_index_stays(ran: Path, how: str) -> None:
     whole = index(ran).read_text()

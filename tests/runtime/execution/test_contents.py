@@ -163,7 +163,7 @@ def test_what_the_agent_itself_has_changed_can_be_named_again(workspace: Path) -
         run.refer("data.csv")
         if run.attempt == 1:
             async with asyncio.timeout(PATIENCE):
-                while not recorded(workspace):  # noqa: ASYNC110  # a record has no event
+                while "contents" not in run._session.context.workspace.moment.config:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             (workspace / "data.csv").write_bytes(OLD + NEW)
             run.refer("data.csv")

@@ -111,6 +111,7 @@ async def add(one: int, other: int) -> int:
     return one + other
 
 
+@pytest.mark.slow
 def test_a_stream_killed_in_a_bucket_goes_on_without_gap_or_doubling(place: Place) -> None:
     environment = {**os.environ, **place.server.environment()}
     command = [sys.executable, "-c", CHILD, place.url, "300"]
@@ -161,6 +162,7 @@ def playing(play: Callable[[asyncio.Task[Outcome]], Awaitable[None]], running: A
     return asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_an_upload_while_it_runs_is_not_noticed(place: Place) -> None:
     async def play(task: asyncio.Task[Outcome]) -> None:
         await until(lambda: "todo.md" in place.names() and b"[x] start" in place.download("todo.md"))
@@ -190,6 +192,7 @@ def test_a_pause_dropped_into_the_bucket_is_obeyed_and_taken_back(place: Place) 
     assert "pause.yaml" not in place.names()
 
 
+@pytest.mark.slow
 def test_an_upload_that_contradicts_what_the_run_wrote_is_never_lost(place: Place) -> None:
     """The run writes state.json again and again; what a person uploads in between is merged, or kept."""
 
@@ -207,6 +210,7 @@ def test_an_upload_that_contradicts_what_the_run_wrote_is_never_lost(place: Plac
     assert json.loads(place.download("state.json"))["data"]["note"] == "from a person"
 
 
+@pytest.mark.slow
 def test_answers_and_work_are_taken_from_the_bucket(place: Place) -> None:
     async def note(run: Run[Any], task: Any) -> None:
         run.state.setdefault("tasks", []).append(task.text.strip())
@@ -371,6 +375,7 @@ def test_going_on_after_a_pause_costs_little(place: Place, asked: Counter[str]) 
     assert seen.moment.pause is None and "pause.yaml" not in place.names()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("mode", ["drain", "emergency"])
 def test_a_slow_removal_of_the_last_pause_does_not_stop_the_run_again(
     place: Place, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -428,6 +433,7 @@ def test_a_pause_asked_for_while_the_agent_blocks_the_loop_is_not_removed(place:
     assert asyncio.run(place.run(main, wake=True)).status == "completed"
 
 
+@pytest.mark.slow
 def test_who_was_frozen_while_another_took_the_run_says_so_and_blames_no_file(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -363,6 +363,7 @@ async def main(run, text):
 """
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the command line")
 @pytest.mark.parametrize("way", ["detach", "supervise", "typed"])
 def test_ps_shows_the_arguments_of_a_run(workspace: Path, capfd: pytest.CaptureFixture[str], way: str) -> None:

@@ -81,6 +81,7 @@ def written(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("status", ["waiting", "paused", "sleeping", "completed"])
 def test_a_kill_while_a_run_closes_leaves_no_stale_file(

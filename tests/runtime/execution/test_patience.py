@@ -88,6 +88,7 @@ def test_what_passes_is_waited_for(workspace: Path, server: Any, faults: Any) ->
     assert len(records(workspace, "step.failed")) == len(faults)
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "0"}, {"Retry-After": "3600"}, {"retry-after-ms": "900000"}])
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_a_status_that_means_no_is_not_asked_again(workspace: Path, server: Any, status: int, headers: Any) -> None:

@@ -591,6 +591,7 @@ async def idling(workspace: Path, main: Any, released: list[str]) -> asyncio.Tas
     return process
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("how", ["typed", "taken", "removed", "cancelled"])
 def test_an_idle_process_keeps_the_run(workspace: Path, calls: list[str], how: str) -> None:
     end = datetime.now(UTC) + timedelta(minutes=50)
@@ -759,7 +760,7 @@ def test_another_process_ends_the_pause_after_the_look_of_a_start(
 
     @agent
     async def main(run: Run[Any]) -> str:
-        return str(await run.ask("Go on?"))
+        return str(await run.ask("Go on?", wait_for=0))
 
     (workspace / PAUSE).write_text("reason: not yet\n")
     assert run(workspace, main).status == "paused"

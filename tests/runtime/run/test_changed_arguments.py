@@ -53,6 +53,7 @@ def data(workspace: Path) -> Any:
     return json.loads((workspace / "state.json").read_text())["data"]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("typed", "paid", "changed"),
     [
@@ -165,6 +166,7 @@ class Order:
     rush: bool = False
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("arguments", "schema", "fits", "wrong"),
     [
@@ -346,6 +348,7 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return satchel.open(url)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", ["command", "file"])
 def test_a_kill_between_answer_intent_and_effect_pays_another_amount(
     killed: satchel.Handle, way: str, tmp_path: Path

@@ -346,6 +346,7 @@ def test_a_deleted_file_takes_its_task_with_it(workspace: Path, crash: type[Base
     assert entered == ["first", "first"]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [

@@ -61,6 +61,7 @@ def inside(place: Place, folder: str) -> dict[str, bytes]:
     return {entry.path: store.read(entry.path).data for entry in store.list(folder)}
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", ["日" * 100 + ".md", "a" * 256, f"{'b' * 300}/a.md", "/".join(["c" * 99] * 9)])
 def test_an_output_whose_name_is_too_long_is_a_failure_of_the_storage(place: Place, name: str) -> None:
     async def write(run: Run[Any]) -> None:
@@ -72,6 +73,7 @@ def test_an_output_whose_name_is_too_long_is_a_failure_of_the_storage(place: Pla
     assert inside(place, "outputs") == {"outputs/short.md": b"text"}
 
 
+@pytest.mark.sampled(every=4)
 @LONGEST
 def test_an_edited_output_whose_name_leaves_no_room_blocks_the_run(place: Place, name: str) -> None:
     async def write(run: Run[Any]) -> None:
@@ -87,6 +89,7 @@ def test_an_edited_output_whose_name_leaves_no_room_blocks_the_run(place: Place,
     assert version.endswith(".rejected.md") and reasons == version.removesuffix(".md") + ".txt"
 
 
+@pytest.mark.sampled(every=4)
 @LONGEST
 def test_an_unreadable_task_whose_name_leaves_no_room_blocks_the_run(place: Place, name: str) -> None:
     place().create(f"inbox/{name}", b"\xff\xfe\x00 no text")
@@ -96,6 +99,7 @@ def test_an_unreadable_task_whose_name_leaves_no_room_blocks_the_run(place: Plac
     assert len(names) == 2 and all(".rejected." in each for each in names), names
 
 
+@pytest.mark.sampled(every=4)
 @LONGEST
 def test_finished_tasks_of_one_long_name_are_not_put_away(place: Place, name: str) -> None:
     texts = ["first", "second", "third"]

@@ -62,6 +62,7 @@ def test_a_scope_that_fails_leaves_no_message(workspace: Path) -> None:
     assert said(workspace) == ["said", "said again"]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     "change",
     [
@@ -106,6 +107,7 @@ def test_a_file_that_lost_its_end_is_restored_and_not_believed(
 # The slice
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize(
     "asked, expected",
     [

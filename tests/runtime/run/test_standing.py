@@ -18,6 +18,7 @@ from servers import Server
 import satchel
 from satchel import Item, Run, UsageError, agent, effect, run
 from satchel.runtime.api import answers as answering
+from satchel.workspace.inbound.approvals import files
 from satchel.workspace.store import open_store
 
 from .test_asking import fill_in, records
@@ -78,6 +79,7 @@ def test_a_standing_approval_asks_again_or_its_uses_are_not_recorded(workspace: 
     assert "and each later call of pay, by Ada" in told and "write false as standing" in told
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("decision", "typed", "said"),
     [
@@ -101,6 +103,7 @@ def test_an_answer_without_a_tool_stands(workspace: Path) -> None:
         satchel.open(workspace).answer("approve", standing=True)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("other", ["tool", "agent", "code", "fork"])
 def test_an_approval_stands_for_another_tool_agent_code_or_run(
     workspace: Path, other: str, monkeypatch: pytest.MonkeyPatch
@@ -158,6 +161,7 @@ def test_an_open_question_about_the_tool_is_not_covered(workspace: Path) -> None
     assert (workspace / "approvals/a2.yaml").read_text().startswith("# answered: approve, by ")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", ["file", "command"])
 @pytest.mark.parametrize("stops", [True, False])
 def test_a_call_begins_after_its_approval_was_revoked(workspace: Path, way: str, stops: bool) -> None:
@@ -200,6 +204,7 @@ def test_a_call_begins_after_its_approval_was_revoked(workspace: Path, way: str,
     assert run(workspace, main).status == "completed" and calls == ["ada", "bob"]
 
 
+@pytest.mark.slow
 def test_a_call_in_a_bucket_begins_after_its_approval_was_revoked(
     seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +247,7 @@ def test_a_revocation_without_a_process_is_lost(workspace: Path) -> None:
     assert outcome.status == "waiting" and calls == ["ada"] and not handle.status().approved
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("decision", ["approve", "deny"])
 @pytest.mark.parametrize("kind", ["retry", "verify", "answer", "step"])
 def test_a_call_begins_again_after_its_approval_was_revoked(workspace: Path, kind: str, decision: str) -> None:
@@ -301,6 +307,7 @@ def test_a_call_begins_again_after_its_approval_was_revoked(workspace: Path, kin
     assert calls == ["ada", "eve", *["eve"] * (decision == "approve")]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("damage", ["", "standing: false", "run_id: other\nid: a1\nstanding: false", "{"])
 def test_a_file_that_is_none_revokes_an_approval(workspace: Path, damage: str) -> None:
     """Absence is never an instruction."""
@@ -353,6 +360,7 @@ async def main(run):
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("place", ["disk", "bucket"])
 def test_a_kill_forgets_a_standing_approval_or_uses_it_twice(
     place: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -396,6 +404,7 @@ def test_a_revocation_in_the_file_of_a_stopped_run_is_written_over(workspace: Pa
     assert not satchel.open(workspace).status().approved
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("typed", "said"),
     [("standing: fasle", 'found "fasle"'), ("standing: 'false'", 'found "false"'), ("standin: false", "standing")],
@@ -417,12 +426,13 @@ def test_a_misspelt_revocation_is_refused_without_a_word(workspace: Path, typed:
     assert not [each for each in satchel.open(workspace).status().report if "rejected" in each.text]
 
 
-def test_an_approval_can_not_be_revoked_after_many_uses(workspace: Path) -> None:
+def test_an_approval_can_not_be_revoked_after_many_uses(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers of so many later questions are remembered for their files."""
+    monkeypatch.setattr(files, "_LOOKED_AT", 20)
 
     @agent
     async def main(run: Run) -> None:
-        for number in range(210):
+        for number in range(30):
             await run.ask(f"Pay {number}?", tool="pay", wait_for=0)
 
     run(workspace, main)
@@ -508,6 +518,7 @@ def paying_at_once(calls: list[str], order: str, may_go_on: Callable[[str], bool
     return main
 
 
+@pytest.mark.sampled(every=7, rest="soak")
 @pytest.mark.parametrize("kind", ["effect", "step", "default", "bare"])
 @pytest.mark.parametrize("order", ["bob eve cyd", "eve bob cyd", "cyd bob eve"])
 @pytest.mark.parametrize("done", [1, 2, 3])

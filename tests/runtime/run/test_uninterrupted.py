@@ -41,6 +41,7 @@ def noting(calls: list[str]) -> Any:
     return note
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("place", ["item", "scope", "agent"])
 def test_a_block_comes_to_its_end_and_then_the_run_stops(

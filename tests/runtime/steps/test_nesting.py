@@ -58,6 +58,7 @@ WAYS: dict[str, Way] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("depth", [DEPTH, DEPTH + 1, 976])
 def test_a_value_is_kept_that_can_not_be_read_back(workspace: Path, way: str, depth: int) -> None:

@@ -210,6 +210,7 @@ def of_pydantic_ai(one: Step) -> Tool:
     return lambda text: tool.function_schema.call({"text": text}, None)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(every=5)
 @each
 @pytest.mark.parametrize("made", [validated, of_openai, of_langchain, of_pydantic_ai])
 def test_a_tool_that_is_made_of_it_is_recorded(made: Callable[[Step], Tool], one: Step, workspace: Path) -> None:

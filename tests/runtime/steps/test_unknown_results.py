@@ -90,6 +90,7 @@ def _nothing_seen() -> None:
 HOW = ("step", "effect", "scope", "agent")
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("kind", [Plain, Model, Struct, list[Plain]])
 def test_a_key_that_was_renamed_is_a_default_now(workspace: Path, kind: Any, how: str) -> None:
@@ -138,6 +139,7 @@ class Counted:
     times: int = field(default=1, init=False)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("value", [Computing(side=2), Shape(2), Counted(2)], ids=lambda value: type(value).__name__)
 def test_what_a_type_writes_and_does_not_read_fails_at_every_later_start(workspace: Path, how: str, value: Any) -> None:

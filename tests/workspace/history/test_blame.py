@@ -303,6 +303,7 @@ def said_by(node: blame.BlamedValue) -> Said:
     return Said(origin.seq, back, origin.kind, origin.by, origin.prompts.get("brief", ()))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("first", range(0, 500, 100))
 def test_a_value_is_blamed_on_another_record(first: int) -> None:
     for seed in range(first, first + 100):

@@ -99,6 +99,7 @@ def test_the_form_does_not_say_what_can_be_answered(asked: Asked) -> None:
     assert form.is_signed(path.read_bytes()) and answer(path) is None and path.read_text() == text
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("typed", "decision"),
     [
@@ -123,6 +124,7 @@ def test_an_answer_is_not_taken_as_it_was_meant(asked: Asked, typed: str, decisi
     assert "# not accepted" not in path.read_text()
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("choices", "typed", "decision"),
     [
@@ -148,6 +150,7 @@ def test_a_text_that_yaml_reads_as_something_else_is_refused(
     assert answer(path) == decision
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -207,6 +210,7 @@ def test_the_line_in_a_reason_is_another_one(asked: Asked) -> None:
     assert lines[int(number) - 1] == "decision: 'approve"
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "make",
     [

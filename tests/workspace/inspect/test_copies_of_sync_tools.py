@@ -78,6 +78,7 @@ def test_files_of_a_person_and_of_the_runtime_are_taken_for_such_copies(tmp_path
     assert found(tmp_path, *names) == []
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("name", "is_taken"),
     [

@@ -154,6 +154,7 @@ def test_an_object_that_is_full_stays_when_the_next_one_is_begun() -> None:
             place.gets()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(12))
 def test_commits_of_any_sizes_are_read_with_few_requests(seed: int) -> None:
     random, place = Random(seed), Place()

@@ -255,6 +255,7 @@ def test_a_note_of_a_stranger_is_believed(closed: Path) -> None:
         asked(copy, closed)
 
 
+@pytest.mark.slow
 def test_a_copy_in_a_bucket_is_not_seen_from_a_folder(
     closed: Path, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -548,4 +548,4 @@ def test_merging_many_items_takes_the_square_of_their_number(base: bool) -> None
 
         return merge
 
-    growth.stays_linear(of, 100)
+    growth.stays_linear(of, 50)

@@ -49,6 +49,7 @@ def rules(rng: random.Random) -> str:
     return f"{{history: {history}, checkpoints: {rng.choice(['all', '1', '2', '5', '[2, 1h]'])}, inbox: {inbox}}}"
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_dry_run_names_other_files_than_those_that_go(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

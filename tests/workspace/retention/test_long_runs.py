@@ -75,6 +75,7 @@ def test_a_run_of_50000_steps_is_many_times_its_state(tmp_path: Path) -> None:
     assert satchel.open(tmp_path).status().history == (files, size, done.kept_from)
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket_keeps_all_its_objects(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)

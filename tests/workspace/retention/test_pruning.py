@@ -101,7 +101,7 @@ def facts(line: Line) -> tuple[Any, ...]:
 def test_history_goes_that_is_kept_or_stays_that_is_not(tmp_path: Path) -> None:
     store = ran(tmp_path / "run", plan_of(40))
     before = {line.seq: line for line in journal.read(store, after=0).lines}
-    moments = {seq: moment_at(store, seq) for seq in before}
+    moments = {seq: moment_at(store, seq) for seq in [*before][::3]}
     ruled(store, "{history: 60, checkpoints: 2}")
     done = satchel.open(tmp_path / "run").prune(by="ada")
     first = journal.first_kept(store)

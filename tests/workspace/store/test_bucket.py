@@ -304,6 +304,7 @@ def test_an_own_write_whose_answer_was_lost_is_known_again(way: Way, told: Answe
     assert way.store().read("a").data == b"34"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("batch", "has_forgotten"), [(False, False), (True, False), (True, True)])
 def test_a_removal_that_was_delayed_spares_what_a_newer_owner_has_written(
     way: Way, batch: bool, has_forgotten: bool
@@ -394,6 +395,7 @@ def refused(way: Way, told: Answer) -> tuple[SatchelError, int]:
     return raised.value, way.between.count() - before
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "status, code",
     [

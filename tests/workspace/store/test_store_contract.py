@@ -763,6 +763,7 @@ OUT = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("path", OUT)
 def test_a_name_that_leads_out_is_refused_by_every_method(stores: Stores, store: Store, path: str) -> None:
     calls: list[Callable[[], object]] = [
@@ -948,6 +949,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
 }
 
 
+@pytest.mark.sampled(every=5, rest="soak")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_any_failing_call_leaves_the_old_content_whole_and_no_temporary_file(

@@ -157,6 +157,7 @@ def killed_at(number: int, kind: str, source: Path, target: Path) -> bool:
     return False
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["move", "copy"])
 def test_a_kill_leaves_two_that_live_or_none_that_is_whole(kind: str, every: int, made: Path, tmp_path: Path) -> None:

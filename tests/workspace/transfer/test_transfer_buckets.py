@@ -124,6 +124,7 @@ def test_a_copy_of_a_bucket_needs_permission_to_write_there(
     assert keys(seaweedfs, place) == before
 
 
+@pytest.mark.slow
 def test_a_move_that_was_killed_leaves_its_lease(
     folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +176,7 @@ def _of_another_machine(mine: lease.Lease) -> lease.Lease:
     return msgspec.structs.replace(mine, host="elsewhere")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", [moving.move, moving.copy], ids=["move", "copy"])
 def test_a_run_that_is_going_in_a_bucket_is_torn_apart(
     kind: Any, folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -188,6 +190,7 @@ def test_a_run_that_is_going_in_a_bucket_is_torn_apart(
     assert define(at(place)).run_id == "moved-1" and not [*copy_files.carried(DiskStore(tmp_path / "c"))]
 
 
+@pytest.mark.slow
 def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: str, at: Open, tmp_path: Path) -> None:
     """Another process puts up its fence between the last look of the move and its tombstone."""
     moving.move(DiskStore(folder), at(place), by="me")
@@ -213,6 +216,7 @@ def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: s
 STONE = transfer_file.Tombstone(run_id="moved-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("what", "is_new"), pairs(["all of it", "the rest", "and clears it"], [False, True], every=2))
 def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(
     what: str, is_new: bool, folder: Path, place: str, at: Open
@@ -245,6 +249,7 @@ def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(
         pass
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_new", [False, True])
 def test_who_begins_to_run_it_is_not_carried_away(
     is_new: bool, folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -269,6 +274,7 @@ def test_who_begins_to_run_it_is_not_carried_away(
     assert lives(at(place)) and not lives(DiskStore(tmp_path / "c"))
 
 
+@pytest.mark.slow
 def test_a_move_that_is_gone_on_with_sees_who_began_to_run_it(
     folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +302,7 @@ def test_a_move_that_is_gone_on_with_sees_who_began_to_run_it(
     assert not lives(at(place)) and lives(DiskStore(tmp_path / "c"))
 
 
+@pytest.mark.slow
 def test_a_run_that_has_come_back_is_not_removed_by_who_has_slept(
     folder: Path, place: str, at: Open, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +387,7 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
     assert before.items() <= hashes(at(there)).items()
 
 
+@pytest.mark.slow
 def test_the_empty_journal_of_a_cleared_place_is_not_brought(
     folder: Path, place: str, at: Open, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
