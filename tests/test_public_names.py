@@ -15,6 +15,7 @@ from typing import Any
 
 import satchel
 from satchel import SatchelError
+from satchel.runtime.status import Execution
 from satchel.workspace.base import errors
 
 
@@ -61,7 +62,8 @@ def used(public: Any) -> Iterator[Any]:
         nodes = [node for node in tree.body if getattr(node, "name", "") == kind.__name__]
         for name in {name for node in nodes for name in signatures(node)}:
             found = definition(name, module)
-            if inspect.isclass(found) and found.__module__.startswith("satchel.") and found.__name__[0] != "_":
+            is_ours = inspect.isclass(found) and found.__module__.startswith("satchel.") and found.__name__[0] != "_"
+            if is_ours and found is not Execution:  # which no caller gets: a twin returns the result of one
                 yield found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -68,26 +68,39 @@ class Answering(Struct, frozen=True):
     report: tuple[Remark, ...] = ()
 
 
-class Saying(NamedTuple):
-    """The answer as it was given. `is_typed`: decision, result and arguments are texts from a command line."""
+class AnswerOptions(Struct, frozen=True, kw_only=True):
+    """The answer as it was given. `is_typed`: decision, result and arguments are texts from a command line. UsageError
+    for a value that can't be one."""
 
-    id: str  # empty: the one open question
+    question: str  # empty: the one that is open
     decision: Any
-    result: Any  # None: none was said
-    by: str
-    note: str
-    is_typed: bool
     arguments: Mapping[str, Any] | None = None  # those that it changes
     standing: bool = False  # it approves later calls of the tool, too
+    result: Any = None  # None: none was said
+    by: str
+    note: str = ""
+    is_typed: bool = False
     redactor: Redactor = Redactor()  # of the workspace
 
-    def redacted_by(self, redactor: Redactor) -> Saying:
+    def __post_init__(self) -> None:
+        for name in ("question", "by", "note"):
+            arguments.text(name, getattr(self, name))
+        for name, value in (("decision", self.decision), ("result", self.result)):
+            if isinstance(value, str) or (self.is_typed and name == "decision"):
+                arguments.text(name, value)
+        for name, value in arguments.mapping("arguments", self.arguments).items():
+            arguments.text("the name of an argument", name)
+            if isinstance(value, str) or self.is_typed:
+                arguments.text(f"the argument {name}", value)
+
+    def redacted_by(self, redactor: Redactor) -> AnswerOptions:
         """Without secrets, which must not get into the file of the question. What is typed is redacted when it is read:
         a text in the place of a secret must not be taken for YAML."""
-        said = self._replace(redactor=redactor, by=redactor.text(self.by), note=redactor.text(self.note))
+        said = replace(self, redactor=redactor, by=redactor.text(self.by), note=redactor.text(self.note))
         if self.is_typed:
             return said
-        return said._replace(
+        return replace(
+            said,
             decision=redactor.value(self.decision),
             result=redactor.value(self.result),
             arguments=redactor.value(self.arguments),
@@ -124,18 +137,9 @@ class Saying(NamedTuple):
         return {name: self.redactor.text(text) for name, text in (typed or {}).items()}
 
 
-def answer(place: Place, said: Saying) -> Steps[Answering]:
+def answer(place: Place, said: AnswerOptions) -> Steps[Answering]:
     """Record the answer. If a process runs the workspace, write it into the file and wait until that process has taken
     it."""
-    for name, value in (("question", said.id), ("by", said.by), ("note", said.note)):
-        arguments.text(name, value)
-    for name, value in (("decision", said.decision), ("result", said.result)):
-        if isinstance(value, str) or (said.is_typed and name == "decision"):
-            arguments.text(name, value)
-    for name, value in arguments.mapping("arguments", said.arguments).items():
-        arguments.text("the name of an argument", name)
-        if isinstance(value, str) or said.is_typed:
-            arguments.text(f"the argument {name}", value)
     patience = _REMOTE_PATIENCE if place.store.abilities.remote else _PATIENCE
     until = time.monotonic() + patience
     written, is_first = False, True
@@ -145,12 +149,13 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
         if is_first and seen.mistake:
             place.tell(f"note: {in_force(seen.mistake)}")
         is_first = False
-        said = said.redacted_by(redactor_of(seen.definition))._replace(id=said.id or _only_one(moment, place))
+        said = said.redacted_by(redactor_of(seen.definition))
+        said = replace(said, question=said.question or _only_one(moment, place))
         if (settled := _settled(said, moment, place)) is not None:
             return replace(settled, was_before=not written)
-        question = find_question(moment, said.id)
+        question = find_question(moment, said.question)
         if question is None:
-            raise _unknown(moment, said.id, place)
+            raise _unknown(moment, said.question, place)
         reply = _reply(said, question)
         if said.arguments is None and not written and question.may_change and reply.decision == APPROVE:
             _check_nothing_typed(question, moment, place)
@@ -162,7 +167,7 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
             _write(question, reply, moment.run_id, place)
             written = True
         if time.monotonic() > until:
-            return _told(said, moment, place, is_recorded=False)
+            return _told(said.question, moment, place, is_recorded=False)
         yield from place.look_again(_LOOK_AGAIN)
 
 
@@ -193,25 +198,25 @@ def revoke(place: Place, id: str, by: str) -> Steps[Answering]:
         seen = look_beside(place.store)
         moment, redactor = seen.moment, redactor_of(seen.definition)
         id = id or _only_standing(moment)
-        said = Saying(id, APPROVE, None, redactor.text(by), "", False)
+        who = redactor.text(by)
         if id not in moment.standing:
             if id not in moment.answered or not moment.answered[id].revoked:
                 raise _stands_not(id, moment)
-            return replace(_told(said, moment, place, is_recorded=True), was_before=not is_written)
+            return replace(_told(id, moment, place, is_recorded=True), was_before=not is_written)
         with suppress(LeaseHeld):
             report = Report()
             check_free(place.store)
             with opened(place.store, "answer", report) as workspace:
                 if id in workspace.moment.standing:
-                    workspace.desk.revoke(workspace.journal, id, said.by)
+                    workspace.desk.revoke(workspace.journal, id, who)
                 workspace.close()
-            told = _told(said, workspace.moment, place, is_recorded=True)
+            told = _told(id, workspace.moment, place, is_recorded=True)
             return replace(told, report=(*report.remarks[1:],))
         if not is_written:
-            _write_revoked(place, id, said.by)
+            _write_revoked(place, id, who)
             is_written = True
         if time.monotonic() > until:
-            return _told(said, moment, place, is_recorded=False)
+            return _told(id, moment, place, is_recorded=False)
         yield from place.look_again(_LOOK_AGAIN)
 
 
@@ -244,35 +249,35 @@ def _stands_not(id: str, moment: Moment) -> UsageError:
     return UsageError(what, why=f"in force: {found}" if found else "none is in force")
 
 
-def _told(said: Saying, moment: Moment, place: Place, *, is_recorded: bool) -> Answering:
+def _told(id: str, moment: Moment, place: Place, *, is_recorded: bool) -> Answering:
     left, waits_for = questions_of(moment, place), ""
     if not is_recorded:
         holder = lease.holder(place.store)
         waits_for = holder.process if holder else "the process that runs it"
-    known = moment.answered.get(said.id)
+    known = moment.answered.get(id)
     answer = None
     if known is not None:
         changes = plain_answer(known.changes)
         counts = bool(known.standing and not known.revoked)
         answer = Given(plain_answer(known.decision), known.by, known.note, changes, counts, at=known.at, how=known.how)
-    return Answering(said.id, path_of(said.id), is_recorded, answer, left, waits_for=waits_for)
+    return Answering(id, path_of(id), is_recorded, answer, left, waits_for=waits_for)
 
 
-def _record(said: Saying, place: Place) -> Answering:
+def _record(said: AnswerOptions, place: Place) -> Answering:
     report = Report()
     check_free(place.store)
     with opened(place.store, "answer", report) as workspace:
         moment = workspace.moment
-        question = find_question(moment, said.id)
+        question = find_question(moment, said.question)
         if question is not None:
             workspace.desk.record(workspace.journal, question, _reply(said, question), "command")
         workspace.close()
     if question is None:  # a person has answered at the same moment, for example in the file
         settled = _settled(said, moment, place)
         if settled is None:
-            raise _unknown(moment, said.id, place)
+            raise _unknown(moment, said.question, place)
         return replace(settled, was_before=True, report=(*report.remarks[1:],))
-    return replace(_told(said, moment, place, is_recorded=True), report=(*report.remarks[1:],))
+    return replace(_told(said.question, moment, place, is_recorded=True), report=(*report.remarks[1:],))
 
 
 def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
@@ -318,41 +323,43 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
     raise UsageError("keeps changing", path=path, remedy="answer again when it is saved")
 
 
-def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
+def _settled(said: AnswerOptions, moment: Moment, place: Place) -> Answering | None:
     """If the question is already answered: return that answer if it is the same, else raise UsageError."""
-    answer = moment.answered.get(said.id)
+    answer = moment.answered.get(said.question)
     if answer is None:
         return None
     recorded = msgspec.json.decode(answer.decision)
     is_same = any(same(recorded, each) for each in said.readings) and bool(answer.standing) == said.standing
     if not is_same or not _changes_the_same(said, answer):
         raise UsageError(
-            f"{said.id} is already answered",
+            f"{said.question} is already answered",
             why=_answered_text(answer),
             remedy="a recorded answer can't be changed; the agent may ask again",
         )
-    return _told(said, moment, place, is_recorded=True)
+    return _told(said.question, moment, place, is_recorded=True)
 
 
-def _reply(said: Saying, question: Question) -> Reply:
+def _reply(said: AnswerOptions, question: Question) -> Reply:
     """The given answer, if it is valid."""
     reads = said.is_typed and not question.choices and question.schema is not None
     value = said.value if reads or not said.is_typed else said.text
     try:
-        decision = fit_decision(question, value, said.text, file=said.id)
+        decision = fit_decision(question, value, said.text, file=said.question)
     except InvalidFile as error:
-        raise _refusal(f"that is not a valid answer to {said.id}: {question.text}", error) from None
+        raise _refusal(f"that is not a valid answer to {said.question}: {question.text}", error) from None
     if decision is None:
-        raise UsageError(f"an answer to {said.id} can't be empty", why="null means that there is no answer yet")
+        raise UsageError(f"an answer to {said.question} can't be empty", why="null means that there is no answer yet")
     if said.result is not None and not question.has_happened(decision):
         raise UsageError("a result needs an effect that has happened", remedy=f"give one only with the answer {DONE!r}")
     result = NOTHING if said.result is None else _result(said.result, said.is_typed, said.redactor)
     changes = _changes(said, question, decision) if said.arguments is not None else {}
     if said.standing:
         try:
-            check_standing(question, decision, changes, file=said.id)
+            check_standing(question, decision, changes, file=said.question)
         except InvalidFile as error:
-            raise _refusal(f"the answer to {said.id} can't stand for later calls: {question.text}", error) from None
+            raise _refusal(
+                f"the answer to {said.question} can't stand for later calls: {question.text}", error
+            ) from None
     return Reply(decision, said.by, said.note.strip(), result, arguments=changes, standing=said.standing)
 
 
@@ -369,13 +376,13 @@ def changes_of(typed: Iterable[str]) -> dict[str, str]:
     return named
 
 
-def _changes(said: Saying, question: Question, decision: Any) -> dict[str, Any]:
+def _changes(said: AnswerOptions, question: Question, decision: Any) -> dict[str, Any]:
     """The arguments that the answer changes, if they are valid."""
     try:
-        return fit_arguments(question, said.changes, said.texts, decision, file=said.id)
+        return fit_arguments(question, said.changes, said.texts, decision, file=said.question)
     except InvalidFile as error:
         place = error.problems[0].place
-        raise _refusal(f"{place} can't be changed so in {said.id}: {question.text}", error) from None
+        raise _refusal(f"{place} can't be changed so in {said.question}: {question.text}", error) from None
 
 
 def _refusal(what: str, error: InvalidFile) -> UsageError:
@@ -384,7 +391,7 @@ def _refusal(what: str, error: InvalidFile) -> UsageError:
     return UsageError(what, why=why, remedy=problem.remedy or None)
 
 
-def _changes_the_same(said: Saying, answer: RecordedAnswer) -> bool:
+def _changes_the_same(said: AnswerOptions, answer: RecordedAnswer) -> bool:
     """Whether these are the arguments of the recorded answer, told in full or in part."""
     changed, asked = plain_answer(answer.changes) or {}, plain_answer(answer.arguments) or {}
     given, texts = said.changes, said.texts

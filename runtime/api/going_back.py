@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...workspace.base import arguments
-from ..status import Steps, finish, finish_async
+from ..status import in_a_thread, in_both_ways, in_steps
 from .looking import Look
 
 if TYPE_CHECKING:
@@ -15,14 +14,16 @@ if TYPE_CHECKING:
     from ..agent import Agent
     from ..history import Redoing, Rehearsed, Replayed, Rewinding, Text
     from ..live import Watch
+    from ..status import Execution, Steps
 
 
 class GoBack(Look):
     """The part of a `Handle` that goes back."""
 
+    @in_steps
     def rewind(
         self, *, to: str | int, forget: bool = False, reuse: bool = False, dry_run: bool = False, by: str | None = None
-    ) -> Rewinding:
+    ) -> Steps[Rewinding]:
         """Return to an earlier record: data, plan and results of steps are those of that record, and what came after it
         is done again. It is added to the journal, so `rewind` can also undo it.
 
@@ -35,20 +36,14 @@ class GoBack(Look):
 
         UsageError if there is no such earlier record, or the run is cancelled; LeaseHeld while a process runs it.
         """
-        return finish("rewind", self._rewind(to, forget, reuse, dry_run, by))
-
-    async def rewind_async(
-        self, *, to: str | int, forget: bool = False, reuse: bool = False, dry_run: bool = False, by: str | None = None
-    ) -> Rewinding:
-        """`rewind`, without blocking the event loop."""
-        return await finish_async(self._rewind(to, forget, reuse, dry_run, by))
-
-    def _rewind(self, to: str | int, forget: bool, reuse: bool, dry_run: bool, by: str | None) -> Steps[Rewinding]:
         from ..history import rewind
 
         return rewind.go_back(self, to, by, forget=forget, reuse=reuse, dry_run=dry_run)
 
-    def redo(self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None) -> Redoing:
+    rewind_async = rewind.without_blocking
+
+    @in_steps
+    def redo(self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None) -> Steps[Redoing]:
         """Do an item again from its beginning, finished or open, with the state as it is now.
 
         `item`: its id, `^3`, or its folder's name; of a sub-agent after its path: `child/^3`. Its steps run again. An
@@ -56,19 +51,13 @@ class GoBack(Look):
         key. What is in doubt stays in doubt. `dry_run`: only say what it would do. UsageError if the item has not
         begun, LeaseHeld while a process runs it.
         """
-        return finish("redo", self._redo(item, effects, dry_run, by))
-
-    async def redo_async(
-        self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None
-    ) -> Redoing:
-        """`redo`, without blocking the event loop."""
-        return await finish_async(self._redo(item, effects, dry_run, by))
-
-    def _redo(self, item: str, effects: bool, dry_run: bool, by: str | None) -> Steps[Redoing]:
         from ..history import rewind
 
         return rewind.redo(self, item, by, effects=effects, dry_run=dry_run)
 
+    redo_async = redo.without_blocking
+
+    @in_a_thread
     def fork(
         self,
         to: str | os.PathLike[str],
@@ -94,7 +83,6 @@ class GoBack(Look):
         """
         from ..history import fork
 
-        arguments.no_loop("fork")
         return fork.fork(
             self,
             to,
@@ -107,32 +95,7 @@ class GoBack(Look):
             storage_options=storage_options,
         )
 
-    async def fork_async(
-        self,
-        to: str | os.PathLike[str],
-        *,
-        at: str | int | None = None,
-        run_id: str = "",
-        effects: bool = False,
-        reuse: bool = False,
-        by: str | None = None,
-        progress: Tell | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Forked:
-        """`fork`, without blocking the event loop; see `move_async`."""
-        import asyncio
-
-        return await asyncio.to_thread(
-            self.fork,
-            to,
-            at=at,
-            run_id=run_id,
-            effects=effects,
-            reuse=reuse,
-            by=by,
-            progress=progress,
-            storage_options=storage_options,
-        )
+    fork_async = fork.without_blocking
 
     def rehearse(self, *, code: str | os.PathLike[str] | None = None) -> Rehearsed:
         """Try the code against this run, without doing anything.
@@ -147,6 +110,7 @@ class GoBack(Look):
 
         return rehearse(self.store, code)
 
+    @in_both_ways
     def replay(
         self,
         item: str,
@@ -160,7 +124,7 @@ class GoBack(Look):
         by: str | None = None,
         progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Replayed:
+    ) -> Execution[Replayed]:
         """Do one item again in a fork at `to`, with other prompts or settings, and compare it with the first time. This
         run is only read.
 
@@ -178,27 +142,20 @@ class GoBack(Look):
         UsageError for an item that has not begun, one of a sub-agent, a task of the inbox, a name that is not known,
         and if `to` is not empty.
         """
-        from ..history import replay
+        from ..history import Replay, ReplayOptions
 
-        wish = replay.Wish(item, to, settings or {}, prompts, agent, watch, run_id, by, progress, storage_options)
-        return replay.replay(self, wish)
+        options = ReplayOptions(
+            item=item,
+            to=to,
+            settings=settings,
+            prompts=prompts,
+            agent=agent,
+            watch=watch,
+            run_id=run_id,
+            by=by,
+            progress=progress,
+            storage_options=storage_options,
+        )
+        return Replay(self, options)
 
-    async def replay_async(
-        self,
-        item: str,
-        to: str | os.PathLike[str],
-        *,
-        settings: Mapping[str, Any] | None = None,
-        prompts: Mapping[str, Text] | Text | None = None,
-        agent: Agent | None = None,
-        watch: Watch | None = None,
-        run_id: str = "",
-        by: str | None = None,
-        progress: Tell | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Replayed:
-        """`replay` in a running event loop; see `fork_async`. If the task is cancelled, the fork is paused."""
-        from ..history import replay
-
-        wish = replay.Wish(item, to, settings or {}, prompts, agent, watch, run_id, by, progress, storage_options)
-        return await replay.replay_async(self, wish)
+    replay_async = replay.without_blocking

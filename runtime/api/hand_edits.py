@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..status import Steps, finish, finish_async
+from ..status import in_steps
 from .looking import Look
 
 if TYPE_CHECKING:
+    from ..status import Steps
     from .file_edits import Cutting, Draft, Editing
 
 
@@ -21,7 +22,8 @@ class EditByHand(Look):
 
         return file_edits.draft(self, file)
 
-    def edit(self, file: str, text: str, *, version: str, conflict: bool = False) -> Editing:
+    @in_steps
+    def edit(self, file: str, text: str, *, version: str, conflict: bool = False) -> Steps[Editing]:
         """Save a todo.md or state.json as a person does in an editor, if the run can take it.
 
         `text` is the whole file, with the stamp that tells from which moment it is: a change that was made from an
@@ -31,13 +33,14 @@ class EditByHand(Look):
         until `merge` has settled it. The state is checked against the schema of its type, but the type itself
         (validators) only when the run takes it. Not guaranteed: when that is. Other programs may save at any time.
         """
-        return finish("edit", self._edit(file, text, version, conflict))
+        from . import file_edits
 
-    async def edit_async(self, file: str, text: str, *, version: str, conflict: bool = False) -> Editing:
-        """`edit`, without blocking the event loop."""
-        return await finish_async(self._edit(file, text, version, conflict))
+        return file_edits.edit(self, file, text, version, conflict=conflict)
 
-    def cut_messages(self, after: int, *, agent: str = "") -> Cutting:
+    edit_async = edit.without_blocking
+
+    @in_steps
+    def cut_messages(self, after: int, *, agent: str = "") -> Steps[Cutting]:
         """Cut the conversation off after the message with the `seq` `after`, or all of it with 0. `agent`: that of a
         sub-agent, by its path (`researcher/reader`).
 
@@ -45,18 +48,8 @@ class EditByHand(Look):
         says until then stays. InvalidFile if the cut would part the call of a tool from its results, UsageError for a
         message that is not there.
         """
-        return finish("cut_messages", self._cut_messages(after, agent))
-
-    async def cut_messages_async(self, after: int, *, agent: str = "") -> Cutting:
-        """`cut_messages`, without blocking the event loop."""
-        return await finish_async(self._cut_messages(after, agent))
-
-    def _cut_messages(self, after: int, agent: str) -> Steps[Cutting]:
         from . import file_edits
 
         return file_edits.cut(self, after, agent)
 
-    def _edit(self, file: str, text: str, version: str, conflict: bool) -> Steps[Editing]:
-        from . import file_edits
-
-        return file_edits.edit(self, file, text, version, conflict=conflict)
+    cut_messages_async = cut_messages.without_blocking

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...workspace.base import arguments, myself
-from ..status import Steps, at_once, finish, finish_async
+from ..status import in_a_thread, in_both_ways, in_steps
 from .going_back import GoBack
 from .hand_edits import EditByHand
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..agent import Agent
     from ..launch import Ended, Supervised
     from ..live import Watch
+    from ..status import Execution, Steps
     from ..supervision.child import Background
     from ..supervision.emergency import Stopped
     from .answers import Answering
@@ -41,6 +42,7 @@ class Handle(GoBack, EditByHand):
 
     # Running it
 
+    @in_both_ways
     def run(
         self,
         agent: Agent | None = None,
@@ -51,7 +53,7 @@ class Handle(GoBack, EditByHand):
         drain_timeout: float | None = None,
         take_over: bool = False,
         adopt: bool = False,
-    ) -> Ended:
+    ) -> Execution[Ended]:
         """Run the agent in this process until it completes, fails or needs a person, as `satchel.run` does.
 
         A stopped run continues where it was. A run that is paused, waits or sleeps stays as it is. `agent` replaces the
@@ -61,28 +63,24 @@ class Handle(GoBack, EditByHand):
         process that had it. `adopt`: continue although this may be a copy of a run that lives elsewhere. Errors of the
         agent are in the result. In a running event loop call `run_async`.
         """
-        from ..launch import runner
+        from ..execution import RunOptions
+        from ..launch import LocalRun
 
-        wish = runner.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt, input)
-        return runner.run(self, wish, args)
+        options = RunOptions(
+            agent=agent,
+            args=args,
+            input=input,
+            watch=watch,
+            accept_drift=accept_drift,
+            drain_timeout=drain_timeout,
+            take_over=take_over,
+            adopt=adopt,
+        )
+        return LocalRun(self, options)
 
-    async def run_async(
-        self,
-        agent: Agent | None = None,
-        *args: Any,
-        input: Mapping[str, Any] | None = None,
-        watch: Watch | None = None,
-        accept_drift: bool = False,
-        drain_timeout: float | None = None,
-        take_over: bool = False,
-        adopt: bool = False,
-    ) -> Ended:
-        """`run` in a running event loop. If the task is cancelled, the run is paused, with everything written."""
-        from ..launch import runner
+    run_async = run.without_blocking
 
-        wish = runner.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt, input)
-        return await runner.run_async(self, wish, args)
-
+    @in_both_ways
     def resume(
         self,
         agent: Agent | None = None,
@@ -93,30 +91,25 @@ class Handle(GoBack, EditByHand):
         from_checkpoint: bool = False,
         take_over: bool = False,
         adopt: bool = False,
-    ) -> Ended:
+    ) -> Execution[Ended]:
         """`run`, which also ends a pause, whatever its reason, and a sleep. UsageError if the run was never started.
         `from_checkpoint`: first return to the last known-good checkpoint; later effects and answers are kept."""
-        from ..launch import runner
+        from ..execution import RunOptions
+        from ..launch import LocalRun
 
-        wish = runner.Wish(agent, watch, True, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
-        return runner.run(self, wish)
+        options = RunOptions(
+            agent=agent,
+            watch=watch,
+            wake=True,
+            accept_drift=accept_drift,
+            drain_timeout=drain_timeout,
+            from_checkpoint=from_checkpoint,
+            take_over=take_over,
+            adopt=adopt,
+        )
+        return LocalRun(self, options)
 
-    async def resume_async(
-        self,
-        agent: Agent | None = None,
-        *,
-        watch: Watch | None = None,
-        accept_drift: bool = False,
-        drain_timeout: float | None = None,
-        from_checkpoint: bool = False,
-        take_over: bool = False,
-        adopt: bool = False,
-    ) -> Ended:
-        """`resume` in a running event loop."""
-        from ..launch import runner
-
-        wish = runner.Wish(agent, watch, True, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
-        return await runner.run_async(self, wish)
+    resume_async = resume.without_blocking
 
     def supervise(
         self,
@@ -141,9 +134,19 @@ class Handle(GoBack, EditByHand):
         from ..launch import detached
 
         arguments.no_loop("supervise", "call `await run_async(...)` there, or `await detach_async(...)`")
-        start = detached.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options, input)
-        return detached.supervise(self, start, tell)
+        wanted = detached.StartOptions(
+            resume=resume,
+            accept_drift=accept_drift,
+            drain_timeout=drain_timeout,
+            from_checkpoint=from_checkpoint,
+            take_over=take_over,
+            adopt=adopt,
+            shown=options,
+            input=input,
+        )
+        return detached.supervise(self, wanted, tell)
 
+    @in_a_thread
     def detach(
         self,
         *,
@@ -161,39 +164,23 @@ class Handle(GoBack, EditByHand):
         says how, and `said` the end of its output."""
         from ..launch import detached
 
-        arguments.no_loop("detach")
-        start = detached.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options, input)
-        return detached.detach(self, start)
-
-    async def detach_async(
-        self,
-        *,
-        resume: bool = False,
-        accept_drift: bool = False,
-        drain_timeout: float | None = None,
-        from_checkpoint: bool = False,
-        take_over: bool = False,
-        adopt: bool = False,
-        input: Mapping[str, Any] | None = None,
-        options: Sequence[str] = (),
-    ) -> Background:
-        """`detach`, without blocking the event loop."""
-        import asyncio
-
-        return await asyncio.to_thread(
-            self.detach,
+        wanted = detached.StartOptions(
             resume=resume,
             accept_drift=accept_drift,
             drain_timeout=drain_timeout,
             from_checkpoint=from_checkpoint,
             take_over=take_over,
             adopt=adopt,
+            shown=options,
             input=input,
-            options=options,
         )
+        return detached.detach(self, wanted)
+
+    detach_async = detach.without_blocking
 
     # Stopping it
 
+    @in_steps
     def pause(
         self,
         *,
@@ -202,7 +189,7 @@ class Handle(GoBack, EditByHand):
         resume: Resume = "continue",
         by: str | None = None,
         wait: bool = False,
-    ) -> Stopping:
+    ) -> Steps[Stopping]:
         """Pause the run at its next safe point, between two steps. Running work finishes.
 
         `until`: when it may continue by itself: a time, a length of time, or a text such as `22:30` or `45m`. `resume`:
@@ -210,32 +197,20 @@ class Handle(GoBack, EditByHand):
         at once, with the status "requested" if a process runs it. With `wait` it returns when the run has stopped, or
         after the time in which it would have been killed.
         """
-        asked = self._request(reason, by, wait, until=until, resume=resume)
-        return finish("pause", asked) if wait else at_once(asked)
+        return self._request(reason, by, wait, until=until, resume=resume)
 
-    async def pause_async(
-        self,
-        *,
-        reason: str = "manual",
-        until: str | datetime | timedelta | None = None,
-        resume: Resume = "continue",
-        by: str | None = None,
-        wait: bool = False,
-    ) -> Stopping:
-        """`pause`, without blocking the event loop."""
-        return await finish_async(self._request(reason, by, wait, until=until, resume=resume))
+    pause_async = pause.without_blocking
 
-    def cancel(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Stopping:
+    @in_steps
+    def cancel(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Steps[Stopping]:
         """End the run for good at its next safe point. The agent's `on_cancel`, if it has one, undoes what must not
         stay half done; if no process runs it, the next `run` does that. All files of the run stay."""
-        asked = self._request(reason, by, wait, mode="cancel")
-        return finish("cancel", asked) if wait else at_once(asked)
+        return self._request(reason, by, wait, mode="cancel")
 
-    async def cancel_async(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Stopping:
-        """`cancel`, without blocking the event loop."""
-        return await finish_async(self._request(reason, by, wait, mode="cancel"))
+    cancel_async = cancel.without_blocking
 
-    def withdraw(self) -> Withdrawn:
+    @in_steps
+    def withdraw(self) -> Steps[Withdrawn]:
         """Withdraw the request to pause a run that has not stopped yet: the process that runs it continues.
 
         Writes `status: resume` into pause.yaml, as a person would, and waits until the run has noticed it. If some code
@@ -245,27 +220,21 @@ class Handle(GoBack, EditByHand):
         """
         from . import stops
 
-        return finish("withdraw", stops.withdraw(self))
+        return stops.withdraw(self)
 
-    async def withdraw_async(self) -> Withdrawn:
-        """`withdraw`, without blocking the event loop."""
-        from . import stops
+    withdraw_async = withdraw.without_blocking
 
-        return await finish_async(stops.withdraw(self))
-
-    def wait(self) -> Stopping:
+    @in_steps
+    def wait(self) -> Steps[Stopping]:
         """Wait until no process runs it, after `pause` or `cancel`. The status stays "requested" if it has not stopped
         in the time in which it would have been killed."""
         from . import stops
 
-        return finish("wait", stops.stopped(self))
+        return stops.stopped(self)
 
-    async def wait_async(self) -> Stopping:
-        """`wait`, without blocking the event loop."""
-        from . import stops
+    wait_async = wait.without_blocking
 
-        return await finish_async(stops.stopped(self))
-
+    @in_a_thread
     def stop(self, *, reason: str = "emergency", by: str | None = None) -> Stopped:
         """The emergency stop: kill what runs it, in the middle of a step, with all processes that it started. Only a
         person can start it again. `resume` continues and verifies more than usual, since running work may be in doubt.
@@ -276,14 +245,9 @@ class Handle(GoBack, EditByHand):
         """
         from .stops import stop_one
 
-        arguments.no_loop("stop")
         return stop_one(self, reason, by)
 
-    async def stop_async(self, *, reason: str = "emergency", by: str | None = None) -> Stopped:
-        """`stop`, without blocking the event loop."""
-        import asyncio
-
-        return await asyncio.to_thread(self.stop, reason=reason, by=by)
+    stop_async = stop.without_blocking
 
     def _request(
         self,
@@ -304,9 +268,10 @@ class Handle(GoBack, EditByHand):
 
     # Repairing it
 
+    @in_steps
     def recover(
         self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Recovered:
+    ) -> Steps[Recovered]:
         """Bring all files to the same moment and rescue unfinished output, without running the agent. `run` does this
         by itself; use `recover` to look at the files first.
 
@@ -314,60 +279,44 @@ class Handle(GoBack, EditByHand):
         number. The removed part is kept in `cut-off/`. In a bucket this waits to see whether the process that had the
         workspace is alive, unless `take_over` is given. `adopt` as in `run`.
         """
-        return finish("recover", self._recover(truncate_at, take_over, adopt))
+        from . import repair
 
-    def end_other(self, *, by: str | None = None) -> str:
+        return repair.recover(self, truncate_at, take_over=take_over, adopt=adopt)
+
+    recover_async = recover.without_blocking
+
+    @in_steps
+    def end_other(self, *, by: str | None = None) -> Steps[str]:
         """End the run at the other place that still has it, before this copy is adopted. There `moved.yaml` remains, as
         after a move: nothing starts there any more, and all files stay. In a bucket, a process that runs it there stops
         before its next effect. `by` is recorded; this process's `user@host` if it is None. Returns the URL of that
         place. LeaseHeld if a process runs it on a disk; UsageError if that place can't be reached from here."""
-        return finish("end_other", self._end_other(by))
-
-    async def end_other_async(self, *, by: str | None = None) -> str:
-        """`end_other`, without blocking the event loop."""
-        return await finish_async(self._end_other(by))
-
-    def _end_other(self, by: str | None) -> Steps[str]:
         from ...workspace.lifecycle import end_other
 
         who = myself() if by is None else arguments.text("by", by)
         yield from ()  # it waits for nothing
         return end_other(self.store_of_a_run(), by=who)
 
-    async def recover_async(
-        self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Recovered:
-        """`recover`, without blocking the event loop."""
-        return await finish_async(self._recover(truncate_at, take_over, adopt))
+    end_other_async = end_other.without_blocking
 
-    def _recover(self, truncate_at: int | Cut | None, take_over: bool, adopt: bool) -> Steps[Recovered]:
-        from . import repair
-
-        return repair.recover(self, truncate_at, take_over=take_over, adopt=adopt)
-
+    @in_steps
     def prune(
         self, *, dry_run: bool = False, by: str | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Pruned:
+    ) -> Steps[Pruned]:
         """Remove what `keep:` in workspace.yaml no longer keeps; an active run does this by itself. Effects, questions,
         answers, edits and the conversation stay, and what the run needs.
 
         `dry_run`: only say what would go, also of an active run. Else LeaseHeld if a process has it. `by` is
         `user@host` if it is None. `take_over` and `adopt` as in `run`.
         """
-        return finish("prune", self._prune(dry_run, by, take_over, adopt))
-
-    async def prune_async(
-        self, *, dry_run: bool = False, by: str | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Pruned:
-        """`prune`, without blocking the event loop."""
-        return await finish_async(self._prune(dry_run, by, take_over, adopt))
-
-    def _prune(self, dry_run: bool, by: str | None, take_over: bool, adopt: bool) -> Steps[Pruned]:
         from . import repair
 
         return repair.prune(self, by or myself(), dry_run=dry_run, take_over=take_over, adopt=adopt)
 
-    def merge(self, use: Side | None = None, *, files: Files = ()) -> Merging:
+    prune_async = prune.without_blocking
+
+    @in_steps
+    def merge(self, use: Side | None = None, *, files: Files = ()) -> Steps[Merging]:
         """The conflicts between edited files and the run. With `use`, resolve them.
 
         `use`: "ours", the run's version; "theirs", the file's; "edited", the file exactly as it is now. The other
@@ -376,16 +325,13 @@ class Handle(GoBack, EditByHand):
         """
         from . import repair
 
-        return finish("merge", repair.merge(self, use, files))
+        return repair.merge(self, use, files)
 
-    async def merge_async(self, use: Side | None = None, *, files: Files = ()) -> Merging:
-        """`merge`, without blocking the event loop."""
-        from . import repair
-
-        return await finish_async(repair.merge(self, use, files))
+    merge_async = merge.without_blocking
 
     # Moving it
 
+    @in_a_thread
     def move(
         self,
         to: str | os.PathLike[str],
@@ -404,23 +350,11 @@ class Handle(GoBack, EditByHand):
         """
         from .transport import carry
 
-        arguments.no_loop("move")
         return carry(self, "move", to, by=by, progress=progress, storage_options=storage_options)
 
-    async def move_async(
-        self,
-        to: str | os.PathLike[str],
-        *,
-        by: str | None = None,
-        progress: Tell | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Journey:
-        """`move`, without blocking the event loop. `progress` is called in a thread. A cancellation does not stop it;
-        it continues in its thread."""
-        import asyncio
+    move_async = move.without_blocking
 
-        return await asyncio.to_thread(self.move, to, by=by, progress=progress, storage_options=storage_options)
-
+    @in_a_thread
     def copy(
         self,
         to: str | os.PathLike[str],
@@ -433,21 +367,9 @@ class Handle(GoBack, EditByHand):
         the copy needs `adopt` while the original exists."""
         from .transport import carry
 
-        arguments.no_loop("copy")
         return carry(self, "copy", to, by=by, progress=progress, storage_options=storage_options)
 
-    async def copy_async(
-        self,
-        to: str | os.PathLike[str],
-        *,
-        by: str | None = None,
-        progress: Tell | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Journey:
-        """`copy`, without blocking the event loop; see `move_async`."""
-        import asyncio
-
-        return await asyncio.to_thread(self.copy, to, by=by, progress=progress, storage_options=storage_options)
+    copy_async = copy.without_blocking
 
     # Tasks and answers
 
@@ -466,6 +388,7 @@ class Handle(GoBack, EditByHand):
 
         return mail.send(self, contents, as_message=message, key=arguments.text("key", key))
 
+    @in_steps
     def answer(
         self,
         decision: Any,
@@ -477,7 +400,7 @@ class Handle(GoBack, EditByHand):
         by: str | None = None,
         note: str = "",
         typed: bool = False,
-    ) -> Answering:
+    ) -> Steps[Answering]:
         """Answer a question of the agent (`a1`), or say whether an effect in doubt has happened (`d1`: "done" or
         "redo").
 
@@ -489,49 +412,29 @@ class Handle(GoBack, EditByHand):
         or another answer is on record. Runs nothing of the agent; `resume` continues. If a process runs the workspace,
         this waits some seconds until it has taken the answer.
         """
-        return finish("answer", self._answer(decision, question, arguments, standing, result, by, note, typed))
-
-    async def answer_async(
-        self,
-        decision: Any,
-        question: str = "",
-        *,
-        arguments: Mapping[str, Any] | None = None,
-        standing: bool = False,
-        result: Any = None,
-        by: str | None = None,
-        note: str = "",
-        typed: bool = False,
-    ) -> Answering:
-        """`answer`, without blocking the event loop."""
-        return await finish_async(self._answer(decision, question, arguments, standing, result, by, note, typed))
-
-    def _answer(
-        self,
-        decision: Any,
-        question: str,
-        arguments: Mapping[str, Any] | None,
-        standing: bool,
-        result: Any,
-        by: str | None,
-        note: str,
-        typed: bool,
-    ) -> Steps[Answering]:
         from . import answers
 
-        saying = answers.Saying(question, decision, result, by or myself(), note, typed, arguments, standing)
-        return answers.answer(self, saying)
+        options = answers.AnswerOptions(
+            question=question,
+            decision=decision,
+            arguments=arguments,
+            standing=standing,
+            result=result,
+            by=by or myself(),
+            note=note,
+            is_typed=typed,
+        )
+        return answers.answer(self, options)
 
-    def revoke(self, question: str = "", *, by: str | None = None) -> Answering:
+    answer_async = answer.without_blocking
+
+    @in_steps
+    def revoke(self, question: str = "", *, by: str | None = None) -> Steps[Answering]:
         """Revoke a standing approval, given with the answer to `question`, which may be left out if only one counts.
         Calls that it has approved and that have not begun are asked about again. If a process runs the workspace, it
         reads this before the next call of the tool begins. UsageError if there is no such approval."""
         from . import answers
 
-        return finish("revoke", answers.revoke(self, question, by or myself()))
+        return answers.revoke(self, question, by or myself())
 
-    async def revoke_async(self, question: str = "", *, by: str | None = None) -> Answering:
-        """`revoke`, without blocking the event loop."""
-        from . import answers
-
-        return await finish_async(answers.revoke(self, question, by or myself()))
+    revoke_async = revoke.without_blocking

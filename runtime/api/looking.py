@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...workspace.base import SatchelError, arguments
-from ..status import Place, finish, finish_async
+from ..status import Place, in_a_thread, in_steps
 
 if TYPE_CHECKING:
     from ...workspace.history import Worked
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...workspace.transfer import Tell
     from ..history import Blame, Difference, Shown
     from ..limits import TriedNotice
-    from ..status import Checked, Event, OpenQuestion, Result, Row, RunFile, Standing, Tried
+    from ..status import Checked, Event, OpenQuestion, Result, Row, RunFile, Standing, Steps, Tried
 
 
 class Look(Place):
@@ -36,7 +36,8 @@ class Look(Place):
             self.look_now()
         return run_status.status(self, brief=brief)
 
-    def check(self, *, progress: Callable[[int, int], None] | None = None) -> Checked:
+    @in_steps
+    def check(self, *, progress: Callable[[int, int], None] | None = None) -> Steps[Checked]:
         """Check every file against its schema and the record, and say what the next opening would do. Changes nothing,
         and runs no code. Errors are in the result; UsageError if there is no workspace.
 
@@ -44,13 +45,9 @@ class Look(Place):
         """
         from ..status import check
 
-        return finish("check", check.check(self, progress))
+        return check.check(self, progress)
 
-    async def check_async(self, *, progress: Callable[[int, int], None] | None = None) -> Checked:
-        """`check`, without blocking the event loop; `progress` is called in a thread."""
-        from ..status import check
-
-        return await finish_async(check.check(self, progress))
+    check_async = check.without_blocking
 
     def try_storage(self) -> Tried:
         """What the storage guarantees, also where no workspace is yet. It writes a small file and removes it. On a disk
@@ -183,6 +180,7 @@ class Look(Place):
 
         return comparison.blame(self, path)
 
+    @in_a_thread
     def export(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> Exported:
         """Write a zip file for other people to read: the readable files, the journal and the checkpoints, as of one
         record, also while a process runs it.
@@ -194,14 +192,9 @@ class Look(Place):
         """
         from . import transport
 
-        arguments.no_loop("export")
         return transport.export(self, to, progress)
 
-    async def export_async(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> Exported:
-        """`export`, without blocking the event loop. `progress` is called in a thread."""
-        import asyncio
-
-        return await asyncio.to_thread(self.export, to, progress=progress)
+    export_async = export.without_blocking
 
     @property
     def result(self) -> Result:

@@ -9,4 +9,4 @@ if not deferred(__name__):
     from .outcome import After, NotCompleted, Outcome
     from .preflight import check_recorded
     from .running import run, run_async
-    from .start import Start
+    from .start import RunOptions, Start, check_agent, check_watch

@@ -130,18 +130,18 @@ def run(
 
     return with_signals(
         Start(
-            store_of(workspace),
-            agent,
-            watch,
-            Interruption(),
-            wake,
-            accept_drift,
-            drain_timeout,
-            from_checkpoint,
-            take_over,
-            adopt,
-            args,
-            input,
+            store=store_of(workspace),
+            interruption=Interruption(),
+            agent=agent,
+            args=args,
+            input=input,
+            watch=watch,
+            wake=wake,
+            accept_drift=accept_drift,
+            drain_timeout=drain_timeout,
+            from_checkpoint=from_checkpoint,
+            take_over=take_over,
+            adopt=adopt,
         )
     ).outcome
 
@@ -205,19 +205,19 @@ async def tapped(
 ) -> Outcome:
     """`run_async`, with a receiver of its durable records and its streamed text."""
     start = Start(
-        store_of(workspace),
-        agent,
-        watch,
-        Interruption(),
-        wake,
-        accept_drift,
-        drain_timeout,
-        from_checkpoint,
-        take_over,
-        adopt,
-        args,
-        input,
-        tap,
+        store=store_of(workspace),
+        interruption=Interruption(),
+        agent=agent,
+        args=args,
+        input=input,
+        watch=watch,
+        wake=wake,
+        accept_drift=accept_drift,
+        drain_timeout=drain_timeout,
+        from_checkpoint=from_checkpoint,
+        take_over=take_over,
+        adopt=adopt,
+        tap=tap,
         shares_loop=True,
     )
     return (await until_stop(start, admit)).outcome

@@ -22,52 +22,60 @@ from ..engine import Rehearsal
 from ..live import Interruption, ReplayTarget, Tap, Watch
 
 
-class Start(Struct, frozen=True):
-    """The arguments of a start. UsageError if one is not valid."""
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """How to run an agent in this process. See `satchel.run`. UsageError for a value that is not valid."""
 
-    store: Store
-    agent: Agent | None
-    watch: Watch | None
-    interruption: Interruption
-    wake: bool
-    accept_drift: bool
-    drain_timeout: float | None
-    from_checkpoint: bool
-    take_over: bool
-    adopt: bool
+    agent: Agent | None = None
     args: tuple[Any, ...] = ()  # of the agent
     input: Mapping[str, Any] | None = None  # the same by parameter
+    watch: Watch | None = None
+    wake: bool = False
+    accept_drift: bool = False
+    drain_timeout: float | None = None  # seconds
+    from_checkpoint: bool = False
+    take_over: bool = False
+    adopt: bool = False
+
+    def __post_init__(self) -> None:
+        check_agent(self.agent)
+        check_watch(self.watch)
+        arguments.seconds("drain_timeout", self.drain_timeout)
+        if self.input is not None and not isinstance(self.input, Mapping):
+            raise UsageError(f"input can't be {self.input!r}", remedy="give a dict of arguments by parameter")
+        if self.args and self.input is not None:
+            raise UsageError("arguments were given twice", why="by position and in `input`", remedy="use one of them")
+
+
+class Start(RunOptions, frozen=True, kw_only=True):
+    """One start of the run in `store`."""
+
+    store: Store
+    interruption: Interruption
     tap: Tap | None = None
     only: ReplayTarget | None = None  # a replay
     rehearsal: Rehearsal | None = None
     restarts: bool = False  # a supervisor continues it in another process when `restart_every` says so
     shares_loop: bool = False  # the loop is its caller's, and must not stand still
 
-    def __post_init__(self) -> None:
-        if self.agent is not None and not isinstance(self.agent, Agent):
-            name = getattr(self.agent, "__name__", None) or repr(self.agent)
-            raise UsageError(f"{name} is not an agent", remedy="decorate it with @agent")
-        arguments.seconds("drain_timeout", self.drain_timeout)
-        if self.input is not None and not isinstance(self.input, Mapping):
-            raise UsageError(f"input can't be {self.input!r}", remedy="give a dict of arguments by parameter")
-        if self.args and self.input is not None:
-            raise UsageError("arguments were given twice", why="by position and in `input`", remedy="use one of them")
-        if self.watch is not None and (lacking := [each for each in _WATCHED if not _has(self.watch, each)]):
-            raise UsageError(
-                f"watch can't be of the type {type(self.watch).__name__}",
-                why=f"it has no method {lacking[0]!r}",
-                remedy=f"give an object with the methods {', '.join(_WATCHED)}",
-            )
-
 
 _WATCHED = tuple(name for name in vars(Watch) if not name.startswith("_"))
-
-
-def _has(watch: Watch, name: str) -> bool:
-    return callable(getattr(watch, name, None))
-
-
 _AGENT = "the agent"
+
+
+def check_agent(agent: Any) -> None:
+    if agent is not None and not isinstance(agent, Agent):
+        name = getattr(agent, "__name__", None) or repr(agent)
+        raise UsageError(f"{name} is not an agent", remedy="decorate it with @agent")
+
+
+def check_watch(watch: Any) -> None:
+    lacking = [name for name in _WATCHED if not callable(getattr(watch, name, None))]
+    if watch is not None and lacking:
+        raise UsageError(
+            f"watch can't be of the type {type(watch).__name__}",
+            why=f"it has no method {lacking[0]!r}",
+            remedy=f"give an object with the methods {', '.join(_WATCHED)}",
+        )
 
 
 def arguments_to_record(start: Start, seen: Look) -> bytes | None:

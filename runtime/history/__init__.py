@@ -13,10 +13,10 @@ rehearsal_report  tries new code over a copy, and says what would differ
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import comparison, fork, past, replay, rewind
+    from . import comparison, fork, past, rewind
     from .comparison import Blame, Blamed, Difference
     from .fork import effects_since
     from .past import Message, Shown, conversation
     from .rehearsal_report import SEVERITY, Rehearsed, rehearse, rehearse_all, rehearse_here
-    from .replay import CallPair, Replayed, Text, changes, typed_changes
+    from .replay import CallPair, Replay, Replayed, ReplayOptions, Text, changes, typed_changes
     from .rewind import Redoing, Rewinding

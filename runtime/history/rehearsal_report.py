@@ -112,7 +112,16 @@ def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
 
 def _entered(store: Store, agent: Agent | None) -> Rehearsed:
     rehearsal, run_id = Rehearsal(), define(store).run_id
-    start = Start(store, agent, None, Interruption(), True, True, None, False, True, True, rehearsal=rehearsal)
+    start = Start(
+        store=store,
+        interruption=Interruption(),
+        agent=agent,
+        wake=True,
+        accept_drift=True,
+        take_over=True,
+        adopt=True,
+        rehearsal=rehearsal,
+    )
     try:
         if (moment := look(store).moment).is_finished or moment.status == "cancelled":
             check_recorded(store, agent or load(store, define(store).agent), moment)

@@ -36,7 +36,7 @@ from ...workspace.state import ABSENT, OVER, ROOT, Kept, Status, is_of_item, jso
 from ...workspace.store import Store, open_store
 from ...workspace.transfer import Forked, Tell
 from ..agent import Agent
-from ..execution import Outcome, Start, running
+from ..execution import Outcome, Start, check_agent, check_watch, running
 from ..launch import no_exit, templates
 from ..live import Interruption, ReplayTarget, Watch
 from ..status import OpenQuestion, Place, questions_of, use_options, value_of
@@ -315,57 +315,81 @@ Text = str | os.PathLike[str]
 """A prompt, or the file that has it."""
 
 
-class Wish(NamedTuple):
-    """The arguments of `Handle.replay`."""
+class ReplayOptions(Struct, frozen=True, kw_only=True):
+    """Which item to do again, and how. See `Handle.replay`. UsageError for a value that is not valid."""
 
     item: str
     to: str | os.PathLike[str]
-    settings: Mapping[str, Any]
-    prompts: Mapping[str, Text] | Text | None
-    agent: Agent | None
-    watch: Watch | None
-    run_id: str
-    by: str | None
-    progress: Tell | None
-    storage_options: Mapping[str, Any] | None
+    settings: Mapping[str, Any] | None = None
+    prompts: Mapping[str, Text] | Text | None = None
+    agent: Agent | None = None
+    watch: Watch | None = None
+    run_id: str = ""
+    by: str | None = None
+    progress: Tell | None = None
+    storage_options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        arguments.text("item", self.item)
+        arguments.mapping("settings", self.settings)
+        check_agent(self.agent)
+        check_watch(self.watch)
 
 
 class Ready(NamedTuple):
     """A fork in which the item can begin."""
 
-    place: Place
     first: Time
-    wish: Wish
     prompts: dict[str, str]  # the versions of those that were chosen
     forked: Forked
     start: Start
 
 
-def replay(place: Place, wish: Wish) -> Replayed:
-    """See `Handle.replay`."""
-    arguments.no_loop("replay")
-    ready = prepare(place, wish)
-    with no_exit(place):
-        outcome = running.with_signals(ready.start).outcome
-    return result(ready, outcome)
+class Replay:
+    """One item done again, from the options to the comparison."""
+
+    def __init__(self, place: Place, options: ReplayOptions):
+        self._place, self._options = place, options
+
+    def blocking(self) -> Replayed:
+        ready = prepare(self._place, self._options)
+        with no_exit(self._place):
+            outcome = running.with_signals(ready.start).outcome
+        return self._result(ready, outcome)
+
+    async def without_blocking(self) -> Replayed:
+        import asyncio
+
+        ready = await asyncio.to_thread(prepare, self._place, self._options)
+        with no_exit(self._place):
+            outcome = (await running.until_stop(ready.start)).outcome
+        return await asyncio.to_thread(self._result, ready, outcome)
+
+    def _result(self, ready: Ready, outcome: Outcome) -> Replayed:
+        store, only = ready.start.store, ready.start.only
+        assert only is not None
+        told = story(store)
+        found = worked(store, told=told)
+        is_it = (work for work in found.work if not work.agent and work.begun and only.is_it(work.scope, work.title))
+        second = next((Time(found, told.records.lines, work) for work in is_it), None)
+        return compared(
+            (self._place, ready.first),
+            (Place(store, ready.forked.to), second),
+            only,
+            outcome,
+            settings=redactor_of(define(store)).value({**(self._options.settings or {})}),
+            prompts=ready.prompts,
+            seq=ready.forked.seq,
+        )
 
 
-async def replay_async(place: Place, wish: Wish) -> Replayed:
-    """The same in a loop that is running."""
-    import asyncio
-
-    ready = await asyncio.to_thread(prepare, place, wish)
-    with no_exit(place):
-        outcome = (await running.until_stop(ready.start)).outcome
-    return await asyncio.to_thread(result, ready, outcome)
-
-
-def prepare(place: Place, wish: Wish) -> Ready:
+def prepare(place: Place, options: ReplayOptions) -> Ready:
     """Make the fork. UsageError, before anything is made, for an item that can't be replayed and for a name that is
     not known."""
+    chosen = options.settings or {}
     told = story(place.store)
     found = worked(place.store, told=told)
-    work = _find(found, wish.item)
+    work = _find(found, options.item)
     if work.state == "undone" and work.ended:  # so calls of its sub-agents may be gone; they are as of then
         found = worked(place.store, work.ended, told=told)
         work = next(each for each in found.work if (each.agent, each.begun) == ("", work.begun))
@@ -374,54 +398,42 @@ def prepare(place: Place, wish: Wish) -> Ready:
     definition = define(place.store)
     redactor, settings = redactor_of(definition), definition.settings
     shelf = prompts.Shelf(place.store, definition.prompts_folder)
-    texts = _chosen(shelf, wish, used)
+    texts = _chosen(shelf, options, used)
     for name, data in texts.items():
         prompts.check_no_secret(name, data, redactor)
     versions = {name: prompts.version_of(data) for name, data in texts.items()}
-    for key in wish.settings:
+    for key in chosen:
         if templates.where_of(key, settings) is None:
             raise _unknown(f"setting {key!r}", key, settings, _names(shelf, used))
     forked = fork.fork(
         place,
-        wish.to,
+        options.to,
         work.begun - 1,
-        run_id=wish.run_id,
+        run_id=options.run_id,
         effects=False,
         reuse=False,
-        by=wish.by,
-        progress=wish.progress,
-        storage_options=wish.storage_options,
-        edit=lambda text: templates.with_settings(text, wish.settings),
+        by=options.by,
+        progress=options.progress,
+        storage_options=options.storage_options,
+        edit=lambda text: templates.with_settings(text, chosen),
         texts=_as_used(place.store, shelf, used) | texts,
         is_replay=True,
         again=work if work.scope.startswith("_inbox-") and work.ended else None,
     )
-    use_options(urls.checked(forked.to), wish.storage_options)
+    use_options(urls.checked(forked.to), options.storage_options)
     store = open_store(urls.checked(forked.to))
     is_known = work.scope.startswith("_") or look(store).moment.root.plan.task(work.scope) is not None
     only = ReplayTarget(work.scope if is_known else "", work.title)
-    start = Start(store, wish.agent, wish.watch, Interruption(), True, True, None, False, False, False, only=only)
-    return Ready(place, first, wish, versions, forked, start)
-
-
-def result(ready: Ready, outcome: Outcome) -> Replayed:
-    """The comparison."""
-    store, only = ready.start.store, ready.start.only
-    assert only is not None
-    told = story(store)
-    found = worked(store, told=told)
-    is_it = (work for work in found.work if not work.agent and work.begun and only.is_it(work.scope, work.title))
-    second = next((Time(found, told.records.lines, work) for work in is_it), None)
-    settings = redactor_of(define(store)).value(dict(ready.wish.settings))
-    return compared(
-        (ready.place, ready.first),
-        (Place(store, ready.forked.to), second),
-        only,
-        outcome,
-        settings=settings,
-        prompts=ready.prompts,
-        seq=ready.forked.seq,
+    start = Start(
+        store=store,
+        interruption=Interruption(),
+        agent=options.agent,
+        watch=options.watch,
+        wake=True,
+        accept_drift=True,
+        only=only,
     )
+    return Ready(first, versions, forked, start)
 
 
 def _find(found: Worked, item: str) -> Work:
@@ -445,18 +457,19 @@ def _find(found: Worked, item: str) -> Work:
     return work
 
 
-def _chosen(shelf: prompts.Shelf, wish: Wish, used: Mapping[str, str]) -> dict[str, bytes]:
+def _chosen(shelf: prompts.Shelf, options: ReplayOptions, used: Mapping[str, str]) -> dict[str, bytes]:
     """The content of the prompts that were given, by name."""
-    if wish.prompts is None:
+    given = options.prompts
+    if given is None:
         return {}
-    given = wish.prompts if isinstance(wish.prompts, Mapping) else {"": wish.prompts}
+    given = given if isinstance(given, Mapping) else {"": given}
     found = {}
     for name, text in given.items():
         if not name and len(used) != 1:
             said = f"it has used {', '.join(sorted(used))}" if used else "no step of it has used one"
             there = _names(shelf, used)
             remedy = f"name it, as in `--set prompt.{there[0]}=@FILE`" if there else "write one in prompts/"
-            raise UsageError(f"the item {wish.item!r} has not used exactly one prompt", why=said, remedy=remedy)
+            raise UsageError(f"the item {options.item!r} has not used exactly one prompt", why=said, remedy=remedy)
         name = name or next(iter(used))
         if name not in used and name not in (known := _names(shelf, used)):
             raise _unknown(f"prompt {name!r}", f"prompt.{name}", {}, known)

@@ -11,8 +11,8 @@ pool       many runs on the event loop of a program
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import detached, runner, templates
-    from .detached import Supervised, serve
+    from . import detached, templates
+    from .detached import StartOptions, Supervised, serve
     from .pool import Pool
-    from .runner import Ended, no_exit, stream
+    from .runner import Ended, LocalRun, no_exit, stream
     from .templates import Made, Template, new, new_async, samples, typed_settings

@@ -25,8 +25,8 @@ _SHOWN = ("--json", "--quiet", "-q", "--traceback")
 """The options that say what the other process prints. All the rest are arguments."""
 
 
-class Start(Struct, frozen=True):
-    """How to start a run in another process. See `Handle.supervise`."""
+class StartOptions(Struct, frozen=True, kw_only=True):
+    """How to start a run in another process. See `Handle.supervise`. UsageError for a value that is not valid."""
 
     resume: bool = False
     accept_drift: bool = False
@@ -51,7 +51,7 @@ class Start(Struct, frozen=True):
             )
 
     def words(self, place: Place) -> list[str]:
-        """The command line. `shown`: the options that say what is printed."""
+        """The command line."""
         flags = {
             "--accept-drift": self.accept_drift,
             "--from-checkpoint": self.from_checkpoint and self.resume,
@@ -87,21 +87,21 @@ class Supervised(Struct, frozen=True):
         return next((status for status, code in EXIT_CODES.items() if code == self.exit_code), "failed")
 
 
-def supervise(place: Place, start: Start, tell: Callable[[str], None] | None) -> Supervised:
+def supervise(place: Place, options: StartOptions, tell: Callable[[str], None] | None) -> Supervised:
     """Supervise the run until it has stopped, or is given up."""
     arguments.function("tell", tell)
     check_main_thread("supervise()", "call `detach()`, which returns once the run is going in the background")
-    restart = replace(start, resume=False, take_over=False, adopt=False)
-    order = Order(start.words(place), restart.words(place), start.drain_timeout, given=start.given)
+    restart = replace(options, resume=False, take_over=False, adopt=False)
+    order = Order(options.words(place), restart.words(place), options.drain_timeout, given=options.given)
     ended = supervised(place.store_of_a_run(), order, tell or place.tell)
     assert ended.code is not None
     return Supervised(ended.code, ended.why)
 
 
-def detach(place: Place, start: Start) -> Background:
+def detach(place: Place, options: StartOptions) -> Background:
     """Start it in the background, and return when it is active or has ended."""
     release()  # nothing of this process has to be stopped in order
-    return background.detach(place.store_of_a_run(), start.words(place), start.given)
+    return background.detach(place.store_of_a_run(), options.words(place), options.given)
 
 
 def serve(

@@ -260,8 +260,13 @@ class Pool:
     # What runs
 
     def _start_of(self, store: Store, interruption: Interruption) -> Start:
-        options = (False, False, self._drain_timeout, False, False, False)
-        return Start(store, self._agent, None, interruption, *options, shares_loop=True)
+        return Start(
+            store=store,
+            interruption=interruption,
+            agent=self._agent,
+            drain_timeout=self._drain_timeout,
+            shares_loop=True,
+        )
 
     def _leave_the_rest(self) -> None:
         """What was not started is left to the next pool."""

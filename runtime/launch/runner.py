@@ -8,13 +8,13 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import field
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
 from ...workspace import journal
-from ...workspace.base import AgentError, UsageError, arguments
+from ...workspace.base import AgentError, UsageError
 from ...workspace.inbound.edits import not_settled
 from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import Look
@@ -24,23 +24,9 @@ from ...workspace.state import Pause
 from ...workspace.store import Store
 from ...workspace.views import PartialHead
 from ..agent import Agent
-from ..execution import After, Outcome, Start, running
-from ..live import Interruption, Watch
+from ..execution import After, Outcome, RunOptions, Start, running
+from ..live import Interruption
 from ..status import Event, OpenQuestion, Place, RunEnded, Teller, questions_of
-
-
-class Wish(NamedTuple):
-    """The options of a run. See `Handle.run` and `Handle.resume`."""
-
-    agent: Agent | None
-    watch: Watch | None
-    wake: bool
-    accept_drift: bool
-    drain_timeout: float | None
-    from_checkpoint: bool
-    take_over: bool
-    adopt: bool
-    input: Mapping[str, Any] | None = None
 
 
 class Ended(Outcome):
@@ -66,45 +52,45 @@ class Ended(Outcome):
     wants_merge: bool = False
 
 
-def run(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
-    """Run it until it stops."""
-    arguments.no_loop("resume" if wish.wake else "run")
-    call = _Call(place, wish, args)
-    with no_exit(place):
-        return call.ended(running.with_signals(call.start, call.admit))
+class LocalRun:
+    """A run in this process, from its options until it stops, and its result."""
 
+    _store: Store
+    _began: float
+    _steps = 0
 
-async def run_async(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
-    """The same in a loop that is running, which no look blocks."""
-    call = await asyncio.to_thread(_Call, place, wish, args, shares_loop=True)
-    with no_exit(place):
-        after = await running.until_stop(call.start, call.admit)
-    return await asyncio.to_thread(call.ended, after)
+    def __init__(self, place: Place, options: RunOptions):
+        self._place, self._options = place, options
 
+    def blocking(self) -> Ended:
+        start = self._start()
+        with no_exit(self._place):
+            return self._ended(running.with_signals(start, self._admit))
 
-class _Call:
-    """One call of `run`, from its arguments to its result."""
+    async def without_blocking(self) -> Ended:
+        """In the loop of its caller, which no look blocks."""
+        start = await asyncio.to_thread(self._start, shares_loop=True)
+        with no_exit(self._place):
+            after = await running.until_stop(start, self._admit)
+        return await asyncio.to_thread(self._ended, after)
 
-    def __init__(self, place: Place, wish: Wish, args: tuple[Any, ...], *, shares_loop: bool = False):
-        self._place, self._wish = place, wish
-        store = place.store_of_a_run()
-        self.start = Start(
-            store=store, interruption=Interruption(), args=args, shares_loop=shares_loop, **wish._asdict()
-        )
-        self._began, self._steps = time.monotonic(), 0
+    def _start(self, *, shares_loop: bool = False) -> Start:
+        self._store, self._began = self._place.store_of_a_run(), time.monotonic()
+        options = asdict(self._options)
+        return Start(store=self._store, interruption=Interruption(), shares_loop=shares_loop, **options)
 
-    def admit(self, seen: Look) -> None:
-        if self._wish.wake and seen.moment.is_new:
+    def _admit(self, seen: Look) -> None:
+        if self._options.wake and seen.moment.is_new:
             raise UsageError(
                 "nothing to resume yet",
-                path=self.start.store.url,
+                path=self._store.url,
                 why="this run has never started",
                 remedy=f"start it with `{self._place.command('run')}`",
             )
         self._steps = seen.moment.usage.steps
 
-    def ended(self, after: After) -> Ended:
-        store, (outcome, moment) = self.start.store, after
+    def _ended(self, after: After) -> Ended:
+        store, (outcome, moment) = self._store, after
         status, entered = outcome.status, outcome.entered
         ended = Ended(**{each.name: getattr(outcome, each.name) for each in fields(Outcome)})
         ended.url, ended.run_id, ended.seconds = store.url, moment.run_id, time.monotonic() - self._began

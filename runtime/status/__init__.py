@@ -1,6 +1,7 @@
 """What a run is now, from its files: nothing here changes the workspace or runs its code.
 
 place       the workspace as it was named, its storage, and waiting for it: all rooms from here on use it
+twins       methods that wait, written once, for threads and for event loops
 run_status  the status of one run; `wording` puts it in words; `overview`, of all runs below a folder, and kept current
             for screens
 activity    what runs now, what is tried again, and how fast the plan is done
@@ -27,13 +28,9 @@ if not deferred(__name__):
         PATIENCE,
         REMOTE_LOOK,
         Place,
-        Steps,
-        at_once,
         check_free,
         check_main_thread,
         describe_holder,
-        finish,
-        finish_async,
         holder_to_replace,
         reach,
         root_of,
@@ -43,4 +40,5 @@ if not deferred(__name__):
     from .questions import Given, OpenQuestion, plain_answer, questions_of
     from .run_files import RunFile, is_readable
     from .run_status import Scheduled, Standing, before_a_start, by_need, wanted
+    from .twins import Execution, Steps, at_once, in_a_thread, in_both_ways, in_steps
     from .wording import answered, colour, detail, failure_line, pause_lines

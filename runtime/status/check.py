@@ -58,8 +58,9 @@ from ...workspace.views import (
 from ..limits import TriedNotice, limits, notices
 from ..live import reverify
 from .finding import Finding, of_error, of_problem
-from .place import Place, Steps
+from .place import Place
 from .questions import OpenQuestion, questions_of
+from .twins import Steps
 
 _READ_LIMIT = 1 << 30
 

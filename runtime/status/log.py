@@ -44,7 +44,8 @@ from ...workspace.journal.records import (
 from ...workspace.plan import Progress
 from ...workspace.state import OVER, Kept, Status, blobs
 from ...workspace.store import Store
-from .place import Place, at_once
+from .place import Place
+from .twins import at_once
 
 _AUDITED = (
     Opened,

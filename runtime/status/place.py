@@ -1,7 +1,6 @@
 """A workspace as a person named it; its storage; and waiting for it.
 
-Code that waits is written once, as steps that yield the time to wait. It runs with or without an event loop. A
-workspace may be taken once no person is saving a file in it and its holder has gone. Options of the storage behind a
+A workspace may be taken once no person is saving a file in it and its holder has gone. Options of the storage behind a
 URL have the names of fsspec. They go into the environment, where fsspec reads them. So started processes have them too,
 and they are in no command line.
 """
@@ -15,20 +14,16 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from time import sleep
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...workspace.base import LeaseHeld, UsageError, arguments, since, urls, visible
 from ...workspace.inspect import Lease, lease
 from ...workspace.store import Store, open_store
+from .twins import Steps
 
 PATIENCE = 12.0
 """Seconds during which a request to a bucket is repeated, except in a run."""
-
-T = TypeVar("T")
-Steps = Generator[float, None, T]
-"""Yields seconds to wait, and returns the result."""
 
 REMOTE_LOOK = 1.5
 """Seconds between two looks at a workspace in a bucket, where each look costs requests."""
@@ -44,44 +39,6 @@ def check_main_thread(call: str, instead: str) -> None:
             why="it handles signals, which only the main thread can",
             remedy=f"call it in the main thread, or {instead}",
         )
-
-
-def finish(method: str, steps: Steps[T]) -> T:
-    """Run all steps in this thread. UsageError where an event loop is running, with the name of the `method`."""
-    arguments.no_loop(method)
-    return at_once(steps)
-
-
-def at_once(steps: Steps[T]) -> T:
-    """The same of steps that don't wait."""
-    while True:
-        try:
-            pause = next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        sleep(pause)
-
-
-async def finish_async(steps: Steps[T]) -> T:
-    """The same without blocking the event loop: each step runs in a thread. A cancellation takes effect between two
-    steps; a running step finishes in its thread."""
-    import asyncio  # most callers have no loop
-
-    results: list[T] = []
-
-    def step() -> float | None:
-        try:
-            return next(steps)
-        except StopIteration as end:  # can't leave a thread
-            results.append(end.value)
-            return None
-
-    while True:
-        pause = await asyncio.to_thread(step)
-        if pause is None:
-            return results[0]
-        await asyncio.sleep(pause)
 
 
 def use_options(place: str, storage_options: Mapping[str, Any] | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from cli.conftest import PLAIN, Make, contents
 import satchel
 from satchel import SatchelError
 from satchel.runtime import api
+from satchel.runtime.status.twins import Twin
 from satchel.workspace.base.errors import UsageError
 
 
@@ -52,14 +54,31 @@ def test_a_handle_loads_what_only_a_command_or_a_bucket_needs(make: Make) -> Non
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_method_has_no_async_version_or_another_signature() -> None:
+def test_a_twin_is_missing_or_another_method() -> None:
     methods = dict(inspect.getmembers(api.Handle, inspect.isfunction))
-    waiting = {name for name in methods if name.endswith("_async")}
-    assert waiting >= {"run_async", "resume_async", "pause_async", "cancel_async", "wait_async", "answer_async"}
-    for name in waiting:
-        assert inspect.iscoroutinefunction(methods[name])
-        plain = methods[name.removesuffix("_async")]
-        assert inspect.signature(plain) == inspect.signature(methods[name]), name
+    declared = {
+        name: each for kind in api.Handle.__mro__ for name, each in vars(kind).items() if isinstance(each, Twin)
+    }
+    assert {f"{name}_async" for name in declared} == {name for name in methods if name.endswith("_async")}
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    assert {*declared} >= {"run", "resume", "pause", "cancel", "wait", "answer"}
+    for name in declared:
+        assert f"`{name}_async`" in page
+        plain, twin = methods[name], methods[f"{name}_async"]
+        assert inspect.iscoroutinefunction(twin) and not inspect.iscoroutinefunction(plain)
+        assert (plain.__name__, twin.__name__) == (name, f"{name}_async")
+        assert plain.__qualname__.endswith(f".{name}") and twin.__qualname__.endswith(f".{name}_async")
+        signature = inspect.signature(plain)
+        assert signature == inspect.signature(twin)
+        assert signature.return_annotation and "[" not in signature.return_annotation
+        assert inspect.getdoc(plain) and (inspect.getdoc(twin) or "").startswith(f"`{name}`, without blocking")
+
+
+def test_help_hides_a_twin() -> None:
+    said = pydoc.plain(pydoc.render_doc(api.Handle))
+    assert "\n |  pause(self, *, reason: 'str' = 'manual'" in said
+    assert "\n |  async pause_async(self, *, reason: 'str' = 'manual'" in said
+    assert "`pause`, without blocking the event loop." in said
 
 
 def test_a_public_method_says_nothing_of_itself() -> None:

@@ -13,7 +13,7 @@ from cli.conftest import PLAIN, Make
 from waits import PATIENCE
 
 import satchel
-from satchel.runtime.launch.detached import Start
+from satchel.runtime.launch.detached import StartOptions
 from satchel.runtime.status.place import Place
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError
@@ -81,8 +81,14 @@ def test_a_process_is_started_otherwise_than_was_said(make: Make, monkeypatch: p
     folder = make()
     monkeypatch.chdir(folder.parent)
     place = Place(DiskStore("demo"), "demo")
-    start = Start(
-        True, accept_drift=True, drain_timeout=3.0, from_checkpoint=True, take_over=True, adopt=True, shown=["--quiet"]
+    start = StartOptions(
+        resume=True,
+        accept_drift=True,
+        drain_timeout=3.0,
+        from_checkpoint=True,
+        take_over=True,
+        adopt=True,
+        shown=["--quiet"],
     )
     assert start.words(place) == [
         "resume",
@@ -97,10 +103,10 @@ def test_a_process_is_started_otherwise_than_was_said(make: Make, monkeypatch: p
         "demo",
     ]
     here = Place(DiskStore("demo"), "")
-    assert Start(from_checkpoint=True).words(here) == ["run", "--", str(folder)]
+    assert StartOptions(from_checkpoint=True).words(here) == ["run", "--", str(folder)]
     monkeypatch.chdir(folder)
-    assert Start().words(here) == ["run"]
-    assert Start().words(place) == ["run", "--", str(folder)]
+    assert StartOptions().words(here) == ["run"]
+    assert StartOptions().words(place) == ["run", "--", str(folder)]
 
 
 @pytest.fixture

@@ -170,6 +170,13 @@ def test_what_a_replay_can_not_do_leaves_a_fork(make: Make, tmp_path: Path) -> N
         with pytest.raises(UsageError, match=says.replace("^", r"\^")):
             handle.replay(item, to, agent=main, **options)
         assert not to.exists(), says
+    for options, says in (
+        ({"agent": "main"}, "'main' is not an agent"),
+        ({"watch": object()}, "watch can't be of the type object"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            handle.replay("^1", to, **options)
+        assert not to.exists(), says
     to.mkdir()
     (to / "mine.txt").touch()
     with pytest.raises(UsageError, match="mine"):

@@ -152,7 +152,7 @@ def going(place: Place) -> Iterator[tuple[Workspace, EditWatch]]:
 
         context = asyncio.run(made())  # it belongs to a loop
         try:
-            start = Start(place.store, None, None, Interruption(), False, False, None, False, False, False)
+            start = Start(store=place.store, interruption=Interruption())
             yield workspace, EditWatch(context, None, start)
         finally:
             context.threads.shutdown()

@@ -10,6 +10,7 @@ from typing import Any, assert_type
 from satchel import (
     Agent,
     Effect,
+    Handle,
     Item,
     Key,
     NotDone,
@@ -29,7 +30,7 @@ from satchel import (
     step,
 )
 from satchel.errors import AgentError
-from satchel.results import ServeEvent, Watch
+from satchel.results import Ended, ServeEvent, Stopping, Watch
 
 
 @dataclass
@@ -193,6 +194,16 @@ async def server(root: str) -> list[str]:
     async with Pool(root, reader) as again:
         await again.run(made.folder)
     return [event.text for event in failed]
+
+
+async def handle(handle: Handle) -> str:
+    assert_type(handle.pause(reason="lunch", until="45m"), Stopping)
+    assert_type(await handle.pause_async(reason="lunch", until="45m"), Stopping)
+    assert_type(handle.run(reader, "a.txt", input=None), Ended)
+    assert_type(await handle.run_async(reader, "a.txt", adopt=True), Ended)
+    assert_type(Handle.wait(handle), Stopping)
+    await handle.move_async("elsewhere", by="me")
+    return assert_type(await handle.end_other_async(), str)
 
 
 def declarations(one: Step, two: Effect, three: Agent, four: Outcome) -> Callable[[int], Coroutine[Any, Any, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from satchel import Item, Key, Partial, Retry, Run, agent, effect, run, step
+from satchel import Handle, Item, Key, Partial, Retry, Run, agent, effect, run, step
 
 
 @step
@@ -111,6 +111,14 @@ async def first(name: str) -> str:
 @step(retries=3)  # wrong: no such option
 async def second(name: str) -> str:
     return name
+
+
+async def steer(handle: Handle) -> str:
+    handle.pause("lunch")  # wrong: the reason is named
+    await handle.pause_async(reasons="lunch")  # wrong: no such parameter
+    await handle.pause()  # wrong: it has its result already
+    handle.answer()  # wrong: an answer needs a decision
+    return await handle.wait_async()  # wrong: a Stopping
 
 
 @effect(on_partial="restart")  # wrong: effects are not streamed

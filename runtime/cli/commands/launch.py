@@ -107,7 +107,7 @@ def _list_samples() -> None:
 Command = Literal["run", "resume"]
 
 
-class Wish(Struct, frozen=True):
+class LaunchOptions(Struct, frozen=True):
     """The fields are the parameters of the commands."""
 
     workspace: str | None
@@ -150,7 +150,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def start_options(function: F) -> F:
-    """The options of `run` and `resume`; together they are a Wish."""
+    """The options of `run` and `resume`; together they are a LaunchOptions."""
     for add in (
         click.option("--quiet", "-q", is_flag=True, help="Print only the outcome: no report, no progress."),
         click.option("--traceback", is_flag=True, help="Show the full traceback if the agent fails."),
@@ -173,58 +173,58 @@ def start_options(function: F) -> F:
     return function
 
 
-def start(command: Command, wish: Wish) -> int:
+def start(command: Command, options: LaunchOptions) -> int:
     """Start it, and wait for its end unless it is detached. Asks what only the person at the terminal can say, and
     continues. Returns the exit code."""
-    while (code := _start(command, wish)) == EXIT_CODES["waiting"] and not (
-        wish.is_supervised or wish.detach or wish.as_json
+    while (code := _start(command, options)) == EXIT_CODES["waiting"] and not (
+        options.is_supervised or options.detach or options.as_json
     ):
         from .. import consent  # most runs ask nothing
 
-        if not consent.ask_about_copies(find(wish.workspace)):
+        if not consent.ask_about_copies(find(options.workspace)):
             break
     return code
 
 
-def _start(command: Command, wish: Wish) -> int:
-    if wish.supervised is None:
-        if command == "resume" and _withdraws(find(wish.workspace), wish.as_json):
+def _start(command: Command, options: LaunchOptions) -> int:
+    if options.supervised is None:
+        if command == "resume" and _withdraws(find(options.workspace), options.as_json):
             return 0
-        if wish.end_other and not wish.adopt:
+        if options.end_other and not options.adopt:
             raise UsageError("--end-other needs --adopt", why="the run continues here only if this copy is adopted")
-        if wish.adopt:
-            consent.confirm_adoption(find(wish.workspace), ends_other=wish.end_other, reaches_out=True)
-        if not wish.in_process:
-            return _beside(command, wish)
-        if wish.detach:
+        if options.adopt:
+            consent.confirm_adoption(find(options.workspace), ends_other=options.end_other, reaches_out=True)
+        if not options.in_process:
+            return _beside(command, options)
+        if options.detach:
             raise UsageError("--detach and --in-process can't be used together", why="--detach needs another process")
-        if wish.take_over:
-            consent.confirm_take_over(find(wish.workspace))
+        if options.take_over:
+            consent.confirm_take_over(find(options.workspace))
     # imports the progress display, which a supervisor does not need
 
-    return _go(command, wish)
+    return _go(command, options)
 
 
-def _go(command: Command, wish: Wish) -> int:
+def _go(command: Command, options: LaunchOptions) -> int:
     """Run the agent and print the outcome. Returns the exit code."""
     from ...api import Ended  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
     from ...supervision.child import RESTARTS
     from ..render import ending
     from ..render.progress import watching
 
-    for_programs = wish.as_json
+    for_programs = options.as_json
     with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
         # What an agent prints is not JSON.
-        place = find(wish.workspace, is_child=wish.is_supervised)
-        if wish.is_supervised:
+        place = find(options.workspace, is_child=options.is_supervised)
+        if options.is_supervised:
             gc.freeze()  # from now on the collector looks at what the agent makes, and at nothing else
-        with watching(quiet=wish.quiet) as watch:
-            ended: Ended = (place.resume if command == "resume" else place.run)(watch=watch, **wish.how(command))
+        with watching(quiet=options.quiet) as watch:
+            ended: Ended = (place.resume if command == "resume" else place.run)(watch=watch, **options.how(command))
     if ended.restarts:
         return RESTARTS
     if for_programs:
         print_json(ending.as_json(ended))
-    ending.as_words(ended, place, for_programs=for_programs, quiet=wish.quiet, with_traceback=wish.traceback)
+    ending.as_words(ended, place, for_programs=for_programs, quiet=options.quiet, with_traceback=options.traceback)
     return EXIT_CODES[ended.status]
 
 
@@ -251,19 +251,19 @@ def _withdraws(place: Handle, as_json: bool) -> bool:
     return True
 
 
-def _beside(command: Command, wish: Wish) -> int:
+def _beside(command: Command, options: LaunchOptions) -> int:
     """In another process, supervised by this one, or by another."""
     resuming = command == "resume"
-    place = find(wish.workspace)
-    if wish.take_over:
+    place = find(options.workspace)
+    if options.take_over:
         consent.confirm_take_over(place)
-    if wish.detach:  # what it prints is for people, in its log
-        shown = ["--traceback"] * wish.traceback
-        found = place.detach(resume=resuming, options=shown, **wish.how(command))
-        return _tell_detached(place, found, wish.as_json)
-    ended = place.supervise(resume=resuming, options=wish.shown(), tell=_say, **wish.how(command))
+    if options.detach:  # what it prints is for people, in its log
+        shown = ["--traceback"] * options.traceback
+        found = place.detach(resume=resuming, options=shown, **options.how(command))
+        return _tell_detached(place, found, options.as_json)
+    ended = place.supervise(resume=resuming, options=options.shown(), tell=_say, **options.how(command))
     if ended.why:
-        _tell_what_the_child_could_not(place, ended, wish.as_json)
+        _tell_what_the_child_could_not(place, ended, options.as_json)
     return ended.exit_code
 
 
@@ -347,7 +347,7 @@ def run_command(ctx: click.Context, /, **typed: Any) -> None:
     A run that was stopped or killed continues where it was. It does not repeat finished work. A run that is paused, or
     that sleeps until a time, does not start.
     """
-    ctx.exit(start("run", Wish(**typed)))
+    ctx.exit(start("run", LaunchOptions(**typed)))
 
 
 _RESUME_EXAMPLES = """\b
@@ -384,7 +384,7 @@ def resume_command(ctx: click.Context, /, root: str | None, reason: str | None, 
         if typed["workspace"] is not None:
             raise UsageError("name a workspace, or --all and a folder, not both")
         ctx.exit(_undo_all(root, reason, typed["as_json"]))
-    ctx.exit(start("resume", Wish(**typed)))
+    ctx.exit(start("resume", LaunchOptions(**typed)))
 
 
 def _undo_all(root: str, reason: str, as_json: bool) -> int:

@@ -46,7 +46,7 @@ class Listed(Struct, frozen=True):
     pages: int
 
 
-class Wish(Struct, frozen=True):
+class ListQuery(Struct, frozen=True):
     """What a person wants to see of the list: a text in names, ids and items; a state, or `wanted`; and which page."""
 
     text: str = ""
@@ -55,11 +55,11 @@ class Wish(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Another one for another wish, as part of an id in HTML."""
+        """Another one for another query, as part of an id in HTML."""
         return f"{crc32(repr((self.text, self.state, self.number)).encode()):08x}"
 
     @classmethod
-    def of(cls, request: Request) -> Wish:
+    def of(cls, request: Request) -> ListQuery:
         number = request.query_params.get("page", "1")
         return cls(
             request.query_params.get("q", "").strip()[:200],
@@ -68,19 +68,19 @@ class Wish(Struct, frozen=True):
         )
 
 
-def listed(site: Site, seen: Seen, wish: Wish) -> Listed:
+def listed(site: Site, seen: Seen, query: ListQuery) -> Listed:
     """The runs that match, those first that need a person; of each state the latest first."""
-    found = [run for run in seen.runs if matches(site, run, wish.text)]
+    found = [run for run in seen.runs if matches(site, run, query.text)]
     matching, counts = len(found), Counter[str](run.standing.state for run in found)
     needing = [run for run in found if run.standing.needs_person]
-    if wish.state == "wanted":
+    if query.state == "wanted":
         found = needing
-    elif wish.state:
-        found = [run for run in found if run.standing.state == wish.state]
+    elif query.state:
+        found = [run for run in found if run.standing.state == query.state]
     found.sort(key=lambda run: run.standing.at, reverse=True)
     found.sort(key=lambda run: by_need(run.standing))
     pages = max(1, -(-len(found) // PAGE))
-    number = min(max(1, wish.number), pages)
+    number = min(max(1, query.number), pages)
     shown = found[(number - 1) * PAGE : number * PAGE]
     by_state = [(state, counts[state]) for state in STATES if counts[state]]
     return Listed(shown, len(seen.runs), matching, by_state, len(needing), number, pages)
@@ -102,8 +102,8 @@ def matches(site: Site, run: SeenRun, text: str) -> bool:
 
 def list_facts(site: Site, request: Request) -> dict[str, Any]:
     """What list.html and runs.html show. `seen` is None while the first listing is being read."""
-    wish, seen = Wish.of(request), site.runs()
-    return {"seen": seen, "wish": wish, "listed": listed(site, seen, wish) if seen else None}
+    query, seen = ListQuery.of(request), site.runs()
+    return {"seen": seen, "query": query, "listed": listed(site, seen, query) if seen else None}
 
 
 def all_runs(site: Site, request: Request) -> Response:
