@@ -605,7 +605,6 @@ def test_an_act_on_a_stopped_run_is_not_obeyed_or_refused(act: Act, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(every=6, rest="soak")
 @EACH
 def test_an_act_on_an_active_run_is_not_obeyed_or_refused(act: Act, tmp_path: Path) -> None:
     try_at_work(Scene(open_store(str(tmp_path))), act)

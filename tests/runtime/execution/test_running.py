@@ -118,7 +118,7 @@ class _Failing(Syscalls):
         super().sync(fd)
 
 
-@pytest.mark.sampled(every=7, rest="soak")
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("kind, error", [("write", errno.ENOSPC), ("sync_data", errno.EIO), ("sync", errno.EIO)])
 @pytest.mark.parametrize("number", range(1, 30, 3))
 def test_a_failing_disk_stops_the_run_and_nothing_acknowledged_is_lost(

@@ -949,7 +949,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
 }
 
 
-@pytest.mark.sampled(every=5, rest="soak")
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_any_failing_call_leaves_the_old_content_whole_and_no_temporary_file(
