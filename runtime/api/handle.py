@@ -1,5 +1,6 @@
 """`Handle`: what programs can do with a run from outside. Each method imports what it needs when it is called, so that
-reading does not load what only a run needs."""
+reading does not load what only a run needs. A method that waits is written once; a decorator of `status/twins.py` says
+how it waits, and makes its twin for an event loop."""
 
 from __future__ import annotations
 
