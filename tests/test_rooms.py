@@ -50,6 +50,7 @@ TABLES = {
         "launch",
         "history",
         "api",
+        "present",
         "testing",
         "cli",
         "faces",
@@ -60,7 +61,7 @@ TABLES = {
 FACES = {"runtime.faces.web": (), "runtime.faces.watch": (), "runtime.faces.mcp": ("runtime.faces.web",)}
 """The plugins, each with those that it may import: MCP over HTTP has the addresses and tokens of the web."""
 
-OF_FACES = ("runtime.api", "runtime.supervision", "runtime.cli")
+OF_FACES = ("runtime.api", "runtime.present", "runtime.supervision", "runtime.cli")
 """The rooms of `runtime` that a plugin may import: of `supervision` what calls of `api` return, of the command line
 the options that commands share. Nothing imports a plugin: it is found by its entry point."""
 

@@ -18,8 +18,6 @@ transport   moves a run, copies it, and exports it
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from ...workspace.base import counted, cut, duration, one_line, since, size
-    from ...workspace.journal import Told, tell
     from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State
     from ..engine import Foreseen
     from ..history import (
@@ -61,18 +59,13 @@ if not deferred(__name__):
         SeenRun,
         Standing,
         Tried,
-        answered,
         before_a_start,
         by_need,
-        colour,
-        detail,
         events,
-        failure_line,
         forecast,
         is_readable,
         ls,
         of_error,
-        pause_lines,
         run_files,
         wanted,
     )

@@ -50,12 +50,13 @@ class Latest:
     """The newest state of a run. `look` reads only what has changed; `rest` says how long to wait before the next look.
 
     For one thread at a time. `look` raises only for a run that can't be found or reached at the first look.
-    `with_rows`: also its last records. Not noticed as a change: edits of the files of sub-agents and in `steps/`.
+    `rows`: how many of its last records are kept. Not noticed as a change: edits of the files of sub-agents and in
+    `steps/`.
     """
 
-    def __init__(self, handle: Handle, *, with_rows: bool = True):
-        self._handle, self._store, self._with_rows = handle, handle.store, with_rows
-        self._rows: deque[Row] = deque(maxlen=ROWS)
+    def __init__(self, handle: Handle, *, rows: int = ROWS):
+        self._handle, self._store = handle, handle.store
+        self._rows: deque[Row] = deque(maxlen=rows)
         self._last: Line | None = None
         self._signs: object = None
         self._partials: object = None
@@ -92,8 +93,7 @@ class Latest:
                 raise standing.problem  # nothing of the run could be read
             if standing.plan:
                 standing.plan.next_to_do()  # parsed now: not each of several readers may do that
-            if self._with_rows:
-                self._read_rows(standing)
+            self._read_rows(standing)
             if isinstance(standing.problem, StorageFailed):
                 signs = None  # it may answer the next time, though nothing has changed
             shot = Shot(
@@ -124,7 +124,7 @@ class Latest:
         newest = standing.moment.seq if standing.moment else 0
         if self._last is None or newest < self._last.seq:
             self._rows.clear()
-            after, before = max(first_kept(self._store) - 1, newest - ROWS, 0), None
+            after, before = max(first_kept(self._store) - 1, newest - (self._rows.maxlen or 0), 0), None
         else:
             after, before = self._last.seq, self._last.before
         with suppress(SatchelError, OSError):  # the status says what is wrong with it

@@ -2,8 +2,7 @@
 
 place       the workspace as it was named, its storage, and waiting for it: all rooms from here on use it
 twins       methods that wait, written once, for threads and for event loops
-run_status  the status of one run; `wording` puts it in words; `overview`, of all runs below a folder, and kept current
-            for screens
+run_status  the status of one run; `overview`, of all runs below a folder, and kept current for screens
 activity    what runs now, what is tried again, and how fast the plan is done
 questions   the open questions, and what a person has typed into their files
 log         the records, the audit, and the recorded result
@@ -41,4 +40,3 @@ if not deferred(__name__):
     from .run_files import RunFile, is_readable
     from .run_status import Scheduled, Standing, before_a_start, by_need, wanted
     from .twins import Execution, Steps, at_once, in_a_thread, in_both_ways, in_steps
-    from .wording import answered, colour, detail, failure_line, pause_lines

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 from ...workspace.journal import records
 from ...workspace.journal.records import EndStatus, Line
 from ...workspace.state import ROOT, Moment
-from ...workspace.views import PartialHead
+from ...workspace.views import DOUBTS, PartialHead
 from ..execution import Outcome
 
 
@@ -342,13 +342,7 @@ def _begun(record: records.ScopeBegun, teller: Teller) -> _Facts | None:
 
 
 def _doubt(record: records.Doubt) -> str:
-    asked = {
-        "unknown_outcome": "has it happened?",
-        "unclaimed": "is it the same action as an earlier call?",
-        "unreached": "it started and was not called again: has it happened?",
-        "uncalled": "it was done and is not called any more: does it stay done?",
-    }[record.why]
-    return f"{record.step}{record.call}: {asked}"
+    return f"{record.step}{record.call}: {DOUBTS[record.why]}"
 
 
 _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {

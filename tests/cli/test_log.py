@@ -32,7 +32,7 @@ from satchel.workspace.journal.records import (
     TaskDone,
     TaskTaken,
 )
-from satchel.workspace.journal.telling import WORDS, tell
+from satchel.workspace.views.record_words import WORDS, describe_record
 
 from .conftest import ASKING, Cli, Make
 
@@ -160,7 +160,7 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
     assert set(RECORD_TYPES) == {kind.__struct_config__.tag for kind in AnyRecord.__args__}
     assert set(WORDS) == set(AnyRecord.__args__)
     for line in parsed(_segment(folder).read_bytes()):
-        assert tell(line.record).text
+        assert describe_record(line.record).line
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
             TaskTaken(id="t1", scope="", file="inbox/a.md", sha256="0", handed_to="/b/inbox/a.md"),
             "taken t1    inbox/a.md, a task; it is forwarded to /b/inbox/a.md",
         ),
-        (TaskDone(id="t1"), "done  t1"),
-        (TaskDone(id="t1", moved_to="/b/inbox/a.md"), "done  t1    forwarded to /b/inbox/a.md"),
+        (TaskDone(id="t1"), "done t1"),
+        (TaskDone(id="t1", moved_to="/b/inbox/a.md"), "done t1     forwarded to /b/inbox/a.md"),
         (PauseRequested(reason="cost", by="ada@desk"), "stop        requested by ada@desk: cost"),
         (
             PauseRequested(
@@ -233,7 +233,7 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
     ],
 )
 def test_a_record_is_told_in_other_words(record: AnyRecord, told: str) -> None:
-    assert tell(record).text == told
+    assert describe_record(record).line == told
 
 
 def _segment(folder: Path) -> Path:

@@ -28,7 +28,7 @@ def test_a_run_does_not_complete_or_mixes_up_its_streams(make: Make, cli: Cli) -
     assert result.exit_code == 0
     first, *rest = result.stdout.splitlines()
     assert first.startswith("completed: 2 of 2 items done, 2 steps in ")
-    assert rest[-1] == '  result: {"said":2}'
+    assert rest[-1] == '  result: {"said": 2}'
     assert str(folder / "outputs/1.txt") in result.stdout
     told = result.stderr.splitlines()
     assert told[0] == "found   a new run"
@@ -55,7 +55,7 @@ def test_a_completed_run_is_run_again(make: Make, cli: Cli) -> None:
         assert again.exit_code == 0
         first, second = again.stdout.splitlines()
         assert first == "completed: demo-1a2b is already completed; there is nothing to do"
-        assert second == '  result: {"said":2}'
+        assert second == '  result: {"said": 2}'
     assert cli("log", folder, "--type", "step.completed").stdout == records
 
 

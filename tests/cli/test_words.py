@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.runtime.api import counted, cut, duration, since, size
 from satchel.runtime.cli.render.output import listed
+from satchel.runtime.present import counted, cut, duration, since, size
 from satchel.workspace.base import visible
 
 

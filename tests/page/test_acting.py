@@ -209,10 +209,10 @@ def test_an_edit_of_a_completed_run_waits_unseen(tmp_path: Path) -> None:
         text = person.field("text") + "- [ ] say c\n"
         person.act("edit", file="todo.md", text=text, version=person.field("version"))
         now = person.read()
-        assert "Resume the run" in now and "waits for the next start" in now and "say c" in now
+        assert "Resume the run" in now and "the next start takes it" in now and "say c" in now
         made.resume()
         now = person.read()
-        assert "Resume the run" not in now and "waits for the next start" not in now
+        assert "Resume the run" not in now and "the next start takes it" not in now
 
 
 def test_an_answered_run_waits_for_nobody(person: Person) -> None:

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 import satchel
 from satchel.runtime.api import Overview, Row, records_before
 from satchel.runtime.faces.web import Site, facts, make_app, past, words
+from satchel.runtime.present import json_line
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import Line
@@ -173,7 +174,7 @@ def test_text_of_the_past_becomes_markup(page: TestClient, path: str) -> None:
 def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
     step = records.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
     (told,) = facts.timeline([Row({}, Line(7, 7, "2026-11-24T03:00:00Z", 1, step))])
-    assert told.took == 3100 and "(3.1 s)" not in told.text
+    assert told.took == 3100 and "(3.1 s)" not in told.words.text
 
 
 def test_a_time_of_day_hides_its_zone_or_its_date() -> None:
@@ -260,11 +261,11 @@ def test_a_huge_run_makes_a_huge_page(root: Path) -> None:
     assert max(len(each.shown) for each in level.values) <= 160
     assert [each.key for each in facts.level(state, "", 4999).values] == ["key 4999"]
     assert facts.level(state, "/key 7/text").text == "y" * 1000
-    assert facts.preview(state).startswith('{"key 0": {"text": "yyy')
+    assert json_line(state).startswith('{"key 0": {"text": "yyy')
     with pytest.raises(UsageError):
         facts.level(state, "/key 7/list/1000")
     for value in ({}, [], "", None, 1.5, {"a": [1, {"b": "ü"}]}, [[], {}]):
-        assert facts.preview(value) == json.dumps(value, ensure_ascii=False)
+        assert json_line(value) == json.dumps(value, ensure_ascii=False)
 
 
 def test_the_page_hides_what_status_tells(tmp_path: Path) -> None:
@@ -283,7 +284,7 @@ def test_the_page_hides_what_status_tells(tmp_path: Path) -> None:
     for name, told in {
         "paused": 'lunch &amp; more, by ada, until <time datetime="2099-01-01T08:00:00',
         "typo": "Pause: pause.yaml, line 1, column 7",
-        "twice": "The next start will refuse an edit: todo.md",
+        "twice": "refused: todo.md",
         "lost": "the journal that recorded its progress is missing",
         "fresh": ">At another place<",
     }.items():

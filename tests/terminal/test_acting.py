@@ -208,7 +208,7 @@ def test_an_effect_in_doubt_is_answered_with_its_result(make: Make) -> None:
         async with watching(folder) as screen:
             await screen.until("d1: send")
             await screen.press("a")
-            text = await screen.until("what it has returned", "it has not happened: do it")
+            text = await screen.until("what it has returned", "it has not happened; do it")
             await screen.press("1" if "1 done" in text else "2", "tab")
             await screen.type("sent")
             await screen.press("enter", "enter")
@@ -233,7 +233,7 @@ def test_an_active_run_is_paused_and_quitting_stops_none(make: Make, tmp_path: P
         async with watching(folder) as screen:
             await screen.until("p pause  x stop")
             await screen.press("p")
-            await screen.until("draining", "stops at its next safe point", "pause requested by", "r withdraw the pause")
+            await screen.until("draining", "stops at its next safe point", "pause: manual, by", "r withdraw the pause")
             await screen.press("r")
             await screen.until("the pause is withdrawn", "running", "p pause  x stop")
             await screen.press("p")

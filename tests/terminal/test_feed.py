@@ -138,11 +138,3 @@ def test_a_streamed_answer_grows_begins_again_and_ends() -> None:
     assert len(texts()) == 1
     feed._add(events.StepCompleted(seq=4, at="2026-01-01T00:00:07Z", scope="1", no=1, step="think"))
     assert texts() == []
-
-
-def test_the_seconds_of_an_item_are_from_its_beginning_to_its_end() -> None:
-    feed = Feed(lambda: satchel.open("."), lambda: None)
-    feed._add(events.ItemBegun(seq=1, at="2026-01-01T00:00:01Z", scope="1", title="a"))
-    feed._add(events.ItemCommitted(seq=2, at="2026-01-01T00:01:02Z", scope="1", title="a"))
-    feed._add(events.ItemCommitted(seq=3, at="2026-01-01T00:01:02Z", scope="2", title="b"))
-    assert [each.took for each in feed.seen] == [None, 61.0, None]

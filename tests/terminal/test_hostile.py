@@ -12,8 +12,10 @@ from satchel.runtime.api import Standing
 from satchel.runtime.faces.watch import words
 from satchel.runtime.faces.watch.lines import fold, plain
 from satchel.runtime.faces.watch.run import VIEWS
-from satchel.runtime.status import events
+from satchel.runtime.present import Timeline, ago, why_lines
 from satchel.workspace.base import UNSAFE, visible
+from satchel.workspace.journal import records
+from satchel.workspace.journal.records import Line
 
 from .conftest import play, watching
 
@@ -100,22 +102,22 @@ def test_names_and_errors_of_a_stranger_are_escaped_in_the_list(make: Make, tmp_
 def test_each_event_is_one_safe_line_of_the_width() -> None:
     at, wide = "9999-99-99", "漢字" * 90
     for text in (EVIL, wide, "x" * 100_000, "a\nb\tc", "", "e\u0301" * 100):
-        told: list[events.Event] = [
-            events.ItemBegun(seq=1, at=at, agent=text, scope=text, title=text),
-            events.StepRetried(seq=1, at=at, scope="1", no=1, step=text, call=text, error=text, attempt=1, wait=1e300),
-            events.RunStarted(seq=1, at=text, run_id=text, host=text, pid=1),
-            events.RunStopped(seq=1, at=text, status="failed", error=text),
-            events.StepCompleted(seq=1, at=at, scope="1", no=1, step=text, result={text: [text] * 9}, ms=10**12),
-            events.Answered(seq=1, at=at, id=text, decision=text, by=text),
-            events.Edited(seq=1, at=at, file=text, by=text, says=(text, text)),
+        asked = records.ApprovalAsked(id=text, scope=text, no=1, step="ask", args="", n=0, question=text)
+        told: list[records.AnyRecord] = [
+            records.ScopeBegun(agent=text, scope=text, title=text),
+            records.StepCompleted(scope="1", step=text, call=text, no=1, args="", n=1, ms=10**12),
+            records.Closed(reason=text),
+            records.Edited(file=text, by=text, sha="", says=(text, text)),
+            asked,
         ]
-        for event in told:
+        for record in told:
+            event = Timeline().of(Line(1, 1, at, 1, record))
             for width in (1, 20, 80):
-                line = words.event(event, 1.5, width)
+                line = words.event(event, width)
                 assert not UNSAFE.search(line.plain) and "\n" not in line.plain
-                assert line.cell_len <= max(width, 28), (width, line.plain)
+                assert line.cell_len <= max(width, 34), (width, line.plain)
         assert all(not UNSAFE.search(line) for line in fold(text, 7))
         assert plain(text, 9) == plain(plain(text, 9), 9)
     assert fold("a b\n\n  c", 3) == ["a b", "", "  c"]
-    assert words.ago("0001-01-01T00:00:00+23:59") == words.ago("x") == ""
-    assert words.detail(Standing("x")) == ""
+    assert ago("0001-01-01T00:00:00+23:59") == ago("x") == ""
+    assert why_lines(Standing("x")) == []

@@ -10,7 +10,6 @@
     append_log.py  writes groups where files can grow: to the end of the segment
     object_log.py  writes groups where files can't grow, each as an object, and fences earlier writers off
     pruning.py     removes old segments, and keeps what stays of their records for ever
-    telling.py     each record in one line, for people
 
 Invariant: when a segment exists, everything in those before it is durable. So only the last one can be torn, and only
 in its last group.
@@ -53,5 +52,4 @@ if not deferred(__name__):
         segments,
         sizes,
     )
-    from .telling import Told, tell
     from .writer import RECORD_BYTES, Journal

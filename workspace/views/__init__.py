@@ -12,6 +12,7 @@ if not deferred(__name__):
     from .partial_files import PARTIALS, RECOVERED, Marker, PartialHead
     from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
     from .projector import Files, Projector
+    from .record_words import DOUBTS, RecordWords, describe_record, place_words
     from .schema_files import publish
     from .stable_read import (
         BRIEF,

@@ -375,9 +375,9 @@ def _tell_next(store: Store, path: str, following: str, seq: int, run_id: str) -
 
 def _words(line: Line) -> str:
     """A record in one line, as in the log."""
-    from ..journal import tell  # a run that never rests writes no folder
+    from .record_words import describe_record  # a run that never rests writes no folder
 
-    return f"{line.seq}, {line.at[11:19]}: {_quoted(tell(line.record).text)}"
+    return f"{line.seq}, {line.at[11:19]}: {_quoted(describe_record(line.record).line)}"
 
 
 def _quoted(text: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from ....workspace.base import urls, visible
 from ....workspace.inspect import Kind
 from ....workspace.transfer import Journey
-from ...api import counted, size
+from ...present import counted, size
 from .. import arguments
 from ..arguments import complete_folders, find, json_option, storage_option
 from ..render.output import columns, fold, print_json, transferring

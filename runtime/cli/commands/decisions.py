@@ -17,7 +17,8 @@ from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.inbound.edits import FileConflict
-from ...api import EXIT_CODES, Answering, Handle, Merging, changes_of, counted, of_error, say_revoked, say_what
+from ...api import EXIT_CODES, Answering, Handle, Merging, changes_of, of_error, say_revoked, say_what
+from ...present import counted, describe_answer
 from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks
@@ -143,7 +144,7 @@ def _tell_answer(place: Handle, done: Answering) -> None:
         click.echo(visible(f"{done.waits_for} {late}"), err=True)
         return
     again = " already" if done.was_before else ""
-    answer = " ".join(asked.outcome_of(done.answer).split())
+    answer = " ".join(describe_answer(done.answer).split())
     click.echo(visible(f"{done.id} is{again} answered: {answer}"))
     if done.questions:
         left = counted(len(done.questions), "question")

@@ -11,7 +11,8 @@ import click
 
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
-from ...api import Standing, colour, counted, ls, one_line, wanted
+from ...api import Standing, ls, wanted
+from ...present import SERVE_EVENTS, colour, counted, fraction, one_line, run_id_of, state_colour
 from ..arguments import complete_folders, drain_timeout_option, given, json_option, storage_option
 from ..plugins import listener
 from ..render import ending
@@ -74,12 +75,11 @@ def _same(found: list[Standing]) -> dict[str, list[str]]:
 
 
 def _row(standing: Standing) -> tuple[str, ...]:
-    progress = standing.plan.progress if standing.plan and standing.plan.tasks else None
     return (
         one_line(standing.folder),
-        one_line(_run_id(standing), 30),
+        one_line(run_id_of(standing) or "?", 30),
         standing.state,
-        f"{progress.settled}/{progress.leaves}" if progress else "-",
+        fraction(standing.plan) or "-",
         str(standing.waiting or "-"),
         standing.at[:19].replace("T", " ") or "-",
         wanted(standing),
@@ -89,21 +89,6 @@ def _row(standing: Standing) -> tuple[str, ...]:
 def _code(standing: Standing) -> str:
     return (standing.moment.code if standing.moment else "") or "-"
 
-
-def _run_id(standing: Standing) -> str:
-    known = standing.definition or standing.moved
-    return known.run_id if known else "?"
-
-
-_COLOURS = {
-    "started": "cyan",
-    "listening": "cyan",
-    "crashed": "red",
-    "refused": "red",
-    "warned": "yellow",
-    "late": "yellow",
-    "storage": "red",
-}
 
 _SERVE_EXAMPLES = """\b
 Examples:
@@ -181,5 +166,5 @@ def _say(event: ServeEvent, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
         return
-    kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind) or colour(event.kind))
+    kind = click.style(f"{event.kind:<12}", fg=colour(SERVE_EVENTS.get(event.kind)) or state_colour(event.kind))
     click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)

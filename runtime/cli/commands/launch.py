@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from ....workspace.base import InvalidFile, SatchelError, UsageError, decode, visible
 from ....workspace.inspect import lease
-from ...api import EXIT_CODES, Handle, counted, one_line
+from ...api import EXIT_CODES, Handle
+from ...present import counted, one_line
 from .. import consent
 from ..arguments import (
     all_option,
@@ -277,9 +278,9 @@ def _tell_what_the_child_could_not(place: Handle, ended: Supervised, as_json: bo
     if as_json:
         print_json({"status": status, "exit_code": code, "url": place.url, "why": ended.why})
     else:
-        from ...api import colour  # its module needs all of a status
+        from ...present import state_colour  # its module needs all of a status
 
-        click.echo(f"{click.style(status, fg=colour(status), bold=True)}: {visible(ended.why)}")
+        click.echo(f"{click.style(status, fg=state_colour(status), bold=True)}: {visible(ended.why)}")
     if status in ("paused", "failed"):
         click.echo(f"next: {place.command('resume')}", err=True)
 

@@ -16,7 +16,8 @@ from msgspec.structs import asdict
 
 from ....workspace.base import UsageError, decode, urls, visible
 from ....workspace.inbound.inbox import inbox
-from ...api import Handle, cut
+from ...api import Handle
+from ...present import cut
 from ..arguments import complete_folders, find, is_workspace, json_option, of_named, storage_option
 from ..render.output import columns, fold, print_json, remarks
 

@@ -14,7 +14,8 @@ from msgspec.structs import asdict
 from ....workspace.base import UsageError, urls, visible
 from ....workspace.state import LaterEffect
 from ....workspace.transfer import Forked
-from ...api import Rewinding, counted, effects_since, since
+from ...api import Rewinding, effects_since
+from ...present import counted, since
 from .. import arguments
 from ..arguments import (
     complete_folders,

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 import msgspec
 
 from ....workspace.base import visible
-from ....workspace.inbound import open_files
-from ....workspace.plan import Plan, Task
 from ....workspace.state import AgentMoment, Moment
 from ....workspace.views import status_of
-from ...api import Handle, Standing, colour, counted, detail, one_line, pause_lines, since, size
+from ...api import Handle, Standing
+from ...present import (
+    agent_lines,
+    approval_line,
+    at_work_line,
+    budget_lines,
+    call_name,
+    counted,
+    describe_retry,
+    detail,
+    file_lines,
+    inbox_line,
+    json_line,
+    one_line,
+    pause_lines,
+    progress,
+    schedule_lines,
+    since,
+    size,
+    state_colour,
+    uncalled_line,
+    usage_line,
+)
 from ..arguments import find, json_option, workspace_argument
 from ..group import code_of
 from ..render import asked, ending
 from ..render.output import columns, fold, print_json, remarks
-
-_UNOPENED = "done by a start whose agent did not open its inbox"
-
-
-def schedule_lines(standing: Standing) -> Iterator[str]:
-    for each in standing.schedule:
-        settled = f", {_UNOPENED}" if each.last and each.last.unopened else ""
-        said = f"last {since(each.last.due)}{settled}; " if each.last else ""
-        yield f"{each.name}: {said}next {since(each.next) if each.next else 'never'}"
-    if standing.ahead:
-        yield standing.ahead
 
 
 def schedule_as_json(standing: Standing) -> list[dict[str, Any]]:
@@ -88,7 +97,7 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         yield f"{'run':<{_TITLE}}{run_id}  in {visible(standing.url)}"
         code = standing.moment.code if standing.moment else ""
         yield _row("agent", f"{standing.definition.agent}{f', code {code}' if code else ''}")
-    state = click.style(standing.state, fg=colour(standing.state), bold=True)
+    state = click.style(standing.state, fg=state_colour(standing.state), bold=True)
     first, *more = fold(f"{standing.state}{detail(standing)}", width, _TITLE)
     yield f"{'state':<{_TITLE}}" + visible(first).replace(standing.state, state, 1)
     yield from (_row("", line) for line in more)
@@ -101,28 +110,27 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
             yield from _row_of("forked", f"from record {was.seq:,} of {was.run_id} in {was.url}{what}", width)
         yield from _value("input", standing.input)
         yield from _work(standing)
-        yield from _tree(moment)
+        yield from _agents(moment)
         yield from _value("result", standing.result)
         yield from _made(place, moment)
         if not moment.is_new:
-            starts = counted(moment.attempt, "start")
-            yield _row("usage", f"{starts}, {counted(moment.usage.steps, 'step')}, {_items(moment)}")
-        yield from _uncalled(moment, width)
-        yield from _budget(standing)
-        for number, text in enumerate(schedule_lines(standing)):
-            yield from _row_of("" if number else "schedule", text, width)
+            yield _row("usage", usage_line(moment))
+        if uncalled := uncalled_line(moment):
+            yield from _row_of("effects", uncalled, width)
+        yield from _rows("budget", (each.text for each in budget_lines(standing)), width)
+        yield from _rows("schedule", schedule_lines(standing), width)
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
         if standing.history and (standing.history.kept_from > 1 or standing.history.bytes >= _WORTH_TELLING):
             files, bytes_, begins = standing.history
             yield _row("history", f"{size(bytes_)} in {counted(files, 'file')}, kept from record {begins:,} on")
     for id, each in standing.approved.items():
-        used = f"used {counted(each.uses, 'time')}; {place.command('answer', id)} --revoke"
-        yield from _row_of("approved", f"each call of {each.tool}: {id}, by {each.by}, {since(each.at)}, {used}", width)
+        yield from _row_of("approved", f"{approval_line(id, each)}; {place.command('answer', id)} --revoke", width)
     for complaint in standing.complaints:
         yield from _row_of("note", complaint, width)
-    yield from _pause(standing, width)
-    yield from _edits(place, standing, width)
+    yield from _rows("pause", pause_lines(standing), width)
+    for found in file_lines(standing):
+        yield from _row_of(found.title, found.text, width)
     for number, line in enumerate(remarks(standing.report, width - _TITLE if width else 0)):
         yield f"{'opening' if number == 0 else '':<{_TITLE}}{line}".rstrip()
     for question in asked.as_words(standing.questions, place):
@@ -137,34 +145,26 @@ def _row_of(title: str, text: str, width: int) -> Iterator[str]:
         yield _row("" if number else title, line)
 
 
+def _rows(title: str, texts: Iterable[str], width: int) -> Iterator[str]:
+    """One title for all of them."""
+    for number, text in enumerate(texts):
+        yield from _row_of("" if number else title, text, width)
+
+
 def _value(title: str, value: Any) -> Iterator[str]:
     if value is not None:
-        yield _row(title, one_line(msgspec.json.encode(value).decode(), _TEXT))
+        yield _row(title, json_line(value, _TEXT))
 
 
-def _uncalled(moment: Moment, width: int) -> Iterator[str]:
-    """The effects of finished items that were done and that the last attempt at the item has not called."""
-    found = moment.uncalled
-    if found:
-        rest = f", and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-        said = f"effects were done and not called again: {', '.join(found[-_LISTED:])}{rest}"
-        yield from _row_of("effects", said, width)
-
-
-def _tree(moment: Moment) -> Iterator[str]:
+def _agents(moment: Moment) -> Iterator[str]:
     """The sub-agents, each below its parent."""
-    told = [(agent, "  " * agent.path.count("/") + agent.path.rpartition("/")[2]) for agent in _below(moment, "")]
+    told = [(each, "  " * each.depth + each.path.rpartition("/")[2]) for each in agent_lines(moment)]
     width = max((len(name) for _, name in told), default=0)
-    for number, (agent, name) in enumerate(told):
-        settled, leaves = agent.plan.progress
-        items = f"  {settled} of {leaves} done{_dropped(agent.plan)}" if len(agent.plan) else ""
-        task = None if agent.result is not None else agent.plan.next_to_do()
-        at = f"; {'begun' if task.mark == 'begun' else 'next'}: {one_line(task.text, _TEXT)}" if task else ""
-        yield _row("" if number else "agents", f"{name:<{width}}  {status_of(moment, agent)}{items}{at}")
-
-
-def _dropped(plan: Plan) -> str:
-    return f", {plan.dropped} dropped" if plan.dropped else ""
+    for number, (each, name) in enumerate(told):
+        items = f"  {done}" if (done := progress(each.plan)) else ""
+        yield _row(
+            "" if number else "agents", f"{name:<{width}}  {each.status}{items}{f'; {each.at}' if each.at else ''}"
+        )
 
 
 def _below(moment: Moment, path: str) -> Iterator[AgentMoment]:
@@ -185,58 +185,18 @@ def _agent_json(moment: Moment, agent: AgentMoment) -> dict[str, Any]:
     }
 
 
-def _edits(place: Handle, standing: Standing, width: int) -> Iterator[str]:
-    """People's edits of the files since, and their results."""
-    for text in _foreseen(standing):
-        yield from _row_of("edited", text, width)
-    for path in standing.refused:
-        why = f"{visible(path)} says why an edit was not accepted; delete it when you have read it"
-        yield from _row_of("refused", why, width)
-    if standing.begun:
-        yield from _row_of("conflict", str(standing.begun), width)
-    for question in standing.noticed.questions if standing.noticed else ():
-        for line in fold(f"{question.path}: {question.places[0]}", width, _TITLE):
-            yield _row("conflict", line)
-        yield _row("", f"{place.command('merge')} shows both; with `--use ours` it uses the run's version")
-
-
-def _foreseen(standing: Standing) -> list[str]:
-    noticed = standing.noticed
-    if noticed is None:
-        return []
-    said = [f"{edit.record.file}: {say}" for edit in noticed.edits for say in edit.record.says]
-    said += [f"a start asks: {noticed.back.question}"] if noticed.back else []
-    return said + [f"refused: {line}" for each in noticed.refusals for line in str(each.error).splitlines()]
-
-
-def _pause(standing: Standing, width: int) -> Iterator[str]:
-    """Why it stops or has stopped, and what in pause.yaml can't be understood."""
-    for number, text in enumerate(pause_lines(standing)):
-        for line in fold(text, width, _TITLE):
-            yield _row("pause" if number == 0 else "", line)
-    for path in standing.waiting_edits:
-        if path not in standing.being_saved:
-            yield _row("edited", f"{path} was saved; the run reads it at the next safe point")
-    for path in standing.being_saved:
-        for number, line in enumerate(fold(open_files.said(path), width, _TITLE)):
-            yield _row("" if number else "saving", line)
-
-
 def _row(title: str, text: str) -> str:
     return f"{title:<{_TITLE}}{visible(text)}".rstrip()
 
 
 def _work(standing: Standing) -> Iterator[str]:
     if standing.plan and standing.plan.tasks:
-        settled, leaves = standing.plan.progress
-        task = standing.at_work
-        said = f"; {_at(standing, task)}: {one_line(task.text, _TEXT)}" if task else ""
-        yield _row("items", f"{settled} of {leaves} done{_dropped(standing.plan)}{said}")
+        yield _row("items", "; ".join(filter(None, (progress(standing.plan), at_work_line(standing)))))
         if (ahead := standing.forecast) is not None:
             yield _row("", ahead.words)
     for number, (key, scope) in enumerate([*standing.scopes.items()][:_SHOWN]):
         newest = next(scope.newest(1), None)
-        last = f", the last: {one_line(f'{newest.step}{newest.call}', _TEXT)}" if newest else ""
+        last = f", the last: {call_name(newest)}" if newest else ""
         is_it = standing.at_work and key == standing.at_work.id and len(standing.scopes) == 1
         of = " of it" if is_it else f" of {one_line(scope.title, 40)!r}"
         yield _row("" if number else "steps", f"{counted(scope.finished, 'step')}{of} kept{last}")
@@ -247,33 +207,14 @@ def _work(standing: Standing) -> Iterator[str]:
     if len(standing.running) > _SHOWN:
         yield _row("", f"and {len(standing.running) - _SHOWN} more")
     for number, each in enumerate(standing.retries[:_SHOWN]):
-        what, why = one_line(f"{each.step}{each.call}", 60), one_line(each.error, _TEXT)
-        yield _row("" if number else "retry", f"{what}: asking again at {since(each.again_at)}: {why}")
-    yield from _inbox(standing)
+        yield _row("" if number else "retry", describe_retry(each))
+    if inbox := inbox_line(standing):
+        yield _row("inbox", inbox)
     for stream in standing.streams[:_SHOWN]:
         damaged = ", damaged" if stream.damaged else ""
         yield _row("stream", f"{stream.path}: {counted(len(stream.text), 'character')}{damaged}")
     if len(standing.streams) > _SHOWN:
         yield _row("", f"and {len(standing.streams) - _SHOWN} more")
-
-
-def _inbox(standing: Standing) -> Iterator[str]:
-    moment = standing.moment
-    tasks = list(moment.tasks.values()) if moment else []
-    if not standing.waiting and not (moment and moment.tasks_taken):
-        return
-    names = ", ".join(one_line(task.file.rpartition("/")[2], 40) for task in tasks[:_SHOWN])
-    at_work = f", {len(tasks)} taken but not done ({names}{', ...' if len(tasks) > _SHOWN else ''})" if tasks else ""
-    ever = moment.tasks_taken - len(tasks) if moment else 0
-    passed_over = standing.state == "completed" and standing.waiting and not standing.has_tasks
-    left = " (the agent completed without them; only a new one starts it again)" if passed_over else ""
-    yield _row("inbox", f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done" if ever else ""))
-
-
-def _at(standing: Standing, task: Task) -> str:
-    if task.mark != "begun":
-        return "next"
-    return "running" if standing.state == "running" else "begun"
 
 
 def _made(place: Handle, moment: Moment) -> Iterator[str]:
@@ -282,16 +223,6 @@ def _made(place: Handle, moment: Moment) -> Iterator[str]:
         yield _row("" if number else "outputs", f"{one_line(path, _TEXT)} ({size(output.bytes)})")
     if len(outputs) > _SHOWN:
         yield _row("", f"and {len(outputs) - _SHOWN} more in {place.store.url}/outputs")
-
-
-def _budget(standing: Standing) -> Iterator[str]:
-    for number, share in enumerate(standing.budget):
-        left = ", used up" if share.is_used_up else ", nearly used up" if share.is_nearly else ""
-        yield _row("" if number else "budget", f"{share.words}{left}")
-
-
-def _items(moment: Moment) -> str:
-    return f"{counted(moment.usage.items, 'item')} committed"
 
 
 def _json(standing: Standing) -> dict[str, Any]:
@@ -353,7 +284,7 @@ def _json(standing: Standing) -> dict[str, Any]:
         ],
         "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
         "complaints": standing.complaints,
-        "edits": _foreseen(standing),
+        "edits": [each.text for each in file_lines(standing) if each.title == "edited"],
         "conflicts": [
             {"file": each.path, "places": list(each.places)}
             for each in (standing.noticed.questions if standing.noticed else ())

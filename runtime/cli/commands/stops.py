@@ -12,7 +12,8 @@ import click
 from msgspec import Struct
 
 from ....workspace.base import Resume, SatchelError, UsageError, times, visible
-from ...api import Handle, Stopping, counted, open_all, stop_all
+from ...api import Handle, Stopping, open_all, stop_all
+from ...present import counted
 from ..arguments import all_option, complete_folders, find, given, json_option, storage_option, tell
 from ..group import tell_error
 from ..render.output import counting, listed, print_json

@@ -13,7 +13,20 @@ from click.shell_completion import CompletionItem
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.history import Call, Origin, Work
 from ....workspace.state import folder_of_agent
-from ...api import RECORD_TYPES, Blame, Blamed, Difference, Handle, Row, Shown, counted, cut, duration, one_line, tell
+from ...api import RECORD_TYPES, Blame, Blamed, Difference, Handle, Row, Shown
+from ...present import (
+    CALLS,
+    call_name,
+    colour,
+    counted,
+    cut,
+    describe_call,
+    describe_record,
+    duration,
+    json_line,
+    one_line,
+    place_words,
+)
 from ..arguments import (
     complete_folders,
     complete_moment,
@@ -123,14 +136,14 @@ def _log_lines(rows: Iterable[Row], audit: bool) -> Iterator[str]:
         if is_narrow and line.at[:10] != day:
             day = line.at[:10]
             yield click.style(f"        {visible(day)}", dim=True)
-        what, colour = tell(line.record)
+        said = describe_record(line.record)
         at = utc(line.at)[11:] if is_narrow else utc(line.at)
         who = f"{row.who}  " if audit else ""
         head = visible(f"{line.seq:>6}  {at}  {line.epoch:>3}  {who}")
-        text = visible(what).replace("\n", " ")
+        text = visible(said.line).replace("\n", " ")
         if width:
             text = cut(text, max(10, width - len(head)))
-        yield click.style(head, dim=True) + click.style(text, fg=colour)
+        yield click.style(head, dim=True) + click.style(text, fg=colour(said.tone))
 
 
 _PROMPT = "prompt:"
@@ -298,7 +311,7 @@ def _told_diff(found: Difference, width: int) -> Iterator[str]:
     if old.status != new.status:
         yield f"status  {old.status} -> {new.status}"
     if old.result != new.result:
-        yield history.line(f"result  {history.short(old.result)} -> {history.short(new.result)}", width)
+        yield history.line(f"result  {json_line(old.result)} -> {json_line(new.result)}", width)
     for agent, changes in _by_agent(found.data):
         yield from _part(f"{folder_of_agent(agent)}state.json", changes, history.data_change, width)
     for plan in found.plans:
@@ -381,16 +394,15 @@ def _told_work(work: Work, width: int) -> Iterator[str]:
     facts = (state, counted(len(work.calls), "call"), f"{work.ms:,} ms", failures, records)
     said = ", ".join(filter(None, facts if work.scope or work.state == "undone" else facts[1:3]))
     title = f"  {one_line(work.title)}" if work.title else ""
-    yield history.line(f"{history.scope_of(work.agent, work.scope)}{title}  ({said})", width, fg=colour, bold=True)
+    yield history.line(f"{place_words(work.agent, work.scope)}{title}  ({said})", width, fg=colour, bold=True)
     for call in work.calls:
         yield from _told_call(call, width)
 
 
 def _told_call(call: Call, width: int) -> Iterator[str]:
     took = f"{call.ms:,} ms" if call.ms else ""
-    head = f"{call.no:>4}  {'effect' if call.effect else 'step'}  {took:>8}  {history.called(call, width)}"
-    colour = {"failed": "red", "retrying": "yellow", "in_doubt": "yellow", "asked": "yellow"}.get(call.state)
-    yield history.line(f"{head} -> {history.outcome(call, width)}", width, fg=colour)
+    head = f"{call.no:>4}  {'effect' if call.effect else 'step'}  {took:>8}  {call_name(call, width // 2)}"
+    yield history.line(f"{head} -> {describe_call(call, width)}", width, fg=colour(CALLS.get(call.state)))
     for trouble in call.troubles:
         again = f", again after {duration(trouble.wait)}" if trouble.wait is not None else ""
         yield history.line(f"{'':6}attempt {trouble.attempt} failed{again}: {trouble.error}", width, fg="red")
@@ -469,7 +481,7 @@ def _blame_as_json(found: Blame) -> dict[str, Any]:
 
 def _told_blame(found: Blame, width: int) -> Iterator[str]:
     paths = [cut(visible(each.path or "/"), _WIDE) for each in found.values]
-    values = [history.short(each.value, _WIDE) for each in found.values]
+    values = [json_line(each.value, _WIDE) for each in found.values]
     wide = max(map(len, paths), default=0), max(map(len, values), default=0)
     for path, value, each in zip(paths, values, found.values, strict=True):
         origin = each.origin

@@ -20,17 +20,16 @@ from ...api import (
     Foreseen,
     Rehearsed,
     Replayed,
-    one_line,
     open_all,
     rehearse_all,
     rehearse_here,
-    size,
     typed_changes,
 )
+from ...present import call_name, describe_call, json_line, one_line, size
 from .. import arguments
 from ..arguments import complete_change, complete_folders, complete_item, find, is_workspace, json_option
 from ..render import asked, history
-from ..render.history import INDENT, called, data_change, line, outcome, pair, short
+from ..render.history import INDENT, data_change, line, pair
 from ..render.output import columns, fold, print_json, remarks
 from ..render.progress import watching
 
@@ -130,7 +129,7 @@ def told_replayed(found: Replayed, width: int, *, with_report: bool) -> Iterator
     title = f"{found.item} ({one_line(found.title)!r})"
     yield line(f"{title} of {found.url} again in {found.to}, from record {found.seq:,}", width, bold=True)
     prompts = (f"prompt {name}@{version}" for name, version in found.prompts.items())
-    changed = [*(f"{key} = {short(value)}" for key, value in found.settings.items()), *prompts]
+    changed = [*(f"{key} = {json_line(value)}" for key, value in found.settings.items()), *prompts]
     yield line(f"set     {', '.join(changed) or 'nothing'}", width)
     yield from remarks(found.report[1:], width) if with_report else ()
     if found.end != "done":
@@ -142,7 +141,7 @@ def told_replayed(found: Replayed, width: int, *, with_report: bool) -> Iterator
     yield ""
     first, second = found.first, found.second
     if first.result != second.result and found.end == "done":
-        yield line(f"result  {pair(short(first.result, _LONG), short(second.result, _LONG), width)}", width)
+        yield line(f"result  {pair(json_line(first.result, _LONG), json_line(second.result, _LONG), width)}", width)
     facts = [f"{first.ms:,} ms -> {second.ms:,} ms"]
     facts += [f"{first.tokens:,} -> {second.tokens:,} tokens"] if first.tokens or second.tokens else []
     facts += [f"{first.usd:.4g} -> {second.usd:.4g} usd"] if first.usd or second.usd else []
@@ -167,14 +166,14 @@ def _replayed_call(each: CallPair, width: int) -> str:
         else (("+", "green") if each.new else ("-", "red"))
     )
     above = f"{each.agent}:" if each.agent else ""
-    name = f"{INDENT}{sign} {above}{called(call, width)}  "
+    name = f"{INDENT}{sign} {above}{call_name(call, width // 2)}  "
     room = max(24, width - len(name)) if width else 0
     if each.kept:
         said = "not done again"
     elif each.is_same or not (each.old and each.new):
-        said = outcome(call, room)
+        said = describe_call(call, room)
     else:
-        said = pair(outcome(each.old, _LONG), outcome(each.new, _LONG), room)
+        said = pair(describe_call(each.old, _LONG), describe_call(each.new, _LONG), room)
     return line(name + said, width, fg=colour, dim=each.is_same)
 
 

@@ -12,7 +12,8 @@ from msgspec.structs import asdict
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
 from ....workspace.store import Abilities, Exposure
-from ...api import counted, forgotten
+from ...api import forgotten
+from ...present import counted
 from .. import consent
 from ..arguments import find, json_option, workspace_argument
 from ..consent import adopt_option

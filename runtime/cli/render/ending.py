@@ -12,7 +12,19 @@ from msgspec.structs import replace
 
 from ....workspace.base import SIGNAL, visible
 from ....workspace.lifecycle import said
-from ...api import EXIT_CODES, Standing, colour, counted, duration, failure_line, one_line, since, size
+from ...api import EXIT_CODES, Standing
+from ...present import (
+    counted,
+    done_of,
+    duration,
+    failure_line,
+    json_line,
+    one_line,
+    run_id_of,
+    since,
+    size,
+    state_colour,
+)
 from ...steps import encode
 from . import asked
 from .output import columns, fold, listed, remarks
@@ -79,7 +91,7 @@ def _tell_result(ended: Ended, place: Handle) -> None:
         return
     did = []
     if ended.items.leaves:
-        did.append(f"{ended.items.settled} of {counted(ended.items.leaves, 'item')} done")
+        did.append(done_of(*ended.items, "item"))
     if ended.entered:
         did.append(f"{counted(ended.steps, 'step')} in {duration(ended.seconds)}")
     line = f"{ended.status}{_why(ended)}{': ' if did else ''}{', '.join(did)}"
@@ -95,7 +107,7 @@ def _tell_result(ended: Ended, place: Handle) -> None:
 
 def _tell_value(ended: Ended) -> None:
     if ended.result is not None:
-        click.echo(f"  result: {one_line(encode(ended.result, 'the result').decode(), _RESULT_SHOWN)}")
+        click.echo(f"  result: {json_line(msgspec.json.decode(encode(ended.result, 'the result')), _RESULT_SHOWN)}")
 
 
 def not_repeated(outcome: Outcome) -> str:
@@ -144,7 +156,7 @@ def _tell_failure(ended: Ended, with_traceback: bool) -> None:
 
 
 def _status(status: str) -> str:
-    return click.style(status, fg=colour(status), bold=True)
+    return click.style(status, fg=state_colour(status), bold=True)
 
 
 def _aside(line: str) -> None:
@@ -156,7 +168,7 @@ def standing_as_json(standing: Standing) -> dict[str, Any]:
     progress = standing.plan.progress if standing.plan else None
     return {
         "url": standing.url,
-        "run_id": definition.run_id if definition else standing.moved.run_id if standing.moved else None,
+        "run_id": run_id_of(standing) or None,
         "agent": definition.agent if definition else None,
         "code": (moment.code or None) if moment else None,
         "state": standing.state,

@@ -13,15 +13,14 @@ from msgspec.structs import asdict
 from ....workspace.base import lines, visible
 from ....workspace.history import Call, CallChange, DataChange, MessageChange, Worked
 from ....workspace.journal.records import Line
-from ...api import Difference, cut, one_line, tell
+from ...api import Difference
+from ...present import CHANGES, call_name, colour, cut, describe_call, describe_record, json_line, one_line, place_words
 from .output import utc
 
 INDENT = "  "
 _SHORT = 60  # columns of a value in a line, away from a terminal
 _LEAST = 12  # columns that it has at least
 _LONG = 10_000  # characters of a result that are compared
-
-_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
 
 def line(text: str, width: int, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
@@ -40,9 +39,9 @@ def plan_line(found: str, width: int) -> str:
 
 def record(found: Line, width: int, *, is_dim: bool) -> str:
     """As in the log."""
-    what, colour = tell(found.record)
-    text = f"{found.seq:>8}  {utc(found.at)}  {what}"
-    return line(text, width, fg=None if is_dim else colour, dim=is_dim)
+    said = describe_record(found.record)
+    text = f"{found.seq:>8}  {utc(found.at)}  {said.line}"
+    return line(text, width, fg=None if is_dim else colour(said.tone), dim=is_dim)
 
 
 def text(content: str, width: int) -> Iterator[str]:
@@ -56,22 +55,17 @@ def value(found: Any, width: int) -> Iterator[str]:
     yield from text(json.dumps(found, indent=2, ensure_ascii=False), width)
 
 
-def short(found: Any, width: int = 0) -> str:
-    """JSON in one line, cut."""
-    return one_line(_json(found), width or _SHORT)
-
-
 _json = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would make one for each of thousands of results
 
 
 def data_change(change: DataChange, width: int) -> str:
-    sign, colour = _SIGNS[change.kind]
+    sign, tone = CHANGES[change.kind]
     name = f"{INDENT}{sign} {change.path or '/'}  "
     if change.kind == "changed":
         said = pair(_json(change.old), _json(change.new), _left(name, width))
     else:
-        said = short(change.new if change.kind == "added" else change.old, _left(name, width))
-    return line(name + said, width, fg=colour)
+        said = json_line(change.new if change.kind == "added" else change.old, _left(name, width) or _SHORT)
+    return line(name + said, width, fg=colour(tone))
 
 
 def message(seq: int, said: dict[str, Any], width: int) -> str:
@@ -80,7 +74,7 @@ def message(seq: int, said: dict[str, Any], width: int) -> str:
 
 
 def message_change(change: MessageChange, width: int) -> str:
-    sign, colour = _SIGNS[change.kind]
+    sign, tone = CHANGES[change.kind]
     said = change.new or change.old or {}
     name = f"{INDENT}{sign} {change.seq}  {said['role']}: "
     if change.old and change.new:
@@ -88,24 +82,24 @@ def message_change(change: MessageChange, width: int) -> str:
         text = pair(_json(change.old["content"]), _json(change.new["content"]), room)
     else:
         text = _spoken(said, _left(name, width))
-    return line(name + text, width, fg=colour)
+    return line(name + text, width, fg=colour(tone))
 
 
 def _spoken(said: dict[str, Any], width: int) -> str:
     content = said["content"]
-    return one_line(content, width or _SHORT) if isinstance(content, str) else short(content, width)
+    return one_line(content, width or _SHORT) if isinstance(content, str) else json_line(content, width or _SHORT)
 
 
 def call_change(change: CallChange, width: int) -> str:
-    sign, colour = _SIGNS[change.kind]
+    sign, tone = CHANGES[change.kind]
     found = change.new or change.old
     assert found is not None
-    name = f"{INDENT}{sign} {scope_of(change.agent, change.scope)}  {called(found, width)}  "
+    name = f"{INDENT}{sign} {place_words(change.agent, change.scope)}  {call_name(found, width // 2)}  "
     if change.old and change.new:
-        said = pair(outcome(change.old, _LONG), outcome(change.new, _LONG), _left(name, width))
+        said = pair(describe_call(change.old, _LONG), describe_call(change.new, _LONG), _left(name, width))
     else:
-        said = outcome(found, _left(name, width))
-    return line(name + said, width, fg=colour)
+        said = describe_call(found, _left(name, width))
+    return line(name + said, width, fg=colour(tone))
 
 
 def pair(old: str, new: str, width: int) -> str:
@@ -120,32 +114,6 @@ def pair(old: str, new: str, width: int) -> str:
 def _left(name: str, width: int) -> int:
     """The columns after `name`; 0 away from a terminal."""
     return max(2 * _LEAST, width - len(name)) if width else 0
-
-
-def scope_of(agent: str, scope: str) -> str:
-    """As in the log."""
-    said = f"^{scope}" if scope and not scope.startswith("_") else scope or "the agent"
-    return f"{agent}:{said}" if agent else said
-
-
-def called(call: Call, width: int) -> str:
-    """Its name and arguments, in at most half of the line."""
-    return one_line(f"{call.step}{call.call}", width // 2)
-
-
-def outcome(call: Call, width: int = 0) -> str:
-    """How a call has ended, in a few words."""
-    if call.state == "completed":
-        how = "" if call.how == "returned" else f" [{call.how}]"
-        return (f"(large: {call.result_in})" if call.result_in else short(call.result, width)) + how
-    waits = {
-        "begun": "begun, without an outcome yet",
-        "in_doubt": "in doubt: has it happened?",
-        "asked": "asked",
-        "retrying": "has failed, and is tried again",
-        "failed": "failed",
-    }
-    return f"{waits[call.state]}: {one_line(call.error, _SHORT)}" if call.error else waits[call.state]
 
 
 def as_json(found: Difference) -> dict[str, Any]:

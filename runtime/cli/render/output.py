@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ....workspace.base import UNSAFE, visible
-from ...api import counted, cut, size
+from ...present import REMARKS, colour, counted, cut, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,6 @@ def listed(parts: Sequence[str]) -> str:
 _GAP = 2  # columns between those of a table
 _LEAST = 8  # columns that the flexible one keeps
 _TITLE = 8  # columns of the marks
-_MARKS = {"found": "cyan", "edited": "magenta", "done": "green", "wanted": "yellow"}
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
@@ -74,7 +73,7 @@ def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
     """The lines of an opening report."""
     for remark in found:
         first, *more = fold(visible(remark.text), width, _TITLE)
-        yield click.style(f"{remark.kind:<{_TITLE}}", fg=_MARKS.get(remark.kind)) + first
+        yield click.style(f"{remark.kind:<{_TITLE}}", fg=colour(REMARKS.get(remark.kind))) + first
         yield from (" " * _TITLE + line for line in more)
 
 

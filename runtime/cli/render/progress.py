@@ -13,7 +13,8 @@ import click
 
 from ....workspace.inspect import Report
 from ....workspace.state import ENDS_KEPT
-from ...api import Forecast, counted, cut, duration, forecast, one_line
+from ...api import Forecast, forecast
+from ...present import counted, cut, duration, one_line
 from .output import columns, remarks
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import msgspec
 from ....workspace.base import visible
 from ....workspace.inspect import lease
 from ....workspace.state import Moment
-from ...api import ACTIVE, OVER, OpenQuestion, Row, Standing, answered, before_a_start, is_readable
+from ...api import ACTIVE, OVER, OpenQuestion, Row, Standing, before_a_start, is_readable
+from ...present import answered, done_of, failure_line, not_called, run_id_of
 from . import shapes
 
 SCHEME = "satchel://"
@@ -67,12 +68,11 @@ def run_of_task(task: str) -> str:
 
 def line(run: str, standing: Standing) -> shapes.RunLine:
     """A run in a list."""
-    known = standing.definition or standing.moved
     return shapes.RunLine(
         run,
         standing.state,
         needs_person=standing.needs_person,
-        run_id=known.run_id if known else "",
+        run_id=run_id_of(standing),
         task_id=task_id(run, standing.moment),
         items=items(standing),
         questions=[each.id for each in standing.questions],
@@ -84,8 +84,7 @@ def line(run: str, standing: Standing) -> shapes.RunLine:
 def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunStatus:
     """All that a client needs to know of a run."""
     found = shapes.RunStatus(run, standing.state, next_of(run, standing, allowed))
-    known = standing.definition or standing.moved
-    found.run_id = known.run_id if known else ""
+    found.run_id = run_id_of(standing)
     found.items, found.last_activity, found.inbox = items(standing), standing.at, standing.waiting
     found.notes = [*map(str, standing.complaints)]
     found.running = [each.words for each in standing.running[:_LIST]]
@@ -102,7 +101,7 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     found.reason = answered(standing) or moment.reason
     found.until = moment.until or (moment.pause.until if moment.pause else "")
     if moment.error and standing.state == "failed":
-        found.error = failure(moment)
+        found.error = failure_line(moment.error)
     found.error = found.error or not_called(standing)
     if standing.at_work and standing.state not in OVER:
         found.item = standing.at_work.text
@@ -115,20 +114,6 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     else:
         found.result_omitted = True
     return found
-
-
-def not_called(standing: Standing) -> str:
-    """Why the last start has not called the agent, if that is why the run does not go on. Needs more than a brief
-    look."""
-    if standing.state != "interrupted" or standing.moment is None or not standing.moment.clean:
-        return ""
-    return "\n".join(remark.text for remark in standing.report if remark.kind == "wanted")
-
-
-def failure(moment: Moment) -> str:
-    """The error of a failed agent."""
-    error = moment.error
-    return f"{error.kind}: {error.message}" if error else moment.reason
 
 
 def question(asked: OpenQuestion) -> shapes.Question:
@@ -219,7 +204,7 @@ def items(standing: Standing) -> shapes.Items | None:
 
 def progress(found: shapes.Items | None) -> str:
     """The same as the end of a sentence."""
-    return f", {found.done} of {found.all} items done" if found else ""
+    return f", {done_of(found.done, found.all, 'item')}" if found else ""
 
 
 def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:

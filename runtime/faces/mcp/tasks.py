@@ -18,6 +18,7 @@ from mcp import MCPError
 from ....workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
 from ....workspace.inbound.approvals import APPROVE, properties_of
 from ...api import ACTIVE, OVER, Handle, OpenQuestion, Standing
+from ...present import not_called
 from . import describing, tools
 from .runs import Asking
 
@@ -178,7 +179,7 @@ def _key_of_resume(standing: Standing) -> str | None:
 
 
 def _message(name: str, standing: Standing, asking: Asking) -> str:
-    why = describing.not_called(standing) or (standing.moment.reason if standing.moment else "")
+    why = not_called(standing) or (standing.moment.reason if standing.moment else "")
     reason = f" ({why})" if why else ""
     progress = describing.progress(describing.items(standing))
     return f"{standing.state}{reason}{progress}. {describing.next_of(name, standing, asking.allowed)}"

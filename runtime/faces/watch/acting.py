@@ -19,8 +19,8 @@ from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
 from ....workspace.inbound.approvals import with_changes
-from ...api import ACTIVE, OVER, Draft, Editing, Handle, changes_of, counted, say_revoked
-from . import words
+from ...api import ACTIVE, OVER, Draft, Editing, Handle, changes_of, say_revoked
+from ...present import counted, run_id_of
 from .feed import Feed
 from .forms import Answer, Confirm, Given, Writing
 from .lines import plain
@@ -293,7 +293,7 @@ class Acting:
 
     async def _confirmed(self, question: str) -> bool:
         standing = self._feed.standing
-        name = f"{plain(words.run_id(standing), _ID)}: " if standing else ""
+        name = f"{plain(run_id_of(standing), _ID)}: " if standing else ""
         return await self._app.push_screen_wait(Confirm(f"{name}{question}"))
 
 

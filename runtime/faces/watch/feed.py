@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ....workspace.base import SatchelError, moment_of
-from ...api import OVER, Handle, Latest, Shot, Standing, events
+from ....workspace.base import SatchelError
+from ...api import OVER, Handle, Latest, Row, Shot, Standing, events
+from ...present import Timeline, TimelineEvent
 
-_EVENTS = 5000
-"""How many events the timeline keeps."""
+_RECORDS = 5000
+"""How many records the timeline keeps."""
 
 _TEXT = 64 << 10
 """How many characters of each streamed answer are kept, from its end."""
@@ -54,25 +56,17 @@ class Stream:
     length: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """An event, and the seconds of an item that it ends."""
-
-    event: events.Event
-    took: float | None = None
-
-
 class Feed:
     """The reader of one run. `make` returns a handle on it: each task has its own, and uses it in one thread a time."""
 
     def __init__(self, make: Callable[[], Handle], changed: Callable[[], None]):
         self.standing: Standing | None = None
-        self.seen: deque[Seen] = deque(maxlen=_EVENTS)
+        self.seen: deque[TimelineEvent] = deque(maxlen=_RECORDS)
         self.streams: dict[tuple[str, str, int], Stream] = {}
         self.seq = 0  # of the last event
         self.problem = ""  # why the events can't be read
         self._make, self._changed = make, changed
-        self._begun: dict[tuple[str, str], float] = {}
+        self._timeline = Timeline()
         self._wake = asyncio.Event()
         self._reading: asyncio.Future[None] | None = None
         self._event_at = 0.0  # when the last event came, by time.monotonic
@@ -92,9 +86,10 @@ class Feed:
             try:
                 if latest is None:
                     handle = await asyncio.to_thread(self._make)
-                    latest, is_remote = Latest(handle, with_rows=False), handle.store.abilities.remote
+                    latest, is_remote = Latest(handle, rows=_RECORDS), handle.store.abilities.remote
                 shot = await asyncio.to_thread(self._status, latest, is_whole)
                 self._keep(shot.standing, shot.problem)
+                self._tell(shot.rows)
                 read = began if is_whole else read
             except Exception as error:  # one that no reader has foreseen must not end the view either
                 self._keep(None, error)
@@ -118,6 +113,15 @@ class Feed:
             ours = problem if isinstance(problem, SatchelError) else SatchelError("can't be read", why=str(problem))
             found = replace(found or self.standing or Standing("", state="damaged"), problem=ours)
         self.standing = found
+
+    def _tell(self, rows: Sequence[Row]) -> None:
+        """Put the records since the last look into words."""
+        newest = self.seen[-1].seq if self.seen else 0
+        if rows and rows[-1].line.seq < newest:  # another run has taken this place
+            self.seen.clear()
+            newest = 0
+        after = bisect_right(rows, newest, key=lambda row: row.line.seq)
+        self.seen.extend(self._timeline.of(row.line) for row in rows[after:])
 
     def _begin_again_if_replaced(self, looked: float) -> None:
         """If a look that began after the last event finds fewer records, another run has taken this place."""
@@ -172,7 +176,7 @@ class Feed:
     def _forget(self) -> None:
         self.seen.clear()
         self.streams.clear()
-        self._begun.clear()
+        self._timeline = Timeline()
         self.seq = 0
 
     def _add(self, event: events.Event) -> None:
@@ -180,7 +184,6 @@ class Feed:
             self._stream(event)
             return
         self.seq = event.seq
-        self.seen.append(Seen(event, self._took(event)))
         match event:
             case events.StepCompleted() | events.StepFailed() | events.StepRetried():
                 self._end_streams((event.agent, event.scope, event.no), event.at)
@@ -195,15 +198,6 @@ class Feed:
         ended = [key for key, stream in self.streams.items() if key[: len(begin)] == begin and stream.at <= at]
         for key in ended:
             del self.streams[key]
-
-    def _took(self, event: events.Event) -> float | None:
-        match event:
-            case events.ItemBegun() if (at := moment_of(event.at)) is not None:
-                self._begun[event.agent, event.scope] = at.timestamp()
-            case events.ItemCommitted() | events.ItemFailed():
-                began, at = self._begun.pop((event.agent, event.scope), None), moment_of(event.at)
-                return at.timestamp() - began if began is not None and at is not None else None
-        return None
 
     def _stream(self, event: events.Tokens) -> None:
         key = event.agent, event.scope, event.no

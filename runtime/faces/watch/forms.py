@@ -16,8 +16,8 @@ from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
-from ....workspace.inbound.approvals import with_changes
-from ...api import OpenQuestion, since
+from ...api import OpenQuestion
+from ...present import choice_meaning, context_text, describe_reply, expiry_line
 from .lines import Bar, Lines, fold, plain
 
 KEYS = """\
@@ -153,19 +153,6 @@ class Field(NamedTuple):
             return text
 
 
-def _told(context: Any) -> str:
-    """A value for people: the keys of an object one a line."""
-    if isinstance(context, dict):
-        return "\n".join(
-            f"{key}: {_told(value) if isinstance(value, str) else _json(value)}" for key, value in context.items()
-        )
-    return context if isinstance(context, str) else _json(context)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
 def fields_of(schema: Any) -> list[Field]:
     """The values of an object, or the answer as a whole."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
@@ -288,25 +275,20 @@ class Answer(Screen[Given | None]):
         question, lines = self._asked.question, self.query_one("#question-lines", Lines)
         parts = [question.text]
         if question.may_change:
-            parts += ["", _told(question.arguments)[:_CONTEXT]]
+            parts += ["", context_text(question.arguments)[:_CONTEXT]]
         if "context" in question.facts:
             context = question.facts["context"]
-            parts += ["", _told(context)[:_CONTEXT]]
-        if question.expires:
-            parts += ["", f"{_json(question.facts.get('default'))} counts once it expires, {since(question.expires)}"]
-        if self._asked.mistake:
-            parts += ["", f"the answer in its file is not valid: {self._asked.mistake}"]
-        elif self._asked.reply:
-            reply = self._asked.reply
-            parts += ["", f"its file says: {with_changes(_json(reply.decision), reply.arguments)}"]
+            parts += ["", context_text(context)[:_CONTEXT]]
+        if said := expiry_line(question):
+            parts += ["", said]
+        if said := describe_reply(self._asked):
+            parts += ["", f"its file says: {said}"]
         folded = fold("\n".join(parts), self.size.width)
         lines.show(len(folded), lambda index, width: Text(folded[index]), 0)
 
     def _choice(self, index: int, width: int) -> Text:
         choice, question = self._asked.choices[index], self._asked.question
-        means = question.meaning(choice) if question.is_unclaimed else ""
-        if self._wants_result:
-            means = "it has happened" if question.has_happened(choice) else "it has not happened: do it"
+        means = choice_meaning(question, choice)
         return Text(plain(f"{index + 1}  {choice}" + (f"  ({means})" if means else ""), width))
 
     def on_key(self, event: events.Key) -> None:

@@ -23,7 +23,7 @@ from textual.widgets import Static
 
 from ....workspace.base import lines as lines_of
 from ....workspace.base import visible
-from ...api import one_line
+from ...present import one_line
 
 Line = Callable[[int, int], Text]
 """Makes the line with this number for this width."""

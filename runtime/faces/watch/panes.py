@@ -11,9 +11,29 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from ....workspace.plan import Task
-from ...api import ACTIVE, Standing, counted, since
+from ...api import ACTIVE, Standing
+from ...present import (
+    agent_lines,
+    approval_line,
+    budget_lines,
+    call_name,
+    counted,
+    describe_reply,
+    describe_retry,
+    detail,
+    done_of,
+    file_lines,
+    inbox_line,
+    json_line,
+    progress,
+    schedule_lines,
+    since,
+    size,
+    usage_line,
+    why_lines,
+)
 from . import words
-from .feed import Feed, Seen, Stream
+from .feed import Feed, Stream
 from .lines import Bar, Line, Lines, fold, plain
 
 _TAIL = 4000
@@ -97,7 +117,7 @@ def _outline(tasks: Sequence[Task], settled: int, leaves: int) -> Content:
     def line(index: int, width: int) -> Text:
         return words.task(tasks[index].text, tasks[index].mark, depths[index], width)
 
-    return Content(f"plan  {settled:,} of {leaves:,} done", len(tasks), line, first if begun is None else begun)
+    return Content(f"plan  {done_of(settled, leaves)}", len(tasks), line, first if begun is None else begun)
 
 
 def timeline(feed: Feed) -> Content:
@@ -105,8 +125,8 @@ def timeline(feed: Feed) -> Content:
         return _folded(
             "timeline", [plain(feed.problem) if feed.problem else "" if feed.standing is None else "nothing yet"]
         )
-    seen: list[Seen] = [*feed.seen]
-    return Content("timeline", len(seen), lambda index, width: words.event(seen[index].event, seen[index].took, width))
+    seen = [*feed.seen]
+    return Content("timeline", len(seen), lambda index, width: words.event(seen[index], width))
 
 
 def streams(feed: Feed, width: int, *, is_brief: bool) -> Content:
@@ -143,7 +163,7 @@ def questions(standing: Standing | None) -> Content:
 
     def line(index: int, width: int) -> Text:
         each = asked[index]
-        said = " (answered in its file)" if each.reply else " (its file has a mistake)" if each.mistake else ""
+        said = f" ({reply})" if (reply := describe_reply(each)) else ""
         return Text(plain(f"{each.id}  {each.text}", max(1, width - len(said)))).append(said, "yellow")
 
     if not asked:
@@ -176,42 +196,30 @@ def _details(standing: Standing) -> Iterator[tuple[str, str]]:
     yield "place", standing.url
     if standing.definition:
         yield "agent", standing.definition.agent
-    if why := words.detail(standing):
-        yield "state", f"{standing.state}: {why}"
+    yield "state", "\n".join([f"{standing.state}{detail(standing)}", *why_lines(standing)])
     if standing.holder:
         yield "process", f"{standing.holder.process}"
     if standing.input is not None:
-        yield "input", _json(standing.input)
+        yield "input", json_line(standing.input, _VALUE)
     if standing.result is not None:
-        yield "result", _json(standing.result)
-    for share in standing.budget:
-        left = ", used up" if share.is_used_up else ", nearly used up" if share.is_nearly else ""
-        yield "budget", f"{share.words}{left}"
+        yield "result", json_line(standing.result, _VALUE)
+    for share in budget_lines(standing):
+        yield share.title, share.text
     moment = standing.moment
     if moment is not None:
-        usage = moment.usage
-        counts = ((moment.attempt, "start"), (usage.steps, "step"), (usage.items, "item"), (usage.tokens, "token"))
-        yield "usage", ", ".join((*(counted(*each) for each in counts), f"${usage.usd:,.4f}"))
-        for agent in [each for each in moment.agents.values() if each.path]:
-            settled, leaves = agent.plan.progress
-            how = "ended" if agent.result is not None else "failed" if agent.error else f"{settled} of {leaves} done"
-            yield "agent", f"{agent.path}  {how}"
+        yield "usage", usage_line(moment)
+        for agent in agent_lines(moment):
+            yield "agent", "  ".join(filter(None, (agent.path, agent.status, progress(agent.plan), agent.at)))
         for path, output in moment.outputs.items():
-            yield "output", f"{path}  {output.bytes:,} bytes"
-    for each in standing.schedule:
-        yield "schedule", f"{each.name}: next {since(each.next) if each.next else 'never'}"
+            yield "output", f"{path}  {size(output.bytes)}"
+    for said in schedule_lines(standing):
+        yield "schedule", said
     for id, approval in standing.approved.items():
-        used = f"used {counted(approval.uses, 'time')}; v revokes it"
-        yield "approved", f"each call of {approval.tool}: {id}, by {approval.by}, {since(approval.at)}, {used}"
-    if standing.waiting:
-        yield "inbox", f"{counted(standing.waiting, 'file')} not taken yet"
-    for path in standing.waiting_edits:
-        yield "edited", f"{path}; the run takes it at its next safe point"
-    for edit in standing.noticed.edits if standing.noticed else ():
-        for said in edit.record.says:
-            yield "edited", f"{edit.record.file}: {said}; the next start takes it"
-    for path in standing.refused:
-        yield "refused", f"{path} says why an edit was not accepted"
+        yield "approved", f"{approval_line(id, approval)}; v revokes it"
+    if inbox := inbox_line(standing):
+        yield "inbox", inbox
+    for line in file_lines(standing):
+        yield line.title, line.text
     for complaint in standing.complaints:
         yield "note", complaint
     for remark in standing.report:
@@ -220,10 +228,6 @@ def _details(standing: Standing) -> Iterator[tuple[str, str]]:
         yield "last", f"record {moment.seq if moment else 0:,}, {since(standing.at)}"
     if standing.next:
         yield "next", standing.next
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)[:_VALUE]
 
 
 def now(feed: Feed, width: int, most: int) -> list[Text]:
@@ -235,8 +239,7 @@ def now(feed: Feed, width: int, most: int) -> list[Text]:
     for stream in reversed(feed.streams.values()):
         found.append(Text(f"> {stream.call}, {counted(stream.length, 'character')}", "cyan"))
     for each in standing.retries:
-        left = f"try {each.attempt + 1} of {each.step}{each.call}, after {each.error}"
-        found.append(Text(f"~ {left}", "yellow"))
+        found.append(Text(f"~ {describe_retry(each)}", "yellow"))
     shown = {(each.agent, each.scope, each.no) for each in standing.running}
     for long in standing.running:
         if (long.agent, long.scope, long.no) not in feed.streams:
@@ -246,7 +249,7 @@ def now(feed: Feed, width: int, most: int) -> list[Text]:
         for key, scope in agent.scopes.items():
             for call in scope.started.values():
                 if (agent.path, key, call.no) not in shown:
-                    found.append(Text(f"> {above}{call.step}{call.call}, an effect", "cyan"))
+                    found.append(Text(f"> {above}{call_name(call)}, an effect", "cyan"))
             if scope.title:
                 steps = f", {counted(len(scope.done), 'step')} done" if scope.done else ""
                 found.append(Text(f"/ {above}^{key} {scope.title}{steps}", "yellow"))

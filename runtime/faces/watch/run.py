@@ -15,6 +15,7 @@ from textual.events import Resize
 from textual.screen import Screen
 
 from ...api import Handle, conversation
+from ...present import why_lines
 from . import panes, words
 from .acting import Acting
 from .feed import Feed
@@ -149,7 +150,7 @@ class RunScreen(Screen[None]):
         if not width or not self.is_mounted:
             return
         self._bar("head").show(words.head(standing, self._called, width))
-        why = fold(words.detail(standing), width) if standing and words.detail(standing) else []
+        why = [part for each in why_lines(standing) for part in fold(each, width)] if standing else []
         is_bad = standing is not None and (standing.problem is not None or standing.state == "failed")
         most = 1 if self._is_low else _DETAIL
         if len(why) > most and self.view != "details":

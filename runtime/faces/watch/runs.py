@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from ... import api
 from ...api import STATES, Handle, Overview, SeenRun, State
+from ...present import ago, cost, counted, fraction, run_id_of
 from . import words
 from .lines import Bar, Lines, fold, key_line, plain
 from .run import RunScreen
@@ -22,7 +23,7 @@ _LOOK = 0.5
 """Seconds between two calls of the overview, which knows itself when to look again."""
 
 _NARROW, _WIDE = 60, 100  # columns
-_STATE, _ITEMS, _WANTED, _COST, _LAST = 11, 13, 19, 12, 8  # columns of the list
+_STATE, _ITEMS, _WANTED, _COST, _LAST = 11, 13, 19, 12, 12  # columns of the list
 
 
 class RunsScreen(Screen[None]):
@@ -133,7 +134,7 @@ class RunsScreen(Screen[None]):
         for run in seen.runs:
             counts[run.standing.state] = counts.get(run.standing.state, 0) + 1
         shown = f"{len(self._shown):,} of " if len(self._shown) != len(seen.runs) else ""
-        rest = f"  {shown}{api.counted(len(seen.runs), 'run')}"
+        rest = f"  {shown}{counted(len(seen.runs), 'run')}"
         for state in (state for state in STATES if state in counts):
             if len(rest) + len(more := f"  {counts[state]:,} {state}") > width - 16:
                 break
@@ -143,10 +144,10 @@ class RunsScreen(Screen[None]):
     def _line(self, index: int, width: int) -> Text:
         run = self._shown[index]
         standing = run.standing
-        name = run.name or words.run_id(standing)
+        name = run.name or run_id_of(standing)
         wanted = plain(api.wanted(standing) or str(standing.problem or ""))
-        items, last = words.items(standing), words.ago(standing.at)
-        return _row(name, words.state(standing), items, wanted, words.cost(standing), last, width)
+        items, last = fraction(standing.plan), ago(standing.at)
+        return _row(name, words.state(standing), items, wanted, cost(standing), last, width)
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)
@@ -182,7 +183,7 @@ class RunsScreen(Screen[None]):
 def _text(run: SeenRun) -> str:
     """What the filter looks at."""
     standing = run.standing
-    return f"{run.name} {words.run_id(standing)} {standing.state} {api.wanted(standing)}".lower()
+    return f"{run.name} {run_id_of(standing)} {standing.state} {api.wanted(standing)}".lower()
 
 
 def _row(name: str, state: Text, items: str, wanted: str, cost: str, last: str, width: int) -> Text:

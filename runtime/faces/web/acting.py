@@ -22,7 +22,8 @@ from ....workspace.base import SatchelError, UsageError
 from ....workspace.inbound.approvals import APPROVE, properties_of, with_changes
 from ....workspace.state import folder_of_agent
 from ... import api
-from ...api import EXIT_CODES, OpenQuestion, counted, is_pausing, say_revoked
+from ...api import EXIT_CODES, OpenQuestion, is_pausing, say_revoked
+from ...present import counted
 from ...supervision.emergency import Stopped
 from . import forms
 from .forms import Act, Again, Asked, Done, said

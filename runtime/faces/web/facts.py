@@ -9,15 +9,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from ....workspace.base import UsageError, moment_of
-from ....workspace.journal import records
-from ....workspace.journal.records import Line
+from ....workspace.base import UsageError
 from ....workspace.plan import Plan, Task
-from ....workspace.state import ROOT, AgentMoment, Moment, folder_of_agent, json_patch
-from ....workspace.views import status_of
-from ...api import Row, RunningCall, Shot, Standing, tell
+from ....workspace.state import ROOT, json_patch
+from ...api import Row, RunningCall, Shot, Standing
+from ...present import Timeline, TimelineEvent, agent_lines, call_name, json_line, stream_name
 
 PLAN = 60
 """Items of a plan on the page of a run; the plan has a page of its own."""
@@ -56,19 +53,6 @@ class PlanPart(Struct, frozen=True):
     after: int
 
 
-class Event(Struct, frozen=True):
-    """A record in words: `kind` and `text`, `tone` for its colour, `took` in milliseconds (None: not known), and the
-    `files` of the workspace that it is about."""
-
-    seq: int
-    at: str
-    kind: str
-    text: str
-    tone: str
-    took: int | None
-    files: tuple[str, ...]
-
-
 class Doing(Struct, frozen=True):
     """An open scope: an item, or a named part of the agent. `running`: its calls that run for long. `began`: other
     effects that have begun and not ended."""
@@ -103,16 +87,6 @@ class Stream(Struct, frozen=True):
     damaged: bool
 
 
-class Below(Struct, frozen=True):
-    """A sub-agent."""
-
-    path: str
-    depth: int
-    status: str
-    plan: Plan
-    at: str
-
-
 def of_shot(shot: Shot) -> dict[str, Any]:
     """All that run.html needs besides the name."""
     standing = shot.standing
@@ -121,10 +95,10 @@ def of_shot(shot: Shot) -> dict[str, Any]:
         "shot": shot,
         "moment": standing.moment,
         "plan": plan_part(standing.plan, centred=True),
-        "timeline": list(reversed(timeline(shot.rows)))[:TIMELINE],
+        "timeline": timeline(shot.rows)[: -TIMELINE - 1 : -1],
         "doing": doing(standing),
         "streams": [*streams(standing)],
-        "below": [*below(standing)],
+        "below": [*agent_lines(standing.moment)] if standing.moment else [],
         "outputs": outputs(standing),
     }
 
@@ -148,39 +122,10 @@ def _depth(task: Task, tasks: Sequence[Task]) -> int:
     return depth
 
 
-def timeline(rows: Iterable[Row]) -> list[Event]:
-    """Records in words, in their order. An item's duration is known if its beginning is among them."""
-    begun: dict[tuple[str, str], str] = {}
-    return [_event(row.line, begun) for row in rows]
-
-
-def _event(line: Line, begun: dict[tuple[str, str], str]) -> Event:
-    record = line.record
-    told = tell(record)
-    took: int | None = None
-    files: tuple[str, ...] = ()
-    match record:
-        case records.StepCompleted():
-            took = record.ms
-            told = tell(replace(record, ms=0))  # its time has a column of its own
-        case records.ScopeBegun():
-            begun.setdefault((record.agent, record.scope), line.at)
-        case records.ScopeCommitted():
-            took = _between(begun.pop((record.agent, record.scope), ""), line.at)
-            files = tuple(folder_of_agent(record.agent) + f"outputs/{name}" for name in record.outputs)
-            told = tell(replace(record, outputs={}))  # they are links
-        case records.PartialPromoted():
-            files = (record.file,)
-    kind, text = told.text[:12].strip(), told.text[12:].strip()
-    return Event(line.seq, line.at, kind, text, _TONES.get(told.colour or "", ""), took, files)
-
-
-_TONES = {"red": "bad", "green": "good", "yellow": "ask", "cyan": "dim", "magenta": "hold"}
-
-
-def _between(begun: str, ended: str) -> int | None:
-    first, last = moment_of(begun), moment_of(ended)
-    return round((last - first).total_seconds() * 1000) if first and last else None
+def timeline(rows: Iterable[Row]) -> list[TimelineEvent]:
+    """Records in words, in their order."""
+    words = Timeline()
+    return [words.of(row.line) for row in rows]
 
 
 def doing(standing: Standing) -> list[Doing]:
@@ -193,8 +138,8 @@ def doing(standing: Standing) -> list[Doing]:
             if key == ROOT and not scope.started and not running:
                 continue
             shown = {each.key for each in running}
-            begun = tuple(f"{each.step}{each.call}" for each in scope.started.values() if each.key not in shown)
-            done = f"{newest.step}{newest.call}" if newest else ""
+            begun = tuple(call_name(each) for each in scope.started.values() if each.key not in shown)
+            done = call_name(newest) if newest else ""
             calls = done, running, begun[:LISTED]
             found.append(Doing(path, key, scope.title, scope.finished, *calls, scope.failures))
     return found
@@ -204,8 +149,8 @@ def streams(standing: Standing) -> Iterator[Stream]:
     """The ends of streamed texts."""
     for each in standing.streams[:LISTED]:
         head = each.head
-        call, agent, attempt = (f"{head.step}{head.call}", head.agent, head.attempt) if head else (each.path, "", 1)
-        yield Stream(each.path, call, agent, attempt, [*pieces(each.text)], len(each.text), each.damaged)
+        agent, attempt = (head.agent, head.attempt) if head else ("", 1)
+        yield Stream(each.path, stream_name(each), agent, attempt, [*pieces(each.text)], len(each.text), each.damaged)
 
 
 def pieces(text: str) -> Iterator[Piece]:
@@ -218,23 +163,6 @@ def pieces(text: str) -> Iterator[Piece]:
         if at >= first:
             yield Piece(at, text[at:end])
         at = end
-
-
-def below(standing: Standing) -> Iterator[Below]:
-    """The sub-agents, each below its parent."""
-    if standing.moment is not None:
-        yield from _below(standing.moment, "", 0)
-
-
-def _below(moment: Moment, path: str, depth: int) -> Iterator[Below]:
-    for agent in moment.children(path):
-        yield Below(agent.path, depth, status_of(moment, agent), agent.plan, _at(agent))
-        yield from _below(moment, agent.path, depth + 1)
-
-
-def _at(agent: AgentMoment) -> str:
-    task = None if agent.has_ended else agent.plan.next_to_do()
-    return task.text if task else ""
 
 
 def outputs(standing: Standing) -> list[tuple[str, int]]:
@@ -299,30 +227,4 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _value(key: str, value: Any, above: str) -> Value:
     size = len(value) if isinstance(value, dict | list) else None
-    return Value(key, f"{above}/{json_patch.escape(key)}", preview(value, _WIDTH), size)
-
-
-def preview(value: Any, width: int = _WIDTH) -> str:
-    """JSON in one line of at most `width` characters. The cost does not depend on the size of the value."""
-    text = "".join(_written(value, width))
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _written(value: Any, width: int) -> Iterator[str]:
-    """The beginning of the JSON of a value, with at least `width` characters if it has so many."""
-    left = width + 1
-    if isinstance(value, dict | list):
-        is_list = isinstance(value, list)
-        yield "[" if is_list else "{"
-        for number, (key, each) in enumerate(_parts(value)):
-            lead = ", " if number else ""
-            lead += "" if is_list else json.dumps(key[:left], ensure_ascii=False) + ": "
-            inner = "".join(_written(each, left)) if left > 0 else ""
-            yield lead + inner
-            left -= len(lead) + len(inner)
-            if left <= 0:
-                return
-        yield "]" if is_list else "}"
-    else:
-        short = value[: width + 1] if isinstance(value, str) else value
-        yield json.dumps(short, ensure_ascii=False)
+    return Value(key, f"{above}/{json_patch.escape(key)}", json_line(value, _WIDTH), size)

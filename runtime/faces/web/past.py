@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, StorageFailed, UsageError
 from ...api import RECORD_TYPES, Handle, Message, Row, SeenRun, conversation, records_before
+from ...present import json_line
 from . import facts
 from .site import Site, run_url
 
@@ -155,7 +156,7 @@ def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response
         raise UsageError("there is nothing to compare with", remedy="name a record, an item such as ^3, or another run")
     against = site.handle(site.find(other)) if other else None
     found = handle.diff(against or old, new or "latest")
-    facts_of: dict[str, Any] = {"difference": found, "most": CHANGES, "other": other, "preview": facts.preview}
+    facts_of: dict[str, Any] = {"difference": found, "most": CHANGES, "other": other, "preview": json_line}
     return site.run_page(request, "diff.html", run, handle, **facts_of)
 
 
@@ -163,9 +164,7 @@ def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respons
     """Which record set each value."""
     path = request.query_params.get("path", "").strip() or "state.json"
     found = handle.blame(path)
-    return site.run_page(
-        request, "blame.html", run, handle, blame=found, path=path, most=CHANGES, preview=facts.preview
-    )
+    return site.run_page(request, "blame.html", run, handle, blame=found, path=path, most=CHANGES, preview=json_line)
 
 
 def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:

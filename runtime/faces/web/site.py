@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from ....workspace.base import SatchelError, UsageError, version, visible
-from ... import api
+from ... import api, present
 from ...api import Handle, Overview, Seen, SeenRun, Standing
 from . import words
 
@@ -159,6 +159,25 @@ def run_url(name: str, *parts: str | int) -> str:
     return f"/run/{quote(name)}{below}"
 
 
+_WORDS = (
+    "approval_line",
+    "budget_lines",
+    "call_name",
+    "choice_meaning",
+    "cost",
+    "describe_reply",
+    "describe_retry",
+    "detail",
+    "expiry_line",
+    "file_lines",
+    "inbox_line",
+    "pause_lines",
+    "schedule_lines",
+    "usage_line",
+)
+"""What templates call of `present`."""
+
+
 def _templates(site: Site) -> Environment:
     found = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
@@ -170,8 +189,8 @@ def _templates(site: Site) -> Environment:
     )
     found.filters.update(words.FILTERS)
     names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version(), "zone": words.zone}
-    told = {"detail": api.detail, "wanted": api.wanted, "pause_lines": api.pause_lines}
-    found.globals.update(names, **told, new_key=secrets.token_urlsafe)
+    told = {name: getattr(present, name) for name in _WORDS}
+    found.globals.update(names, **told, wanted=api.wanted, new_key=secrets.token_urlsafe)
     return found
 
 

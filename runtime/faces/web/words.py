@@ -12,10 +12,9 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from ....workspace.base import moment_of, visible
-from ....workspace.inbound import open_files
 from ....workspace.inbound.approvals import with_changes
 from ....workspace.state import tone
-from ...api import duration, size
+from ... import present
 
 LONG = 20_000
 """Characters of one text that a page shows at most."""
@@ -27,22 +26,8 @@ def ago(at: str) -> Markup:
     if then is None:
         return escape(visible(at[:40]))
     return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(
-        then.isoformat(), _whole(then), since(then)
+        then.isoformat(), _whole(then), present.ago(then)
     )
-
-
-def since(then: datetime) -> str:
-    """How long ago a time is, in one unit: `now`, `4 s`, `3 min`, `2 h`, `5 d`."""
-    seconds = (datetime.now(UTC) - then).total_seconds()
-    text = _one_unit(abs(seconds))
-    return "now" if abs(seconds) < 2 else f"{text} ago" if seconds > 0 else f"in {text}"
-
-
-def _one_unit(seconds: float) -> str:
-    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length * (2 if name == "d" else 1):
-            return f"{int(seconds // length)} {name}"
-    return f"{int(seconds)} s"
 
 
 def clock(at: str) -> Markup:
@@ -78,11 +63,6 @@ def timed(text: object) -> Markup:
     return found + escape(shown[at:])
 
 
-def usd(amount: float) -> str:
-    """`$0.042`, `$12.30`."""
-    return f"${amount:.3f}" if 0 < amount < 1 else f"${amount:,.2f}"
-
-
 def one_line(text: object, width: int = 120) -> str:
     """A text in one line, cut to `width` characters."""
     line = " ".join(str(text)[: width * 8].split())
@@ -104,11 +84,6 @@ def number(count: float) -> str:
     return f"{count:,}"
 
 
-def seconds(length: float) -> str:
-    """`0.4 s`, `3 min 5 s`."""
-    return duration(length)
-
-
 def query(values: Mapping[str, object]) -> str:
     """The query of a URL, without what is empty."""
     return urlencode({name: str(value) for name, value in values.items() if value})
@@ -124,16 +99,14 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "ago": ago,
     "clock": clock,
     "timed": timed,
-    "usd": usd,
     "one_line": one_line,
     "cut": cut,
     "as_json": as_json,
     "query": query,
     "number": number,
-    "seconds": seconds,
-    "size": size,
+    "seconds": present.duration,
+    "size": present.size,
     "as_typed": as_typed,
-    "being_saved": open_files.said,
     "with_changes": with_changes,
 }
 """The filters of the templates."""

@@ -24,8 +24,8 @@ from waits import PATIENCE
 
 import satchel
 from satchel import Item, Partial, Resource, Run, agent, run, run_async, step
-from satchel.runtime.api import tell
 from satchel.runtime.execution import running
+from satchel.runtime.present import describe_record
 from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, Refused, StorageFailed
 from satchel.workspace.formats import yamltext
@@ -487,7 +487,7 @@ def test_a_wish_that_the_run_outlives_is_forgotten(workspace: Path, words: str, 
     assert len(late) == is_late and not records(workspace, PauseRequested)
     if "ada" in words:
         assert late == [PauseLate(reason="mine", by="ada", mode="cancel")]
-        assert tell(late[0]).text == "too late    mine, by ada: the run completed before it could stop"
+        assert describe_record(late[0]).line == "too late    mine, by ada: the run completed before it could stop"
 
 
 def saving(monkeypatch: pytest.MonkeyPatch, workspace: Path, of: Any, name: str) -> None:

@@ -1,0 +1,302 @@
+"""Where a run is in words: its state and why, how far its plan is, what it has cost, and what waits for it or for a
+person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...workspace.base import counted, one_line, since
+from ...workspace.inbound import open_files
+from ...workspace.journal.records import Failure
+from ...workspace.lifecycle import said
+from ...workspace.plan import Plan
+from ...workspace.state import Approval, Moment, Tone, Usage
+from ...workspace.views import status_of
+from ..status import Standing
+from .value_words import usd
+
+_TEXT = 100  # characters
+_NAMED = 5  # files of the inbox that are named
+_LISTED = 3  # effects
+
+
+def run_id_of(standing: Standing) -> str:
+    """Empty if it is not known."""
+    known = standing.definition or standing.moved
+    return known.run_id if known else ""
+
+
+# Its state
+
+
+def answered(standing: Standing) -> str:
+    """`answered, has to be resumed` of a run that waits for a person although no question is open any more. Otherwise
+    empty."""
+    moment = standing.moment
+    is_asked = moment is not None and (moment.doubts or moment.approvals)
+    return "" if standing.state != "waiting" or moment is None or is_asked else "answered, has to be resumed"
+
+
+def detail(standing: Standing) -> str:
+    """What follows the state in a sentence: `: process 7 on ada, since ...`, ` for a person: 2 open questions`. Safe to
+    print."""
+    moment = standing.moment
+    match standing.state:
+        case "running" | "draining":
+            assert standing.holder
+            heard = f", last heartbeat {since(standing.heard)}" if standing.heard else ""
+            return f": {one_line(_process(standing), 80)}, since {since(standing.holder.since)}{heard}"
+        case "interrupted" if moment and moment.clean:
+            return ": repaired after a crash, not running"
+        case "interrupted":
+            return f": {one_line(_process(standing), 80)} ended without closing the run; what was recorded is safe"
+        case "waiting" if said := answered(standing):
+            return f": {said}"
+        case "waiting" if moment:
+            return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
+        case "failed" if moment and moment.error:
+            return f": {failure_line(moment.error)}"
+        case "new":
+            return ": never started"
+        case "sleeping" if moment:
+            return f" until {since(moment.until)} ({one_line(moment.reason, _TEXT)})"
+        case "paused" if moment and moment.reason == "signal":
+            return " by a signal"
+        case _:
+            return f": {one_line(pause_reason(standing, moment.reason), _TEXT)}" if moment and moment.reason else ""
+
+
+def pause_reason(standing: Standing, text: str) -> str:
+    """Why it is paused. A conflict that a person has resolved since is over."""
+    is_settled = text.startswith("conflict: ") and not standing.wants_merge
+    return (
+        text.replace("`satchel merge` resolves it", "it is resolved; `satchel resume` continues")
+        if is_settled
+        else text
+    )
+
+
+def pause_lines(standing: Standing) -> list[str]:
+    """Why the run is paused or asked to pause, by whom and until when; and what in pause.yaml can't be understood."""
+    moment, found = standing.moment, []
+    if moment is not None and moment.pause is not None:
+        forced = "; it was forced and interrupted running work" if moment.pause.forced else ""
+        found.append(f"{pause_reason(standing, said(moment.pause))}{forced}")
+    elif standing.wish is not None:
+        at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
+        found.append(f"{said(standing.wish)}{at_once}")
+    if standing.pause_problem is not None:
+        found += str(standing.pause_problem).splitlines()
+    return found
+
+
+def failure_line(failure: Failure) -> str:
+    """An error of the agent in one line."""
+    return one_line(f"{failure.kind}: {failure.message}" if failure.message else failure.kind, 500)
+
+
+def not_called(standing: Standing) -> str:
+    """Why the last start has not called the agent, if that is why the run does not go on. Needs more than a brief
+    look."""
+    if standing.state != "interrupted" or standing.moment is None or not standing.moment.clean:
+        return ""
+    return "\n".join(remark.text for remark in standing.report if remark.kind == "wanted")
+
+
+def why_lines(standing: Standing) -> list[str]:
+    """Why a run rests or stops, a fact a line: what is wrong with it, and what a person has to settle, come first."""
+    moment, found = standing.moment, list[str]()
+    if standing.moved:
+        found.append(f"the run is now at {standing.moved.to}")
+    elif standing.problem:
+        found.append(str(standing.problem))
+    found += [each.text for each in file_lines(standing) if each.tone in ("ask", "bad")]
+    stops = pause_lines(standing) if standing.state in ("paused", "draining") or standing.pause_problem else []
+    if not stops and standing.state in ("interrupted", "waiting", "failed", "sleeping", "paused", "cancelled"):
+        found += filter(None, [detail(standing).lstrip(": ")])
+    if standing.state == "failed" and moment is not None and moment.error:
+        found += moment.error.where
+    found += [f"pause: {line}" for line in stops]
+    if standing.mistake:
+        found.append(str(standing.mistake))
+    return found
+
+
+def _process(standing: Standing) -> str:
+    """The process that has the workspace, or had it last."""
+    process = standing.holder or standing.last
+    return process.process if process else "a process"
+
+
+# Its plan, its cost and its limits
+
+
+def fraction(plan: Plan | None) -> str:
+    """`1/2`: how many items are done, and all. Empty without a plan."""
+    found = plan.progress if plan and plan.tasks else None
+    return f"{found.settled:,}/{found.leaves:,}" if found else ""
+
+
+def progress(plan: Plan | None, noun: str = "") -> str:
+    """`1 of 2 done, 1 dropped`; with a noun `1 of 2 items done`. Empty without a plan."""
+    if plan is None or not len(plan):
+        return ""
+    settled, leaves = plan.progress
+    return done_of(settled, leaves, noun) + (f", {plan.dropped:,} dropped" if plan.dropped else "")
+
+
+def done_of(settled: int, leaves: int, noun: str = "") -> str:
+    return f"{settled:,} of {counted(leaves, noun) if noun else f'{leaves:,}'} done"
+
+
+def at_work_line(standing: Standing) -> str:
+    """`running: Letter 3`, `begun: ...` of a run that rests, or `next: ...`; empty if no item is left."""
+    if (task := standing.at_work) is None:
+        return ""
+    how = "next" if task.mark != "begun" else "running" if standing.state == "running" else "begun"
+    return f"{how}: {one_line(task.text, _TEXT)}"
+
+
+def cost(standing: Standing) -> str:
+    """`$1.20`; of a run without costs its tokens: `12k tokens`."""
+    usage = standing.moment.usage if standing.moment else Usage()
+    if not (usage.usd or usage.tokens):
+        return ""
+    return usd(usage.usd) if usage.usd else f"{_short(usage.tokens)} tokens"
+
+
+def _short(number: int) -> str:
+    if number < 10_000:
+        return f"{number:,}"
+    return f"{number // 1000:,}k" if number < 10_000_000 else f"{number // 1_000_000:,}M"
+
+
+def usage_line(moment: Moment) -> str:
+    """`2 starts, 5 steps, 2 items committed, 800 tokens, $1.20`."""
+    usage = moment.usage
+    parts = [
+        counted(moment.attempt, "start"),
+        counted(usage.steps, "step"),
+        f"{counted(usage.items, 'item')} committed",
+    ]
+    parts += [counted(usage.tokens, "token")] * bool(usage.tokens) + [usd(usage.usd)] * bool(usage.usd)
+    return ", ".join(parts)
+
+
+def uncalled_line(moment: Moment) -> str:
+    """The effects of finished items that were done and that the last attempt at the item has not called."""
+    found = moment.uncalled
+    rest = f", and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return f"effects were done and not called again: {', '.join(found[-_LISTED:])}{rest}" if found else ""
+
+
+class StatusLine(NamedTuple):
+    """One fact about a run. `file` is the one that it is about."""
+
+    title: str
+    text: str
+    tone: Tone | None = None
+    file: str = ""
+
+
+def budget_lines(standing: Standing) -> list[StatusLine]:
+    """`4.1 of 5 usd, nearly used up`, for each limit."""
+    found = []
+    for share in standing.budget:
+        how: tuple[str, Tone | None] = ("", None)
+        if share.is_used_up:
+            how = ", used up", "bad"
+        elif share.is_nearly:
+            how = ", nearly used up", "ask"
+        found.append(StatusLine("budget", share.words + how[0], how[1]))
+    return found
+
+
+def approval_line(id: str, approval: Approval) -> str:
+    """`each call of pay by agent reader: a1, by ada, ... ago, used 2 times`."""
+    whose = f" by agent {approval.agent}" if approval.agent else ""
+    used = f"used {counted(approval.uses, 'time')}"
+    return f"each call of {approval.tool}{whose}: {id}, by {approval.by}, {since(approval.at)}, {used}"
+
+
+_UNOPENED = "done by a start whose agent did not open its inbox"
+
+
+def schedule_lines(standing: Standing) -> Iterator[str]:
+    """`daily: last ...; next ...`, and that a clock is wrong."""
+    for each in standing.schedule:
+        settled = f", {_UNOPENED}" if each.last and each.last.unopened else ""
+        last = f"last {since(each.last.due)}{settled}; " if each.last else ""
+        yield f"{each.name}: {last}next {since(each.next) if each.next else 'never'}"
+    if standing.ahead:
+        yield standing.ahead
+
+
+class AgentLine(NamedTuple):
+    """A sub-agent. `at` is its item that has begun, or its next one."""
+
+    path: str
+    depth: int
+    status: str
+    plan: Plan
+    at: str
+
+
+def agent_lines(moment: Moment, path: str = "", depth: int = 0) -> Iterator[AgentLine]:
+    """The sub-agents, each below its parent."""
+    for agent in moment.children(path):
+        task = None if agent.has_ended else agent.plan.next_to_do()
+        at = f"{'begun' if task.mark == 'begun' else 'next'}: {one_line(task.text, _TEXT)}" if task else ""
+        yield AgentLine(agent.path, depth, status_of(moment, agent), agent.plan, at)
+        yield from agent_lines(moment, agent.path, depth + 1)
+
+
+# What waits for it, or for a person
+
+
+def inbox_line(standing: Standing) -> str:
+    """`2 waiting, 1 taken but not done (order.yaml), 3 done`; empty if there was never a task."""
+    moment = standing.moment
+    tasks = list(moment.tasks.values()) if moment else []
+    if not standing.waiting and not (moment and moment.tasks_taken):
+        return ""
+    names = ", ".join(one_line(task.file.rpartition("/")[2], 40) for task in tasks[:_NAMED])
+    at_work = f", {len(tasks)} taken but not done ({names}{', ...' if len(tasks) > _NAMED else ''})" if tasks else ""
+    ever = moment.tasks_taken - len(tasks) if moment else 0
+    passed_over = standing.state == "completed" and standing.waiting and not standing.has_tasks
+    left = " (the agent completed without them; only a new one starts it again)" if passed_over else ""
+    return f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done" if ever else "")
+
+
+def file_lines(standing: Standing) -> list[StatusLine]:
+    """Files that differ from what the run has written: conflicts, edits that the next start or the active run takes or
+    refuses, files that are being saved, and reasons of refused edits."""
+    noticed, found = standing.noticed, list[StatusLine]()
+    for asked in noticed.questions if noticed else ():
+        found.append(
+            StatusLine("conflict", f"{asked.path} conflicts with the run: {asked.places[0]}", "ask", asked.path)
+        )
+    if standing.begun:
+        found.append(StatusLine("conflict", str(standing.begun), "ask"))
+    if standing.wants_merge:
+        found.append(StatusLine("merge", "`satchel merge` shows both versions of the file and settles it", "ask"))
+    for edit in noticed.edits if noticed else ():
+        for each in edit.record.says:
+            text = f"{edit.record.file}: {each}; the next start takes it"
+            found.append(StatusLine("edited", text, "hold", edit.record.file))
+    if noticed and noticed.back:
+        found.append(StatusLine("edited", f"a start asks: {noticed.back.question}", "ask"))
+    for path in standing.waiting_edits:
+        if path not in standing.being_saved:
+            found.append(
+                StatusLine("edited", f"{path} was saved; the run reads it at the next safe point", "hold", path)
+            )
+    for path in standing.being_saved:
+        found.append(StatusLine("saving", open_files.said(path), "hold", path))
+    for refusal in noticed.refusals if noticed else ():
+        found.append(StatusLine("edited", f"refused: {refusal.error}", "bad", refusal.path))
+    for path in standing.refused:
+        text = f"{path} says why an edit was not accepted; delete it when you have read it"
+        found.append(StatusLine("refused", text, "bad", path))
+    return found
