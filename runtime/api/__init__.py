@@ -2,7 +2,7 @@
 faces call it and print the results. It hands on what the rooms below it offer: `status`, `launch` and `history`.
 
 finder      `open`: a handle on the workspace at a folder or URL; `Below` finds one by its name below a root
-handle      the methods of a handle; `looking` has those that only read, `hand_edits` those that edit, `going_back`
+handle      the methods of a handle; `readonly` has those that only read, `hand_edits` those that edit, `going_back`
             those that go back
 latest      one run, kept current for screens
 stops       pause and cancel, and take a pause back; the emergency stop

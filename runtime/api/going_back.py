@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..status import in_a_thread, in_both_ways, in_steps
-from .looking import Look
+from .readonly import ReadonlyHandle
 
 if TYPE_CHECKING:
     from ...workspace.transfer import Forked, Tell
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..status import Execution, Steps
 
 
-class GoBack(Look):
+class GoBack(ReadonlyHandle):
     """The part of a `Handle` that goes back."""
 
     @in_steps

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..status import in_steps
-from .looking import Look
+from .readonly import ReadonlyHandle
 
 if TYPE_CHECKING:
     from ..status import Steps
     from .file_edits import Cutting, Draft, Editing
 
 
-class EditByHand(Look):
+class EditByHand(ReadonlyHandle):
     """The part of a `Handle` that edits."""
 
     def draft(self, file: str = "todo.md") -> Draft:

@@ -99,16 +99,16 @@ class Time:
         return [call for part in self.parts for call in part.calls]
 
     @property
-    def by_step(self) -> dict[_Step, list[_Made]]:
+    def by_step(self) -> dict[_Step, list[_PartCall]]:
         """In the order in which their scopes began."""
-        found: dict[_Step, list[_Made]] = {}
+        found: dict[_Step, list[_PartCall]] = {}
         for part in self.parts:
             for call in part.calls:
-                found.setdefault(_step(part, call), []).append(_Made(part, call))
+                found.setdefault(_step(part, call), []).append(_PartCall(part, call))
         return found
 
 
-class _Made(NamedTuple):
+class _PartCall(NamedTuple):
     """A call, and the part that it is in."""
 
     part: Work

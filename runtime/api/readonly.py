@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..status import Checked, Event, OpenQuestion, Result, Row, RunFile, Standing, Steps, Tried
 
 
-class Look(Place):
+class ReadonlyHandle(Place):
     """The part of a `Handle` that only reads."""
 
     def status(self, *, brief: bool = False) -> Standing:
