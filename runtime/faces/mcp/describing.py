@@ -14,7 +14,7 @@ from ....workspace.base import visible
 from ....workspace.inspect import lease
 from ....workspace.state import Moment
 from ...api import ACTIVE, OVER, OpenQuestion, Row, Standing, before_a_start, is_readable
-from ...present import answered, done_of, failure_line, not_called, run_id_of
+from ...present import answered, describe_record, done_of, failure_line, not_called, one_line, run_id_of
 from . import shapes
 
 SCHEME = "satchel://"
@@ -133,7 +133,8 @@ def question(asked: OpenQuestion) -> shapes.Question:
 def record(row: Row) -> shapes.Record:
     """A record for a reader who has no use for long texts."""
     told = {key: value for key, value in row.record.items() if key not in _OF_THE_LINE}
-    return shapes.Record(row.line.seq, row.line.at, row.record["type"], row.who, shortened(told))
+    words = one_line(describe_record(row.line.record).line, _TEXT)
+    return shapes.Record(row.line.seq, row.line.at, row.record["type"], row.who, words, shortened(told))
 
 
 def shortened(value: Any) -> Any:

@@ -182,6 +182,7 @@ class Record(Struct):
     at: str
     type: str
     who: str
+    words: Annotated[str, Meta(description="The record as a line of the log.")]
     record: Json
 
 

@@ -1,0 +1,128 @@
+"""One wording: the command line, the page, the terminal view and MCP say of a record, a status and a question what
+`runtime/present/` says, and no face has words of its own for a type of record or a state."""
+
+from __future__ import annotations
+
+import ast
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from api.test_answering import GRANTING
+from cli.conftest import ASKING, PLAIN, Cli, Make, cli, make
+
+import satchel
+from satchel.runtime.api import Handle, Overview
+from satchel.runtime.cli.render import history
+from satchel.runtime.present import Timeline, budget_lines, detail, file_lines, one_line, progress, usage_line
+from satchel.workspace.journal import records
+from satchel.workspace.state import STATES
+
+pytest.importorskip("starlette", reason="the page needs starlette")
+pytest.importorskip("textual", reason="`satchel watch` needs textual")
+pytest.importorskip("mcp", reason="`satchel mcp` needs mcp")
+
+from starlette.testclient import TestClient
+
+from satchel.runtime.faces.mcp import describing
+from satchel.runtime.faces.watch import panes, words
+from satchel.runtime.faces.web import Site, make_app
+
+__all__ = ["cli", "make"]
+
+ROOT = Path(__file__).parent.parent
+RECORDS = {name for name, each in vars(records).items() if isinstance(each, type) and issubclass(each, records.Record)}
+KINDS = {
+    "completed": PLAIN,
+    "waits": GRANTING,
+    "in-doubt": ASKING,
+    "failed": PLAIN.replace("return text.upper()", "raise ValueError('no voice')"),
+}
+
+
+@pytest.fixture(params=[*KINDS, "edited", "paused"])
+def run(request: pytest.FixtureRequest, make: Make) -> Handle:
+    """A run in each state that rests, with its records."""
+    handle = satchel.open(make(KINDS.get(request.param, GRANTING), name=request.param))
+    handle.run()
+    if request.param == "edited":
+        plan = Path(handle.url) / "todo.md"
+        plan.write_text(f"{plan.read_text()}- [ ] one more\n")
+    elif request.param == "paused":
+        handle.pause(reason="lunch", by="ada")
+    return handle
+
+
+def page_of(handle: Handle, part: str = "") -> str:
+    folder = Path(handle.url)
+    with TestClient(make_app(Site(Overview(folder.parent))), base_url="http://127.0.0.1") as client:
+        html = client.get(f"/run/{folder.name}{part}").text
+    return squeezed(unescape(re.sub(r"<[^>]+>", "", html)))
+
+
+def squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def test_a_record_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> None:
+    """Fails for a face whose line of the log is not made of the words of `present`."""
+    log, page, timeline = squeezed(cli("log", run.url).stdout), page_of(run, "/-/log"), Timeline()
+    for row in run.log():
+        event = timeline.of(row.line)
+        said = squeezed(one_line(event.words.text, 200).removesuffix("…"))
+        assert said in page and said in squeezed(words.event(event, 1000).plain), event
+        line = squeezed(history.describe_record(row.line.record).line)
+        assert line in log and squeezed(describing.record(row).words).startswith(line[:300]), event
+
+
+def test_a_status_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> None:
+    standing = run.status()
+    name = Path(run.url).name
+    shown = {
+        "command line": squeezed(cli("status", run.url).stdout),
+        "page": page_of(run),
+        "terminal": squeezed("".join(f"{title}{text}" for title, text in panes._details(standing))),
+    }
+    mcp = describing.headline(describing.status(name, standing, frozenset()))
+    assert standing.moment is not None and standing.state in mcp
+    assert f"{progress(standing.plan, 'item').partition(',')[0]}." in mcp
+    for face, text in shown.items():
+        assert squeezed(usage_line(standing.moment)) in text, face
+        assert squeezed(detail(standing).lstrip(": ").partition(", by")[0]) in text, face
+        for each in (*file_lines(standing), *budget_lines(standing)):
+            assert squeezed(each.text) in text, face
+    for asked in standing.questions:
+        assert asked.text in mcp
+        assert all(squeezed(asked.text) in shown[face] for face in ("command line", "page"))
+        assert squeezed(asked.text) in squeezed(panes.questions(standing).line(0, 1000).plain)
+
+
+KNOWN = {
+    "mcp/describing.py": "which tool to call next",
+    "mcp/tasks.py": "the status of a task in the protocol",
+    "render/ending.py": "how a start has ended, which no other face starts",
+}
+"""What matches states and has no words for them."""
+
+
+def faces() -> list[Path]:
+    return [path for room in ("cli", "faces") for path in sorted((ROOT / "runtime" / room).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", faces(), ids=lambda path: "/".join(path.parts[-2:]))
+def test_a_face_has_words_for_a_record_or_a_state(path: Path) -> None:
+    """Fails for a `match` of record types, and for a `match` or a table with texts for three states or more."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Match):
+            classes = {ast.unparse(each.cls) for each in ast.walk(node) if isinstance(each, ast.MatchClass)}
+            assert not {each.removeprefix("records.") for each in classes} & RECORDS, ast.unparse(node)
+            cases = {each.value.value for each in ast.walk(node) if is_text_case(each)}  # type: ignore[attr-defined]
+            assert len(cases & {*STATES}) < 3 or "/".join(path.parts[-2:]) in KNOWN, ast.unparse(node)
+        elif isinstance(node, ast.Dict):
+            keys = {each.value for each in node.keys if isinstance(each, ast.Constant)}
+            assert len(keys) < 3 or not keys <= {*STATES}, ast.unparse(node)
+
+
+def is_text_case(node: ast.AST) -> bool:
+    return isinstance(node, ast.MatchValue) and isinstance(node.value, ast.Constant)
