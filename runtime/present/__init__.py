@@ -36,6 +36,7 @@ if not deferred(__name__):
         at_work_line,
         budget_lines,
         cost,
+        describe_stop,
         detail,
         done_of,
         failure_line,

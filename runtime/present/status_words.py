@@ -4,7 +4,7 @@ person."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...workspace.base import counted, one_line, since
 from ...workspace.inbound import open_files
@@ -15,6 +15,9 @@ from ...workspace.state import Approval, Moment, Tone, Usage
 from ...workspace.views import status_of
 from ..status import Standing
 from .value_words import usd
+
+if TYPE_CHECKING:
+    from ..supervision.emergency import Stopped
 
 _TEXT = 100  # characters
 _NAMED = 5  # files of the inbox that are named
@@ -127,6 +130,22 @@ def _process(standing: Standing) -> str:
     """The process that has the workspace, or had it last."""
     process = standing.holder or standing.last
     return process.process if process else "a process"
+
+
+_STOPPED: dict[str, str] = {
+    "stopped": "Stopped",
+    "idle": "Nothing was running. No process starts the run again until a person resumes it",
+    "elsewhere": "Asked to stop. The process on another machine obeys within one poll, and the state then changes",
+    "draining": "This process runs it, and stops it at its next safe point",
+    "failed": "Not stopped",
+}
+
+
+def describe_stop(stopped: Stopped) -> str:
+    """What has become of a run that was to be killed, without a full stop."""
+    pids = len(stopped.killed)
+    killed = f": {pids} {'process' if pids == 1 else 'processes'} killed" if pids else ""
+    return f"{_STOPPED[stopped.how]}{killed}{f' ({stopped.said})' if stopped.said else ''}"
 
 
 # Its plan, its cost and its limits

@@ -105,7 +105,7 @@ def test_what_a_person_typed_is_lost_or_an_error_is_hidden(tmp_path: Path, monke
         def fails(root: str) -> list[satchel.Handle]:
             raise StorageFailed("does not answer", path=root)
 
-        monkeypatch.setattr(acting.control, "open_all", fails)
+        monkeypatch.setattr(acting.api, "open_all", fails)
         assert press(person, reason="fire & flood") == [] and person.status == 422
         assert "does not answer" in person.text and "Nothing was done" in person.text
         assert person.field("reason") == "fire & flood"
@@ -125,7 +125,7 @@ def test_a_run_that_may_still_be_active_is_not_named_first(tmp_path: Path, monke
             for url, how, why in zip(urls, hows, said, strict=True)
         ]
 
-    monkeypatch.setattr(acting.control, "stop_all", stop_all)
+    monkeypatch.setattr(acting.api, "stop_all", stop_all)
     with Person(tmp_path / "runs") as person:
         ask(person)
         lines = press(person)

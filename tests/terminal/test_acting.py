@@ -260,7 +260,7 @@ def test_stop_and_cancel_are_confirmed(make: Make) -> None:
             await screen.press("x")
             await screen.until("Kill what runs it, now?")
             await screen.press("y")
-            await screen.until("nothing was running; it is paused", "paused")
+            await screen.until("Nothing was running. No process starts", "paused")
             await screen.press("c")
             await screen.until("End this run for good?")
             await screen.press("y")

@@ -20,7 +20,7 @@ from textual.app import App, SuspendNotSupported
 from ....workspace.base import SatchelError, UsageError, decode, urls
 from ....workspace.inbound.approvals import with_changes
 from ...api import ACTIVE, OVER, Draft, Editing, Handle, changes_of, say_revoked
-from ...present import counted, run_id_of
+from ...present import counted, describe_stop, run_id_of
 from .feed import Feed
 from .forms import Answer, Confirm, Given, Writing
 from .lines import plain
@@ -230,13 +230,7 @@ class Acting:
         stopped = handle.stop()
         if stopped.how == "failed":
             raise UsageError(stopped.said)
-        said = {
-            "stopped": "stopped",
-            "idle": "nothing was running; it is paused",
-            "draining": "it stops at a safe point",
-            "elsewhere": "another machine runs it, and stops it within one poll",
-        }[stopped.how]
-        return f"{said}: {stopped.said}" if stopped.said else said
+        return describe_stop(stopped)
 
     async def cancel(self) -> None:
         if await self._confirmed("End this run for good? It can't be resumed. All its files stay."):

@@ -23,7 +23,7 @@ from ....workspace.inbound.approvals import APPROVE, properties_of, with_changes
 from ....workspace.state import folder_of_agent
 from ... import api
 from ...api import EXIT_CODES, OpenQuestion, is_pausing, say_revoked
-from ...present import counted
+from ...present import counted, describe_stop
 from ...supervision.emergency import Stopped
 from . import forms
 from .forms import Act, Again, Asked, Done, said
@@ -62,29 +62,12 @@ def cancel(asked: Asked) -> Done:
     return said(f"Cancel: {done.said}.")
 
 
-_STOPPED = {
-    "stopped": "Stopped",
-    "idle": "Nothing was running. No process starts the run again until a person resumes it",
-    "elsewhere": "Asked to stop. The process on another machine obeys within one poll, and the state then changes",
-    "draining": "The page's own process runs it, and stops it at its next safe point",
-    "failed": "Not stopped",
-}
-
-
 def stop(asked: Asked) -> Done:
     try:
         done = asked.handle.stop(reason=asked.text("reason") or "emergency")
     except SatchelError as error:
         raise Again(error, form="act/stop.html", open="stop") from None
-    return said(f"Emergency stop: {outcome_of(done)}.", is_bad=done.how == "failed")
-
-
-def outcome_of(stopped: Stopped) -> str:
-    """What became of a run that was to be killed, without a full stop."""
-    pids = len(stopped.killed)
-    killed = f": {pids} {'process' if pids == 1 else 'processes'} killed" if pids else ""
-    why = f" ({stopped.said})" if stopped.said else ""
-    return f"{_STOPPED[stopped.how]}{killed}{why}"
+    return said(f"Emergency stop: {describe_stop(done)}.", is_bad=done.how == "failed")
 
 
 _SAID = {code: status for status, code in EXIT_CODES.items() if status != "failed"}
@@ -326,7 +309,7 @@ def told(site: Site, stopped: list[Stopped]) -> list[str]:
     lines = [
         f"Of {counted(len(stopped), 'run')}: {', '.join(f'{count[how]} {words[how]}' for how in _ORDER if count[how])}."
     ]
-    lines += [f"{site.name_at(each.url)}: {outcome_of(each)}." for each in shown]
+    lines += [f"{site.name_at(each.url)}: {describe_stop(each)}." for each in shown]
     return [*lines, f"And {rest} more that were not running."] if rest else lines
 
 
