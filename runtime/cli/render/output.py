@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ....workspace.base import UNSAFE, visible
-from ...present import REMARKS, colour, counted, cut, size
+from ...present import counted, cut, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +71,8 @@ def _broken(line: str, width: int) -> list[str]:
 
 def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
     """The lines of an opening report."""
+    from ...present import REMARKS, colour  # `--help` needs no tones
+
     for remark in found:
         first, *more = fold(visible(remark.text), width, _TITLE)
         yield click.style(f"{remark.kind:<{_TITLE}}", fg=colour(REMARKS.get(remark.kind))) + first
