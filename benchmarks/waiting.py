@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from satchel import Run, agent, run
-from satchel.runtime.supervision.serve.server import ServeEvent, Server
+from satchel.runtime.supervision.serve.run_server import ServeEvent, Server
 from satchel.workspace.store import open_store
 
 from .bucket import Bench, Cost, environment, kinds

@@ -41,7 +41,7 @@ from ..live import (
     Suspended,
     Tap,
     Watch,
-    log,
+    logger,
     observer_here,
 )
 from ..steps import Closed, Codec, OwnStep, Step
@@ -212,7 +212,7 @@ class Context:
         self.observer = observer_here()
         workspace.journal.on_durable = self._durable
         self._loop, self._thread = asyncio.get_running_loop(), get_ident()
-        log.started(workspace.moment, workspace.store.url)
+        logger.started(workspace.moment, workspace.store.url)
         self.announcer = announcer
         self.limits = Limits(workspace, stopping.pause, announcer)
         self.pace = Pace(workspace, stopping.fail)
@@ -244,7 +244,7 @@ class Context:
         if get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self._durable, lines)
             return
-        log.recorded(self.moment.run_id, lines)
+        logger.recorded(self.moment.run_id, lines)
         if self._told:
             self._told.durable(lines)
         if self.tap:

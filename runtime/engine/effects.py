@@ -20,7 +20,7 @@ from msgspec import Raw, Struct
 
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
 from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarted
-from ...workspace.state import EarlierAnswer, Kept, blobs
+from ...workspace.state import EarlierAnswer, Kept, result_blobs
 from ..agent import DaemonExecutor, said
 from ..live import AgentStopped, Suspended, reverify, verification
 from ..steps import ONCE, Step, declared, key_parameter, run_parameter
@@ -151,7 +151,7 @@ async def _as_answered(call: OpenCall, answer: EarlierAnswer) -> Any:
     if answer.other is not None:
         scope.claims.claim(answer.other)
         if answer.outcome == "done":
-            result = blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
+            result = result_blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
             try:
                 return await recording.keep(call, result, how="resolved")
             except UsageError as error:
@@ -366,7 +366,7 @@ async def recheck(call: OpenCall, done: StepCompleted) -> None:
         rechecks.seconds_left -= time.monotonic() - began
     rechecks.verified += 1
     if is_asked:  # this withdraws the question
-        await recording.keep(call, blobs.fetch(context.store, done), how="verified")
+        await recording.keep(call, result_blobs.fetch(context.store, done), how="verified")
 
 
 def ask(call: OpenCall, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()) -> None:

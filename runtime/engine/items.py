@@ -13,7 +13,7 @@ from .session import ScopeBody, Session
 
 
 class ItemFace(Protocol):
-    """What this module needs of an item (run/plan.py)."""
+    """What this module needs of an item (run/todo.py)."""
 
     skipped: str | None
 

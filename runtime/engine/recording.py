@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from ...workspace.base import AgentError
 from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress, StepRetry
-from ...workspace.state import blobs
+from ...workspace.state import result_blobs
 from ..agent import brief, said
 from ..steps import ANYTHING, encode, round_trip
 from . import raised
@@ -29,7 +29,7 @@ async def keep(call: OpenCall, data: bytes, *, soon: bool = False, **facts: Any)
     scope, context = call.scope, call.scope.context
     data = context.redactor.json(data)
     answer, data = call.step.shape.codec.returned(data)
-    kept = blobs.keep(context.store, data, context.journal.generation)
+    kept = result_blobs.keep(context.store, data, context.journal.generation)
     effect = call.step.is_effect
     context.journal.add(
         StepCompleted(

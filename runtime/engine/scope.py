@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...workspace.base import AgentError, UsageError
 from ...workspace.journal.records import Key, StepCompleted
 from ...workspace.lifecycle import Workspace
-from ...workspace.state import Kept, Scope, blobs
+from ...workspace.state import Kept, Scope, result_blobs
 from ...workspace.views import step_path
 from ..live import PendingCalls
 from ..steps import Codec, OwnStep, Prompt, Step, canonical, encode, round_trip
@@ -141,7 +141,7 @@ class ScopeRun(OpenScope):
             ):
                 await step.recheck(call, done)
         try:
-            data, codec = blobs.fetch(self.context.store, done), step.shape.codec
+            data, codec = result_blobs.fetch(self.context.store, done), step.shape.codec
             is_own = isinstance(step, OwnStep) and not step.is_effect  # another version may record more there
             return codec.recorded(data, keeps_unknown=is_own or self.agent.keeps_unknown)
         except UsageError as error:
@@ -197,4 +197,6 @@ def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Retur
     round_trip.check_private(value, codec, what)
     answer, data = codec.returned(data)
     is_kept = data != b"null"
-    return Returned(blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer)
+    return Returned(
+        result_blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer
+    )

@@ -19,12 +19,12 @@ from ...workspace.base import AgentError, SatchelError, UsageError, arguments
 from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.journal.records import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled
 from ...workspace.plan import Plan, Splice, Task
-from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, blobs, is_of_item
+from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, is_of_item, result_blobs
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..live import Contradiction, DataChange, LiveState, Make, PlanEdit, ScopeCopy, Suspended
 from ..steps import ANY, Codec, current_scope, result_codec
-from . import context, ending
+from . import context, scope_end
 from .context import AgentContext, Context
 from .open_scope import Claims, check_outside_steps
 from .parallel import Dismissed, ParallelScopes
@@ -205,7 +205,7 @@ class Session(AgentContext):
         codec = result_codec(function)
         if key in self.recorded.results:
             self.context.tally.answered += 1
-            data = blobs.fetch(self.store, self.recorded.results[key])
+            data = result_blobs.fetch(self.store, self.recorded.results[key])
             return codec.recorded(data, keeps_unknown=self.keeps_unknown)
         self.check_between_scopes(f"the scope {name!r} would begin")
         self.check_may_begin(name)
@@ -274,11 +274,11 @@ class Session(AgentContext):
                 return None
             await self.rehearse_begin(key, body.title)
             self.record_begin(key, body.title, body.splices)
-            ending.check_not_stuck(self.context, self.recorded.scopes[key])
+            scope_end.check_not_stuck(self.context, self.recorded.scopes[key])
             return await self._try_scope(body)
 
         async def attempt() -> Any:
-            return await ending.until_fresh(enter)
+            return await scope_end.until_fresh(enter)
 
         return await attempt() if self.parallel is None else await self.parallel.until_merged(key, attempt)
 
@@ -324,7 +324,7 @@ class Session(AgentContext):
             self._forget_plan(scope)
             raise
         except BaseException as error:
-            failed = None if scope.is_dismissed else ending.record_of(scope, error)
+            failed = None if scope.is_dismissed else scope_end.record_of(scope, error)
             scope.abandon()
             is_failure = isinstance(error, Exception) and of_storage(error) is None
             was_stopped = scope.was_stopped  # it has failed for that
@@ -342,8 +342,8 @@ class Session(AgentContext):
                 raise Dismissed from error
             if is_failure and was_stopped:
                 raise self.stopped() from error
-            if ending.is_replayed(failed, error):
-                raise ending.RaisedFromRecord from error
+            if scope_end.is_replayed(failed, error):
+                raise scope_end.RaisedFromRecord from error
             raise
         else:
             self._follow_commit(scope)
@@ -366,7 +366,7 @@ class Session(AgentContext):
         scope has committed, whatever happens next; if it raises, nothing has."""
         self.check_may_commit()
         scope.check_not_dismissed()
-        ending.ask_about(self, scope)
+        scope_end.ask_about(self, scope)
         uncalled = self._uncalled({scope.key: scope.claims})
         what = f"the result of {scope.title!r}"
         kept, answer = returned(self.context.workspace, result, what, body.codec)
@@ -478,7 +478,7 @@ class Session(AgentContext):
 
     def _uncalled(self, scopes: dict[str, Claims], *, is_over: bool = False) -> dict[str, tuple[Key, ...]]:
         """`is_over`: no question about them, because the item has been dropped."""
-        return ending.uncalled(self, scopes, ask=self.agent.effects == "strict" and not is_over)
+        return scope_end.uncalled(self, scopes, ask=self.agent.effects == "strict" and not is_over)
 
     def _claims_of(self, key: str) -> Claims:
         """Those of the last attempt; none if this call of the agent has made none."""

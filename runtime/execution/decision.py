@@ -12,7 +12,7 @@ from ...workspace.inbound.edits import Noticed, notice
 from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import PauseRequested
-from ...workspace.lifecycle import PauseWish, Point, pausing, recovery, rewind
+from ...workspace.lifecycle import PauseWish, Point, pausing, recovery, rewind_record
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
 from ..limits import budget, limits, windows
@@ -136,7 +136,7 @@ def _window(seen: Look) -> PauseRequested | None:
 
 
 def _point(store: Store, seen: Look) -> Point:
-    point = rewind.last_good(store, seen.moment)
+    point = rewind_record.last_good(store, seen.moment)
     if point is None or seen.moment.is_finished:
         why = "it has completed" if seen.moment.is_finished else "there is no earlier valid checkpoint"
         raise Refused(

@@ -16,12 +16,12 @@ from ...workspace.formats import pause_file as pausefile
 from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import Look, Report, lease
 from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
-from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
+from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind_record
 from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, OVER, ROOT, Pause
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, load, of_storage, said
-from ..engine import Context, Returned, Session, ending, entry, returned
+from ..engine import Context, Returned, Session, entry, returned, scope_end
 from ..limits import Announcer
 from ..live import Doubts, StopRequests, Suspension
 from ..run import Offer, OpenResources, Run
@@ -236,7 +236,7 @@ class Entering:
         await begun.wait()
         context = self._context
         if has_input:
-            ending.check_not_stuck(context, session.recorded.scopes[ROOT])
+            scope_end.check_not_stuck(context, session.recorded.scopes[ROOT])
         accepts = self._start.accept_drift
         referred = await preflight.check_references(context.workspace, context.stopping, accepts=accepts)
         preflight.record_config(context.workspace, self._agent, self._code, referred)
@@ -530,7 +530,7 @@ def _outcome(opened: Workspace, ended: AgentEnd) -> Outcome:
 
 
 def _go_back(opened: Workspace, point: Point) -> None:
-    back = rewind.plan(opened.moment, point.moment, myself(), file=point.path)
+    back = rewind_record.plan(opened.moment, point.moment, myself(), file=point.path)
     back.add(opened.store, opened.journal)
     for say in back.record.says:
         opened.report.add("edited", say)

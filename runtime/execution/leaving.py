@@ -12,7 +12,7 @@ from ...workspace.inbound import open_files
 from ...workspace.inspect import Look, Report, look
 from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace, acquire, opening, pausing, recovery
-from ...workspace.state import Moment, blobs
+from ...workspace.state import Moment, result_blobs
 from ..agent import load
 from ..limits import Announcer
 from ..steps import ANY, result_codec
@@ -139,7 +139,7 @@ def _result(start: Start, of: Workspace | Look, report: Report) -> Any:
     kept = of.moment.root.result
     if kept is None or not (kept.blob or len(kept.result)):
         return None
-    data = blobs.fetch(start.store, kept)
+    data = result_blobs.fetch(start.store, kept)
     try:
         agent = start.agent or load(start.store, of.definition.agent)
         return result_codec(agent.function, "the agent").decode(data)

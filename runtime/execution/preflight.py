@@ -22,7 +22,7 @@ from ...workspace.history import BlamedValue, data_origins, story
 from ...workspace.inbound.edits import notice
 from ...workspace.inspect import Look, Report, define
 from ...workspace.journal.records import Configured, PauseRequested
-from ...workspace.lifecycle import Workspace, rewind
+from ...workspace.lifecycle import Workspace, rewind_record
 from ...workspace.secrets import as_recorded, redactor_of
 from ...workspace.state import Moment, json_patch, prompts
 from ...workspace.store import Store
@@ -361,7 +361,7 @@ def ask_about(report: Report, complaints: Sequence[str]) -> None:
 
 def _offer(store: Store, moment: Moment) -> str:
     """After a stop that was not clean: the checkpoint that the run can return to."""
-    point = rewind.last_good(store, moment)
+    point = rewind_record.last_good(store, moment)
     if point is None:
         return ""
     return (

@@ -15,7 +15,7 @@ from ...workspace.inspect import Look
 from ...workspace.journal.records import Input
 from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
-from ...workspace.state import Moment, blobs
+from ...workspace.state import Moment, result_blobs
 from ...workspace.store import Store
 from ..agent import Agent, Parameters, load
 from ..engine import Rehearsal
@@ -109,7 +109,7 @@ def arguments_to_record(start: Start, seen: Look) -> bytes | None:
 def record_arguments(opened: Workspace, arguments: bytes | None) -> None:
     """In the group of the opening."""
     if arguments is not None and opened.moment.root.input is None:
-        kept = blobs.keep(opened.store, opened.redactor.json(arguments), opened.journal.generation)
+        kept = result_blobs.keep(opened.store, opened.redactor.json(arguments), opened.journal.generation)
         opened.journal.add(Input(arguments=kept.result, blob=kept.blob))
 
 
@@ -122,7 +122,7 @@ def call_arguments(
 
 def _recorded(store: Store, moment: Moment) -> bytes:
     found = moment.root.input
-    return b"{}" if found is None else blobs.fetch(store, found)
+    return b"{}" if found is None else result_blobs.fetch(store, found)
 
 
 def _given(start: Start, parameters: Parameters) -> bytes:

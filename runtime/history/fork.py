@@ -12,7 +12,7 @@ from ...workspace import transfer
 from ...workspace.base import UsageError, arguments, myself, urls
 from ...workspace.history import LATEST, Records, Work, moment_at, records_of, seq_of
 from ...workspace.inspect import look_beside
-from ...workspace.state import ROOT, LaterEffect, Moment, going_back, scope_of_task
+from ...workspace.state import ROOT, LaterEffect, Moment, earlier_moment, scope_of_task
 from ...workspace.transfer import Forked, Tell
 from ..status import Place, use_options
 from .rewind import later_steps
@@ -68,7 +68,7 @@ def fork(
 def effects_since(place: Place, at: str | int | None) -> tuple[LaterEffect, ...]:
     """The effects that a fork with `effects` would do again."""
     then, latest, _ = _moments(place, at)
-    return (*going_back.effects_since(latest.agents, then.agents),)
+    return (*earlier_moment.effects_since(latest.agents, then.agents),)
 
 
 def _with_task(latest: Moment, then: Moment, ended: Moment, scope: str) -> Moment:

@@ -12,9 +12,9 @@ from ...workspace.history import Records, check_kept, moment_at, records_of, seq
 from ...workspace.inbound.edits import reopen_parents
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.journal.records import Edited, Key, StepCompleted
-from ...workspace.lifecycle import Return, Workspace, opened, rewind
+from ...workspace.lifecycle import Return, Workspace, opened, rewind_record
 from ...workspace.plan import Task
-from ...workspace.state import AgentMoment, LaterEffect, Moment, Status, checkpoint, going_back
+from ...workspace.state import AgentMoment, LaterEffect, Moment, Status, checkpoint, earlier_moment
 from ...workspace.views import TODO, folder_of
 from ..status import OpenQuestion, Place, Steps, questions_of, wait_until_free
 
@@ -53,7 +53,7 @@ def go_back(
     by = by or myself()
     reused = later_steps(records, seq) if reuse else None
     if dry_run:
-        planned = rewind.plan(seen, then, by, file=file, forgets=forget, reused=reused)
+        planned = rewind_record.plan(seen, then, by, file=file, forgets=forget, reused=reused)
         return _result(place, seen, planned, forget, None)
     yield from wait_until_free(place)
     report = Report()
@@ -62,7 +62,7 @@ def go_back(
     def begin(workspace: Workspace) -> None:
         _check(place, workspace.moment, seq)
         check_kept(store, seq, records)  # another process may have pruned since `then` was read
-        done.append(rewind.plan(workspace.moment, then, by, file=file, forgets=forget, reused=reused))
+        done.append(rewind_record.plan(workspace.moment, then, by, file=file, forgets=forget, reused=reused))
         done[0].add(store, workspace.journal)
 
     with opened(store, "rewind", report, take_over=True, add_more=begin) as workspace:
@@ -70,7 +70,7 @@ def go_back(
     return _result(place, look(store).moment, done[0], forget, report)
 
 
-def later_steps(records: Records, seq: int) -> going_back.Reused:
+def later_steps(records: Records, seq: int) -> earlier_moment.Reused:
     """The newest result of each step after record `seq`, as people have edited it."""
     found: dict[tuple[str, str], dict[Key, StepCompleted]] = {}
     for line in records.lines:
@@ -183,7 +183,7 @@ def _planned(place: Place, moment: Moment, item: str, by: str | None, effects: b
             why=f"nothing spawns the sub-agent {path} again: {why}",
             remedy=f"return to a moment before it: `{place.command('rewind')} --to {agent.path}/^{task.id}`",
         )
-    known = going_back.effects_since({agent.path: agent}, {})
+    known = earlier_moment.effects_since({agent.path: agent}, {})
     done = tuple(each for each in known if each.scope == task.id)
     return _Plan(task, [record, *(edit.record for edit in above.edits)], done)
 

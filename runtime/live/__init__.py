@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import log, reverify, supervisor_link
+    from . import logger, reverify, supervisor_link
     from .data import Contradiction, DataChange, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question
     from .pace import Pace

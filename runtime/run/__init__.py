@@ -6,7 +6,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from .ask import Answer
-    from .inbox import InboxTask, Offer
-    from .plan import Item
     from .resources import OpenResources
     from .run import Run
+    from .run_inbox import InboxTask, Offer
+    from .todo import Item

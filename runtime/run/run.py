@@ -12,8 +12,8 @@ import msgspec
 
 from ...workspace.base import AgentError, UsageError
 from ..steps import P, RunParameter, S, awaited, current_scope
-from . import plan as todolist
-from .plan import Todo
+from . import todo as todolist
+from .todo import Todo
 
 if TYPE_CHECKING:
     from ...workspace.base import Resume
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..engine import ScopeRun, Session
     from ..steps import Prompt
     from .ask import Answer
-    from .inbox import Offer
     from .resources import OpenResources
+    from .run_inbox import Offer
 
 T = TypeVar("T")
 
@@ -35,9 +35,9 @@ class Run(RunParameter, Generic[S]):
     """
 
     def __init__(self, session: Session, pool: OpenResources, offer: Offer):
-        from .inbox import Inbox
         from .messages import Messages
         from .resources import Resources
+        from .run_inbox import Inbox
 
         self._session = session
         self._loop = asyncio.get_running_loop()

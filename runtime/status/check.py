@@ -36,7 +36,7 @@ from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
 from ...workspace.journal.records import BadLine, LineReader, StepCompleted
 from ...workspace.lifecycle import recovery
-from ...workspace.state import Kept, Moment, blobs, checkpoint, folder_of_agent
+from ...workspace.state import Kept, Moment, checkpoint, folder_of_agent, result_blobs
 from ...workspace.store import (
     Abilities,
     Exposure,
@@ -293,7 +293,7 @@ def _blobs(store: Store, moment: Moment) -> Iterator[Finding]:
     for kept in kept_results:
         if kept.blob:
             try:
-                blobs.fetch(store, kept)
+                result_blobs.fetch(store, kept)
             except Damaged as error:
                 yield from of_error(error)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from satchel.runtime.supervision.serve.server import ServeEvent, Server
+from satchel.runtime.supervision.serve.run_server import ServeEvent, Server
 
 from .conftest import Cli, Make, data_of
 

@@ -18,7 +18,7 @@ from satchel.workspace.inspect import lease, transfer_file
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import Line
 from satchel.workspace.plan import Splice
-from satchel.workspace.state import checkpoint, going_back
+from satchel.workspace.state import checkpoint, earlier_moment
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.views import conversation, partial_files, projection, running_file
@@ -71,7 +71,7 @@ RECORDS: list[records.AnyRecord] = [
     records.Rewound(
         to=7,
         by="alice",
-        agents=going_back.pack({"": AgentMoment()}),
+        agents=earlier_moment.pack({"": AgentMoment()}),
         file="checkpoints/000000000007-start.json",
         forgets=True,
         says=("todo.md: item 2 will be done again",),

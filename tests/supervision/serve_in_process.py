@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from satchel.runtime.supervision.child.supervisor import Policy
-from satchel.runtime.supervision.serve.server import ServeEvent, Server
+from satchel.runtime.supervision.serve.run_server import ServeEvent, Server
 
 from .supervised import PATIENCE
 

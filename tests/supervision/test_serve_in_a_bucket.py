@@ -19,13 +19,13 @@ from servers import Server as S3
 import satchel
 from satchel import Run, agent
 from satchel.runtime.supervision.child.supervisor import Supervisor
-from satchel.runtime.supervision.serve import roots, server
+from satchel.runtime.supervision.serve import roots, run_server
 from satchel.runtime.supervision.serve.roots import UrlRoot
-from satchel.runtime.supervision.serve.server import Server
+from satchel.runtime.supervision.serve.run_server import Server
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import open_store
-from satchel.workspace.store.remote.base import RemoteStore
+from satchel.workspace.store.remote.remote_store import RemoteStore
 from satchel.workspace.store.remote.s3 import Requests
 
 from .supervised import wait_until
@@ -56,7 +56,7 @@ class Served:
         self.now = datetime.now(UTC)
         self.asked: Asked = []
         self.told: list[tuple[str, str]] = []
-        monkeypatch.setattr(server, "Supervisor", self._supervisor)
+        monkeypatch.setattr(run_server, "Supervisor", self._supervisor)
         answer = Requests._answer
 
         async def counted(requests: Requests, method: str, arguments: Any, seconds: float) -> Any:
@@ -249,7 +249,7 @@ def test_a_start_that_the_storage_has_failed_waits_for_a_listing_of_everything(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """People are told that it starts again in a second."""
-    monkeypatch.setattr(server, "_FIRST", 0.0)
+    monkeypatch.setattr(run_server, "_FIRST", 0.0)
     served.put("a/workspace.yaml", DEFINITION)
     served.begin()
     served.turn(everything=True)
@@ -294,8 +294,8 @@ def test_storage_that_hangs_for_one_run_delays_signals_and_other_runs(
 
     for name in "abc":
         served.put(f"{name}/workspace.yaml", DEFINITION)
-    opens = server.open_store
-    monkeypatch.setattr(server, "open_store", lambda url: hang() if url.endswith("/c") else opens(url))
+    opens = run_server.open_store
+    monkeypatch.setattr(run_server, "open_store", lambda url: hang() if url.endswith("/c") else opens(url))
     served.begin()
     served.server._looked_at = float("-inf")
     served.server.turn()
@@ -359,7 +359,7 @@ def test_pages_are_counted(served: Served, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     store = open_store(served.url, served._s3.storage_options())
     assert store.pages == 1
-    monkeypatch.setattr("satchel.workspace.store.remote.base.PAGE", 2)
+    monkeypatch.setattr("satchel.workspace.store.remote.remote_store.PAGE", 2)
     for number in range(5):
         served.put(f"{number}", b"")
     store.refresh()

@@ -24,7 +24,7 @@ from satchel import Run, agent
 from satchel.runtime.supervision.child.supervisor import Supervisor
 from satchel.runtime.supervision.serve.judging import StartVerdict, judge
 from satchel.runtime.supervision.serve.roots import FolderRoot, Root, UrlRoot
-from satchel.runtime.supervision.serve.server import Server
+from satchel.runtime.supervision.serve.run_server import Server
 from satchel.workspace.base import SIGNAL
 from satchel.workspace.base.errors import Conflicting, SatchelError, StorageFailed
 from satchel.workspace.inspect.report import Report

@@ -16,7 +16,7 @@ import pytest
 import warm
 
 from satchel.runtime.live.supervisor_link import _Lossy
-from satchel.runtime.supervision.serve import server
+from satchel.runtime.supervision.serve import run_server
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import DiskStore
 
@@ -63,8 +63,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Served]]:
-    monkeypatch.setattr(server, "_FIRST", 0.05)
-    monkeypatch.setattr(server, "_LONGEST", 0.1)
+    monkeypatch.setattr(run_server, "_FIRST", 0.05)
+    monkeypatch.setattr(run_server, "_LONGEST", 0.1)
     monkeypatch.setattr(subprocess, "Popen", warm.Popen)
     started: list[Served] = []
 
@@ -180,7 +180,7 @@ def test_a_folder_that_can_not_be_read_for_a_moment_is_given_up(
 
     served = serve()
     with monkeypatch.context() as patched:
-        patched.setattr(server, "judge", fails)
+        patched.setattr(run_server, "judge", fails)
         for _ in range(3):
             served.turn()
     assert served.events == [("storage", "a", f"can't be read (OSError: [Errno 116] {os.strerror(116)})")]

@@ -6,8 +6,8 @@ from ..base.lazy import deferred
 
 if not deferred(__name__):
     from .blame import BlamedItem, BlamedValue, Origin, SaidBy, data_origins, message_origins, plan_origins
-    from .calls import Call, FailedAttempt, Work, Worked, worked
-    from .comparison import (
+    from .call_history import Call, FailedAttempt, Work, Worked, worked
+    from .difference import (
         CallChange,
         Compared,
         DataChange,

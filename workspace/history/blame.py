@@ -38,7 +38,7 @@ from ..journal.records import (
     StepStarted,
 )
 from ..plan import Mark, Plan, Splice, splice
-from ..state import AgentMoment, Moment, going_back, json_patch
+from ..state import AgentMoment, Moment, earlier_moment, json_patch
 from ..store import Store
 from ..views import MessageRow
 from .moments import conversations
@@ -213,7 +213,7 @@ class Scopes:
         """Returns the agents that a return to an earlier record has changed; of another record none."""
         record = line.record
         if isinstance(record, Rewound):
-            agents = going_back.unpacked(record.agents, self._agents)
+            agents = earlier_moment.unpacked(record.agents, self._agents)
             for place in [place for place in self._prompts if place[0] in agents]:
                 del self._prompts[place]
             for (path, _), hands in self._hands.items():

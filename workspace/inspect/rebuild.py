@@ -15,7 +15,19 @@ from msgspec import Raw
 from ..base import Conflicting, Damaged, Stamp, decode, stamp
 from ..formats import jsontext
 from ..plan import Plan
-from ..state import EVERY, ROOT, AgentMoment, Kept, MessagesAt, Moment, Past, Status, Usage, blobs, folder_of_agent
+from ..state import (
+    EVERY,
+    ROOT,
+    AgentMoment,
+    Kept,
+    MessagesAt,
+    Moment,
+    Past,
+    Status,
+    Usage,
+    folder_of_agent,
+    result_blobs,
+)
 from ..store import Store
 from ..views import conversation, projection
 from . import lease
@@ -221,7 +233,7 @@ def _nonce(state: dict[str, Any], known: Moment | None) -> tuple[str, bool]:
 def _kept(state: dict[str, Any], name: str) -> Kept | None:
     """The input or the result that a state.json shows, or names."""
     if isinstance(place := state.get(f"{name}_in"), str):
-        return Kept(blob=place.removeprefix(f"{blobs.FOLDER}/"))
+        return Kept(blob=place.removeprefix(f"{result_blobs.FOLDER}/"))
     return Kept(Raw(msgspec.json.encode(state[name]))) if name in state else None
 
 

@@ -1,5 +1,5 @@
-"""Content that is too large for a record: a file named by its hash, which the record refers to. state/blobs.py writes
-it."""
+"""Content that is too large for a record: a file named by its hash, which the record refers to.
+state/result_blobs.py writes it."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import acquire, adopt, opening, pausing, recovery, retention, rewind, truncate
+    from . import acquire, adopt, opening, pausing, recovery, retention, rewind_record, truncate
     from .acquire import clock
     from .adopt import end_other
     from .opening import opened
     from .pausing import PauseWish, said
     from .recovery import Leftover
-    from .rewind import Point, Return
+    from .rewind_record import Point, Return
     from .truncate import Cut
     from .workspace import Workspace

@@ -34,7 +34,7 @@ from ..views import (
     behind,
     conversation,
 )
-from . import rewind
+from . import rewind_record
 from .acquire import Owned
 from .retention import Pruner
 
@@ -68,7 +68,7 @@ class Workspace:
         self.files: dict[str, Files] = {}  # by agent
         self.messages: dict[str, MessageFile] = {}
         self.desk = ApprovalFiles(
-            store, moment, lambda: self.redactor, partial(rewind.obey_answer, store, moment, report)
+            store, moment, lambda: self.redactor, partial(rewind_record.obey_answer, store, moment, report)
         )
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
         self.checkpointed = ""  # the last checkpoint that was written

@@ -5,7 +5,7 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import blobs, checkpoint, going_back, json_patch, prompts
+    from . import checkpoint, earlier_moment, json_patch, prompts, result_blobs
     from .agent_state import (
         CANCEL,
         ENDS_KEPT,
@@ -18,11 +18,11 @@ if not deferred(__name__):
         folder_of_agent,
     )
     from .checkpoint import Listed, Newest, PastMoments, WrittenCheckpoint
-    from .going_back import LaterEffect
+    from .earlier_moment import LaterEffect
     from .json_merge import ABSENT, contradiction, merge
     from .json_patch import KnownText, same
     from .prompts import prompt_text
-    from .questions import DATA, DONE, GO_BACK, KEEP, REDO, Approval, DoubtVerdict, RecordedAnswer, verdicts
+    from .question_state import DATA, DONE, GO_BACK, KEEP, REDO, Approval, DoubtVerdict, RecordedAnswer, verdicts
     from .run_state import Fired, Moment, Pause, TaskFile, Usage
     from .scope_state import STUCK_AFTER, EarlierAnswer, Kept, Past, Scope, is_done_again, is_of_item, scope_of_task
     from .statuses import ACTIVE, EXIT_CODES, OVER, STATES, State, Status, Tone, after, tone

@@ -31,8 +31,8 @@ from ..journal.records import Edited, ScopeCommitted, check_json, check_time
 from ..store import Store, Version
 from . import encoding, json_patch
 from .agent_state import ROOT, AgentMoment, MessagesAt
+from .earlier_moment import PLANS, check_agent
 from .encoding import Fetched, Front, Results, Shape, shape_of
-from .going_back import PLANS, check_agent
 from .run_state import Moment
 from .scope_state import Scope
 

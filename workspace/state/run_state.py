@@ -63,9 +63,9 @@ from ..journal.records import (
     Uncalled,
     code_version,
 )
-from . import agent_state, going_back, json_patch
+from . import agent_state, earlier_moment, json_patch
 from .agent_state import ROOT, AgentMoment
-from .questions import Questions, decision_of
+from .question_state import Questions, decision_of
 from .scope_state import Kept, scope_of_task
 from .statuses import OVER, TRANSITIONS, Status, after
 
@@ -469,7 +469,7 @@ class Moment(Questions, kw_only=True):
         self.forget_ended(record.agent, self.agents[record.agent].scopes)  # it may have had another name
 
     def _rewound(self, line: Line, record: Rewound) -> None:
-        going_back.apply(record.agents, self.agents)
+        earlier_moment.apply(record.agents, self.agents)
         for path, agent in self.agents.items():
             self.forget_ended(path, agent.scopes)
         if self.pause is None and self.status in TRANSITIONS["rewound"].of:

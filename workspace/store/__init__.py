@@ -25,4 +25,4 @@ if not deferred(__name__):
     from .prefix import SubStore
     from .probe import PROBE, check_conditional_puts, check_lock, check_writes
     from .registry import open_store
-    from .remote.base import RemoteStore
+    from .remote.remote_store import RemoteStore

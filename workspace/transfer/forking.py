@@ -25,7 +25,17 @@ from ..inbound.inbox import FOLDER as INBOX
 from ..inspect import Manifest, Report, look, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
-from ..state import AgentMoment, LaterEffect, Moment, RecordedAnswer, after, blobs, checkpoint, going_back, prompts
+from ..state import (
+    AgentMoment,
+    LaterEffect,
+    Moment,
+    RecordedAnswer,
+    after,
+    checkpoint,
+    earlier_moment,
+    prompts,
+    result_blobs,
+)
 from ..store import DiskStore, RemoteStore, Store, link
 from ..views import TODO, MessageRow, conversation, schema_files
 from . import copy_files, transfer
@@ -63,7 +73,7 @@ def fork(
     by: str,
     run_id: str = "",
     forgets: bool = False,
-    reused: going_back.Reused | None = None,
+    reused: earlier_moment.Reused | None = None,
     edit: Callable[[str], str] = str,
     texts: Mapping[str, bytes] | None = None,
     is_replay: bool = False,
@@ -120,7 +130,7 @@ def fork(
     to.remove(transfer_file.PATH)  # until then, the same call finds the fork complete
     began = workspace.moment.forked
     assert began is not None
-    effects = () if was_done else (*going_back.effects_since(latest.agents, then.agents),)
+    effects = () if was_done else (*earlier_moment.effects_since(latest.agents, then.agents),)
     return Forked(mine.run_id, source.url, to.url, began.seq, effects, forgets, files, left_out, was_done)
 
 
@@ -150,10 +160,16 @@ def _refuse_whole(source: Store, to: Store, run_id: str) -> None:
 
 
 def _moment(
-    source: Store, to: Store, then: Moment, latest: Moment, run_id: str, forgets: bool, reused: going_back.Reused | None
+    source: Store,
+    to: Store,
+    then: Moment,
+    latest: Moment,
+    run_id: str,
+    forgets: bool,
+    reused: earlier_moment.Reused | None,
 ) -> tuple[Moment, tuple[str, ...]]:
     """The first moment of the new run. Its outputs are at the destination when this returns."""
-    joined = going_back.joined(latest.agents, then.agents, forgets=forgets, reused=reused)
+    joined = earlier_moment.joined(latest.agents, then.agents, forgets=forgets, reused=reused)
     agents, left_out = dict[str, AgentMoment](), list[str]()
     known = {path for path, agent in joined.items() if path in then.agents or _knows_effects(agent)}
     for path, agent in joined.items():
@@ -235,7 +251,9 @@ def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment
     data = checkpoint.encode(moment, at)
     scopes = (scope for agent in moment.agents.values() for scope in agent.scopes.values())
     needed = {promoted.file for scope in scopes for each in scope.promoted.values() for promoted in each}
-    needed |= {entry.path for entry in source.list(blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data}
+    needed |= {
+        entry.path for entry in source.list(result_blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data
+    }
     needed |= {entry.path for entry in source.list(prompts.KEPT)}  # the fork may be held to them
     needed |= {entry.path for entry in source.list(schema_files.FOLDER)}
     needed |= {
@@ -270,7 +288,7 @@ def _is_of_the_run(path: str) -> bool:
 
 def _bring(source: Store, to: Store, path: str) -> None:
     """A blob never changes, so on one disk both runs can have the same file, and a bucket's server can copy it."""
-    is_blob = path.startswith(f"{blobs.FOLDER}/")
+    is_blob = path.startswith(f"{result_blobs.FOLDER}/")
     if is_blob and isinstance(source, DiskStore) and isinstance(to, DiskStore) and link(source, to, path):
         return
     if is_blob and isinstance(source, RemoteStore) and isinstance(to, RemoteStore) and to.bring(source, path):

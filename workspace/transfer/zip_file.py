@@ -19,13 +19,13 @@ from ..formats import Definition, definition, yamltext
 from ..inspect import Exported, define, export_file, look_beside, transfer_file
 from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
-from ..state import Moment, blobs, checkpoint
+from ..state import Moment, checkpoint, result_blobs
 from ..store import Entry, Store, Syscalls
 from ..views import STATE, TODO, projection
 from . import copy_files
 from .copy_files import READ_LIMIT, Tell
 
-_BLOBS = f"{blobs.FOLDER}/"
+_BLOBS = f"{result_blobs.FOLDER}/"
 _POINTS = f"{journal.CHECKPOINTS}/"
 _LOOKS = 8
 _DAY = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal content makes equal bytes
@@ -205,7 +205,7 @@ class _Packing:
     def _history(self, points: dict[str, bytes], segments: dict[str, bytes]) -> None:
         """Checkpoints, journal and blobs. If secrets are in them, from before `redact:` named these, the journal is
         written again. Then the checkpoints and their folders stay here: they belong to the journal as it was."""
-        found = {entry.path: self._read(entry) for entry in self._store.list(blobs.FOLDER)}
+        found = {entry.path: self._read(entry) for entry in self._store.list(result_blobs.FOLDER)}
         texts = {path: data for path, data in found.items() if data is not None}
         clean = {path: self._clean(data) for path, data in texts.items()}
         names = {path: path if clean[path] == texts[path] else _name_of(path, clean[path]) for path in texts}

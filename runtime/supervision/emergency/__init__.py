@@ -1,7 +1,7 @@
 """The emergency stop.
 
 processes.py  identifies processes for certain, and kills them
-stopping.py   writes the stop down, kills every process of a run, and checks that none is left
+kill.py       writes the stop down, kills every process of a run, and checks that none is left
 """
 
 # mypy: implicit-reexport
@@ -9,4 +9,4 @@ stopping.py   writes the stop down, kills every process of a run, and checks tha
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .stopping import Stopped, spared, stop
+    from .kill import Stopped, spared, stop

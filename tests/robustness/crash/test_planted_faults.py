@@ -21,7 +21,7 @@ from satchel.workspace.journal.records import Message, PartialPromoted, StepStar
 from satchel.workspace.lifecycle import opening, recovery
 from satchel.workspace.lifecycle.recovery import Leftover
 from satchel.workspace.lifecycle.retention import Pruner, carry_out
-from satchel.workspace.state import blobs, going_back
+from satchel.workspace.state import earlier_moment, result_blobs
 from satchel.workspace.state.scope_state import Kept, Past, Scope
 from satchel.workspace.store import DiskStore, Store, Sync
 from satchel.workspace.store.disk import store
@@ -127,14 +127,14 @@ def _recovered_text_not_durable_before_its_record() -> Fault:
 
 
 def _blob_not_durable_before_its_record() -> Fault:
-    keep = blobs.keep
+    keep = result_blobs.keep
 
     def careless(store: Store, result: bytes, epoch: int) -> Kept:
         replace = store.replace
         with mock.patch.object(store, "replace", lambda path, data: replace(path, data, sync="data")):
             return keep(store, result, epoch)
 
-    return mock.patch.object(blobs, "keep", careless)
+    return mock.patch.object(result_blobs, "keep", careless)
 
 
 def _folders_made_by_others_are_trusted() -> Fault:
@@ -227,16 +227,16 @@ def _pruned_before_the_record_is_durable() -> Fault:
 
 
 def _blobs_removed_that_a_checkpoint_refers_to() -> Fault:
-    return mock.patch.object(blobs, "_named_in", lambda data: set())
+    return mock.patch.object(result_blobs, "_named_in", lambda data: set())
 
 
 def _doubts_are_forgotten_by_a_return() -> Fault:
-    join = going_back._scope
+    join = earlier_moment._scope
 
     def forgetful(latest: Scope | Past, *more: Any) -> Scope | Past:
         return join(replace(latest, started={}) if isinstance(latest, Scope) else latest, *more)
 
-    return mock.patch.object(going_back, "_scope", forgetful)
+    return mock.patch.object(earlier_moment, "_scope", forgetful)
 
 
 _LOST = r"acknowledged and is gone|another one stands in its place|refused|was edited|forgotten"

@@ -35,7 +35,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt, Fenced, StepStarted
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.state.questions import DONE, REDO
+from satchel.workspace.state.question_state import DONE, REDO
 from satchel.workspace.store import Store, open_store
 
 SEED = int(os.environ.get("SATCHEL_SEED") or 20261122)

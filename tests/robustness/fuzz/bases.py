@@ -57,7 +57,7 @@ from satchel.workspace.journal.records import (
 )
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.plan import Plan, Splice
-from satchel.workspace.state import AgentMoment, going_back
+from satchel.workspace.state import AgentMoment, earlier_moment
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import partial_files, schema_files, stable_read
 from satchel.workspace.views.partial_files import PartialHead
@@ -229,7 +229,7 @@ REWOUND: list[AnyRecord] = [
         by="ann",
         forgets=True,
         says=("todo.md: item 2 ('mail') will be done again",),
-        agents=going_back.pack(
+        agents=earlier_moment.pack(
             {
                 "": AgentMoment(
                     data={"n": 1, "word": "a", "list": []},

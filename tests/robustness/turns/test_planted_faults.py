@@ -18,7 +18,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.plan import Plan
 from satchel.workspace.plan.three_way_merge import MergedPlan
-from satchel.workspace.state import going_back
+from satchel.workspace.state import earlier_moment
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.json_merge import Merged
 from satchel.workspace.state.run_state import Moment
@@ -91,8 +91,8 @@ def _a_sub_agents_new_work_is_not_reached() -> Fault:
 
 
 def _a_return_forgets_effects() -> Fault:
-    join = going_back.joined
-    return mock.patch.object(going_back, "joined", lambda *args, **more: join(*args, **more | {"forgets": True}))
+    join = earlier_moment.joined
+    return mock.patch.object(earlier_moment, "joined", lambda *args, **more: join(*args, **more | {"forgets": True}))
 
 
 _PLANTED: list[Callable[[], Fault]] = [

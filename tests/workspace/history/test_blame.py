@@ -25,7 +25,7 @@ from satchel.workspace.journal.records import (
     ScopeCommitted,
     StepCompleted,
 )
-from satchel.workspace.state import AgentMoment, Moment, going_back, json_merge, json_patch
+from satchel.workspace.state import AgentMoment, Moment, earlier_moment, json_merge, json_patch
 
 AT = "2026-11-01T00:00:00.000Z"
 KEYS = ("a", "b", "c/d", "e~f", "", "g")
@@ -291,7 +291,7 @@ class History:
                 before = was.get(where)
                 if before is None or not same(before.value, leaf.value) or before.said != leaf.said:
                     leaf.said = leaf.said._replace(back=seq)
-        self.add(Rewound(to=to, by="ann", agents=going_back.pack(moments)))
+        self.add(Rewound(to=to, by="ann", agents=earlier_moment.pack(moments)))
 
 
 def pointer(path: tuple[Any, ...]) -> str:
@@ -352,7 +352,7 @@ def test_a_return_to_a_record_that_is_gone_is_blamed_itself() -> None:
     start = Moment(run_id="r", seq=9)
     start.root.data, start.root.has_data = {"a": 1, "b": 1}, True
     then = AgentMoment(data={"a": 0, "b": 1}, has_data=True)
-    lines = [Line(10, 10, AT, 1, Rewound(to=4, by="ann", agents=going_back.pack({"": then})))]
+    lines = [Line(10, 10, AT, 1, Rewound(to=4, by="ann", agents=earlier_moment.pack({"": then})))]
     said = {path: said_by(node) for path, node in blame.data_origins(start, lines)[""].leaves()}
     assert said == {"/a": Said(4, 10, "earlier"), "/b": Said(9, 0, "earlier")}
 

@@ -36,7 +36,7 @@ from satchel.workspace.journal.records import (
     StepStarted,
 )
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.state.questions import RecordedAnswer
+from satchel.workspace.state.question_state import RecordedAnswer
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, Syscalls
 

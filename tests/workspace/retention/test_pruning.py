@@ -26,7 +26,7 @@ from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pr
 from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.retention import carry_out, old_files
-from satchel.workspace.state import Moment, blobs, checkpoint
+from satchel.workspace.state import Moment, checkpoint, result_blobs
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk.syscalls import Syscalls
 
@@ -201,11 +201,11 @@ def test_blobs_go_that_something_refers_to_or_stay_without(tmp_path: Path) -> No
     plan = ["a large", "b large effect", *plan_of(40), "c large"]
     folder = tmp_path / "run"
     ruled(ran(folder, plan), "{history: 20, checkpoints: 1}")
-    there = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(blobs.FOLDER)}
-    orphan = folder / blobs.FOLDER / f"{'0' * 64}-1"
+    there = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(result_blobs.FOLDER)}
+    orphan = folder / result_blobs.FOLDER / f"{'0' * 64}-1"
     orphan.write_text("a crash came between it and its record")
     satchel.open(folder).prune()
-    left = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(blobs.FOLDER)}
+    left = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(result_blobs.FOLDER)}
     rows = [row.record for row in satchel.open(folder).log(type="step.completed") if row.record.get("blob")]
     effects = {row["blob"] for row in rows if row.get("effect")}
     assert len(there) == 4 and len(effects) == 1 and effects < left == {row["blob"] for row in rows} < there
@@ -337,7 +337,7 @@ def test_a_blob_goes_before_the_checkpoints_that_refer_to_it_are_gone_for_good(t
     assert found is not None and found.last
     carry_out(DiskStore(store.url, Told()), found)
     last = max(at for at, call in enumerate(calls) if call == "unlink checkpoints")
-    assert "sync checkpoints" in calls[last : calls.index(f"unlink {blobs.FOLDER}")]
+    assert "sync checkpoints" in calls[last : calls.index(f"unlink {result_blobs.FOLDER}")]
 
 
 # Files of finished work

@@ -67,14 +67,14 @@ from satchel.workspace.journal.records import (
     TaskTaken,
     Uncalled,
 )
-from satchel.workspace.lifecycle import rewind
+from satchel.workspace.lifecycle import rewind_record
 from satchel.workspace.plan import Plan, Splice
 from satchel.workspace.state import checkpoint, encoding
 from satchel.workspace.state import json_patch as patch
 from satchel.workspace.state.agent_state import ROOT, AgentMoment
 from satchel.workspace.state.checkpoint import MessagesAt
 from satchel.workspace.state.encoding import ApartScope
-from satchel.workspace.state.questions import verdicts
+from satchel.workspace.state.question_state import verdicts
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.state.scope_state import Past, Scope
 from satchel.workspace.store import DiskStore, Entry, FileContent, Store
@@ -225,7 +225,7 @@ class History:
         forgets = self.choose.random() < 0.3
         if self.moment.root.adopted and not then.root.has_plan:
             return  # refused
-        found = rewind.plan(self.moment, then, "ann", forgets=forgets)
+        found = rewind_record.plan(self.moment, then, "ann", forgets=forgets)
         self.group(msgspec.structs.replace(found.record, agents=found.agents))
 
     def spawn(self) -> None:
@@ -811,7 +811,7 @@ def test_the_last_one_from_before_a_stop_by_force_is_removed(store: DiskStore, r
         assert path.endswith("_unclean.json")
         aged(store, 1)
     assert kept(store) == [2, *range(9 - rule.number, 9)]
-    found = rewind.last_good(store, unclean)
+    found = rewind_record.last_good(store, unclean)
     assert found is not None and found.moment.seq == 2
     checkpoint.write(store, moment_at(9), {}, keep=keep)
     assert kept(store) == [*range(10 - rule.number, 10)]

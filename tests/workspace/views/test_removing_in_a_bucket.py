@@ -9,7 +9,7 @@ import pytest
 from fencing.bucket import Bucket, opened_store
 from fencing.scheduler import Simulation
 
-from satchel.runtime.supervision.emergency import stopping
+from satchel.runtime.supervision.emergency import kill
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.inbound.edits import rejection
 from satchel.workspace.inbound.edits.findings import Noticed, version_of
@@ -148,7 +148,7 @@ def test_a_stop_that_came_since_the_listing_outlives_the_pause_before_it(
         store.refresh()
         wanted = pausing.wish(store, workspace.moment)
         assert wanted is not None and wanted.is_lifted
-        stopping._write(process(objects), "stop it", "bob")
+        kill._write(process(objects), "stop it", "bob")
         lift(workspace, wanted, "its end")
         file = lease.read_pause(process(objects))
     assert file is not None and file.asks_for_emergency

@@ -8,5 +8,5 @@ if not deferred(__name__):
     from . import detection, rejection
     from .detection import cut_off, editable, judge, notice, reopen_parents, untaken
     from .findings import CheckData, Edit, FileConflict, Noticed, RejectedFile, Side
-    from .messages import CutOff
+    from .message_edits import CutOff
     from .rejection import is_known, not_settled, reject

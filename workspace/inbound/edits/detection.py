@@ -20,10 +20,10 @@ from ...journal import Journal
 from ...journal.records import ApprovalAsked, Edited, PlanChanged
 from ...plan import Plan, Splice, Task, between
 from ...secrets import as_recorded, redactor_of
-from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, blobs, folder_of_agent, json_patch
+from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, json_patch, result_blobs
 from ...store import FileContent, Store, read_if_there
 from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
-from . import copies, messages, rejection, state, steps, todo
+from . import checkpoint_copies, message_edits, rejection, state, steps, todo
 from .findings import CheckData, Edit, FileConflict, Looking, Noticed, RejectedFile, Side, StillMoving, sha, version_of
 
 
@@ -64,14 +64,14 @@ def notice(
         store.fetch(path for path in _expected(store, moment) if not looking.is_as_listed(path))
         looking.noticed.kept = rejection.not_settled(store, moment)
     for agent in moment.agents.values():
-        for look in (state.look, todo.look, steps.look, messages.look):
+        for look in (state.look, todo.look, steps.look, message_edits.look):
             try:
                 look(looking, agent)
             except StillMoving:
                 continue
             except (InvalidFile, Refused) as error:  # what can't even be read: too large, a folder
                 looking.refuse(error.path or agent.folder, error)
-    copies.ask(looking)
+    checkpoint_copies.ask(looking)
     _ask_again(looking)
     if looking.redactor:
         _refuse_secrets(looking)
@@ -124,12 +124,12 @@ def judge(
     return looking.noticed
 
 
-def cut_off(store: Store, moment: Moment, defined: Definition, path: str, after: int) -> messages.CutOff:
-    """How a person cuts off the conversation of the agent `path`; see messages.py. Changes nothing."""
+def cut_off(store: Store, moment: Moment, defined: Definition, path: str, after: int) -> message_edits.CutOff:
+    """How a person cuts off the conversation of the agent `path`; see message_edits.py. Changes nothing."""
     looking = Looking(
         store, moment, PastMoments(store, moment), Noticed(), {}, None, patience=BRIEF, redactor=redactor_of(defined)
     )
-    return messages.cut_off(looking, moment.agents[path], after)
+    return message_edits.cut_off(looking, moment.agents[path], after)
 
 
 def _ask_again(looking: Looking) -> None:
@@ -387,7 +387,7 @@ def record_edits(
 
 def _ask_whether_back(store: Store, journal: Journal, report: Report, asked: ApprovalAsked, id: str) -> None:
     assert asked.back is not None
-    kept = blobs.keep(store, bytes(asked.back.data), journal.generation)
+    kept = result_blobs.keep(store, bytes(asked.back.data), journal.generation)
     back = msgspec.structs.replace(asked.back, data=kept.result, blob=kept.blob)
     journal.add(msgspec.structs.replace(asked, id=id, back=back))
     report.add("wanted", f"{id}: {asked.question}")
@@ -399,7 +399,9 @@ def record_edit(
     """One of them. `free_id` names a question that it leads to."""
     made = edit.record
     if made.step is not None and len(made.step.result):
-        kept = blobs.keep(store, bytes(made.step.result), journal.generation)  # an edit with a secret was refused
+        kept = result_blobs.keep(
+            store, bytes(made.step.result), journal.generation
+        )  # an edit with a secret was refused
         made = msgspec.structs.replace(
             made, step=msgspec.structs.replace(made.step, result=kept.result, blob=kept.blob)
         )

@@ -14,7 +14,7 @@ from ...formats import jsontext
 from ...journal.records import Edited, Patch
 from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
 from ...views import projection
-from . import copies
+from . import checkpoint_copies
 from .findings import Edit, FileConflict, Looking, RejectedFile, foreign, is_blank, is_of_run, object_of_run, sha
 
 _TOLD = 5
@@ -57,7 +57,7 @@ def judge(looking: Looking, agent: AgentMoment, data: bytes) -> None:
 def _judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped, *, is_ours: bool) -> None:
     path = agent.folder + projection.STATE
     try:
-        if not copies.look(looking, agent, path, data, _usable):
+        if not checkpoint_copies.look(looking, agent, path, data, _usable):
             looking.judge(agent, path, data, stamped, is_ours, edited)
     except (InvalidFile, Refused) as error:
         looking.refuse(path, error, data)

@@ -15,7 +15,7 @@ from ...journal.records import Doubt, Edited, OfCall, StepCompleted
 from ...plan import Plan, Task, between, plainly
 from ...state import AgentMoment, Scope, is_of_item
 from ...views import projection
-from . import copies
+from . import checkpoint_copies
 from .findings import Edit, FileConflict, Looking, RejectedFile, foreign, is_blank, sha
 from .state import no_journal
 
@@ -56,7 +56,7 @@ def judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped) -
     """The finding about one content of the file, in it or about to be saved."""
     path = agent.folder + projection.TODO
     try:
-        if copies.look(looking, agent, path, data):
+        if checkpoint_copies.look(looking, agent, path, data):
             return
         if agent.has_plan:
             looking.judge(agent, path, data, stamped, stamped.untouched, edited)

@@ -1,9 +1,9 @@
 """One line of the journal: what kinds of record there are, what each says, and how a line is written and read.
 
-    base.py        what every record is
-    work.py        what a run does: its processes, its scopes and plan, its steps and effects
-    people.py      what people settle: questions, edits, returns, pauses
-    line.py        the line around a record
+    record_base.py  what every record is
+    work.py         what a run does: its processes, its scopes and plan, its steps and effects
+    people.py       what people settle: questions, edits, returns, pauses
+    line.py         the line around a record
 
 A line is one JSON object: `seq`, `prev` (the crc of the record before it) or, if it is not the first of its group,
 `commit` (the seq of that one), `at`, `epoch`, `opening` (the nonce of the opening that wrote it), then `type` and that
@@ -14,7 +14,6 @@ the first line of a segment. `crc` is the CRC-32 of the line without it; of a li
 
 # mypy: implicit-reexport
 
-from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
 from .line import (
     NO_CRC,
     AnyRecord,
@@ -52,6 +51,7 @@ from .people import (
     Rewound,
     StepEdit,
 )
+from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
 from .work import (
     FORMAT,
     AgentBegun,

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from ...base import NewerFormat
 from ...formats import decoder
-from .base import NOTHING, check_json, check_time
 from .people import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -30,6 +29,7 @@ from .people import (
     Resumed,
     Rewound,
 )
+from .record_base import NOTHING, check_json, check_time
 from .work import (
     FORMAT,
     AgentBegun,

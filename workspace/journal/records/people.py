@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, field
 
 from ...base import Mode, Resume
 from ...plan import Splice, TaskRow
-from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record
+from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record
 
 
 class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Raw, Struct, field
 
 from ...plan import Splice, TaskRow
-from .base import NOTHING, Failure, Key, OfCall, Patch, Record
+from .record_base import NOTHING, Failure, Key, OfCall, Patch, Record
 
 FORMAT = 1
 """Of the journal. Every `opened` record has it, and every segment of another version begins with such a record."""

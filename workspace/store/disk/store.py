@@ -19,7 +19,7 @@ from urllib.parse import quote
 from ...base import LeaseHeld, UsageError, check_path, is_name, shown
 from ..contract import DISK, Abilities, AppendFile, Entry, Exchanged, FileChanged, FileContent, Sync, Trace, Version
 from ..exposure import Exposure, of_folder
-from .errors import NOT_THERE, Permissions, access_in, failed, failing, invalid, locking, reading, user_here
+from .os_errors import NOT_THERE, Permissions, access_in, failed, failing, invalid, locking, reading, user_here
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20

@@ -17,8 +17,8 @@ from ...base import KEY_BYTES, SatchelError, UsageError, check_path
 from .. import exposure
 from ..contract import BUCKET, Abilities, Exchanged, FileChanged, FileContent, Sync, Version
 from ..exposure import Exposure
-from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .listing_cache import ListedFile, md5_tag
+from .remote_store import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .s3 import PATIENCE, Body, Patience, Requests
 from .s3_errors import Denied, NoSuchObject, OutOfRange, RequestOutcome, Unable, Unanswered, Unmet
 

@@ -19,9 +19,9 @@ from uuid import uuid4
 from ...base import NAME_BYTES, SatchelError, StorageFailed, UsageError, check_path
 from ..contract import Abilities, Exchanged, FileChanged, FileContent, Sync, Version
 from ..disk.store import DISPLACED, displaced_name
-from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .drivers import REMEDY, Driver
 from .listing_cache import ListedFile
+from .remote_store import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 
 TEMPORARY = ".satchel/tmp"
 _TRIES = 5

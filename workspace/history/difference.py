@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..base import lines as lines_of
 from ..journal.records import Key
 from ..state import ABSENT, ROOT, AgentMoment, json_patch
-from .calls import Call, Place, Worked
+from .call_history import Call, Place, Worked
 from .moments import Conversations, plain
 
 Kind = Literal["added", "removed", "changed"]

@@ -29,10 +29,10 @@ from ..state import (
     Moment,
     PastMoments,
     Scope,
-    blobs,
     checkpoint,
-    going_back,
+    earlier_moment,
     json_patch,
+    result_blobs,
 )
 from ..store import Store
 from ..views import STATE, TODO
@@ -58,7 +58,7 @@ class Return(Struct, frozen=True):
 
     def add(self, store: Store, writer: Journal) -> None:
         """Let it be the next record."""
-        kept = blobs.keep(store, bytes(self.agents), writer.generation)
+        kept = result_blobs.keep(store, bytes(self.agents), writer.generation)
         writer.add(replace(self.record, agents=kept.result, blob=kept.blob))
 
 
@@ -81,7 +81,7 @@ def plan(
     *,
     file: str = "",
     forgets: bool = False,
-    reused: going_back.Reused | None = None,
+    reused: earlier_moment.Reused | None = None,
 ) -> Return:
     """The return from `now` to `then`, an earlier moment of the same run. `forgets`: effects since then are done again.
     `reused`: results of later steps that equal calls return. UsageError for a moment before the run had read the plan
@@ -92,10 +92,12 @@ def plan(
             why=f"the run had not read your {TODO} yet",
             remedy="name a later record; `satchel log` shows when the plan changed",
         )
-    agents = going_back.joined(now.agents, then.agents, forgets=forgets, reused=reused)
+    agents = earlier_moment.joined(now.agents, then.agents, forgets=forgets, reused=reused)
     says = tuple(say for path, agent in agents.items() for say in _told(now.agents[path], agent, then.seq))
     record = Rewound(to=then.seq, by=by, file=file, forgets=forgets, says=says)
-    return Return(record, going_back.pack(agents, now.agents), (*going_back.effects_since(now.agents, then.agents),))
+    return Return(
+        record, earlier_moment.pack(agents, now.agents), (*earlier_moment.effects_since(now.agents, then.agents),)
+    )
 
 
 def _told(now: AgentMoment, after: AgentMoment, seq: int) -> Iterator[str]:
@@ -164,7 +166,7 @@ def _go_back(store: Store, moment: Moment, report: Report, journal: Journal, bac
 
 
 def _take_data(store: Store, moment: Moment, report: Report, journal: Journal, back: Back, by: str) -> None:
-    data: dict[str, Any] = msgspec.json.decode(blobs.fetch(store, Kept(back.data, back.blob)))
+    data: dict[str, Any] = msgspec.json.decode(result_blobs.fetch(store, Kept(back.data, back.blob)))
     for path, value in data.items():
         agent = moment.agents.get(path)
         if agent is None or not (patch := json_patch.diff(agent.data, value)):

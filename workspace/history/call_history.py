@@ -39,7 +39,7 @@ from ..journal.records import (
     StepRetry,
     StepStarted,
 )
-from ..state import ROOT, Moment, Past, Scope, blobs
+from ..state import ROOT, Moment, Past, Scope, result_blobs
 from ..store import Store
 from .moments import Story, moment_at, not_yet, story
 from .positions import names_of
@@ -150,7 +150,7 @@ def call_of(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, i
             model=record.model,
             prompts=record.prompts,
             recorded=record.result,
-            result_in=f"{blobs.FOLDER}/{record.blob}" if record.blob else "",
+            result_in=f"{result_blobs.FOLDER}/{record.blob}" if record.blob else "",
             troubles=tried,
         )
     made = partial(

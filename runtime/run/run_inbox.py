@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from ...workspace.base import AgentError, InvalidFile
 from ...workspace.inbound.inbox import InboxFile, Offered, archive, inbox
 from ...workspace.journal.records import TaskDone, TaskTaken
-from ...workspace.state import ROOT, blobs, scope_of_task
+from ...workspace.state import ROOT, result_blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import OpenCall, OpenScope, Session, check_outside_steps, items, recording
 from ..steps import OwnStep, Retry, awaited, current_scope
-from .plan import check_parallel
+from .todo import check_parallel
 
 Kind = Literal["task", "message", "schedule"]
 
@@ -238,7 +238,7 @@ class Inbox:
             id
             for step in scope.recorded.done.values()
             if step.step == _Take.name
-            for id in msgspec.json.decode(blobs.fetch(self._store, step), type=list[str])
+            for id in msgspec.json.decode(result_blobs.fetch(self._store, step), type=list[str])
         }
         left = [
             task
@@ -300,7 +300,7 @@ class Inbox:
         if said.firing is not None:
             return replace(task, schedule=said.firing.schedule, due=said.firing.due)
         content = self._session.context.redactor.json(said.content)
-        kept = blobs.keep(self._store, content, self._session.journal.generation)
+        kept = result_blobs.keep(self._store, content, self._session.journal.generation)
         return replace(task, content=kept.result, blob=kept.blob)
 
     def _record(self, tasks: list[TaskTaken]) -> None:
