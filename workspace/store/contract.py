@@ -139,15 +139,16 @@ class Store(Protocol):
         """While the body runs, call `hint` (in any thread) when a file directly in one of `folders` may have changed.
         Only a hint: the receiver must also look at intervals. It may be called shortly after the body has ended."""
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(self, path: str, data: bytes) -> Version:
         """Like `replace` with `sync="all"`, but FileExistsError if the name is taken."""
 
     def create_log(self, path: str, data: bytes) -> AppendFile:
         """A new log that begins with `data`, durable with its name. FileExistsError if the name is taken."""
 
-    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+    def append(self, path: str, data: bytes, *, durable: bool = False, if_version: Version | None = None) -> Version:
         """Append `data` to a file, which is created if it is missing. A crash may tear it; with `durable`, the whole
-        file is durable when this returns."""
+        file is durable when this returns. FileChanged if it has not `if_version`, or another program has written to it
+        meanwhile. Returns the version of what it has written to: a file that has just taken its name has another."""
 
     def list(self, folder: str) -> Iterator[Entry]:
         """The files directly in `folder`, by name; none if there is no such folder."""

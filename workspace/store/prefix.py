@@ -76,14 +76,14 @@ class SubStore:
         """The whole keeps displaced files, so this is not for parts of a disk."""
         return self._whole.exchange(self._in(path), data, if_version=if_version)
 
-    def create(self, path: str, data: bytes) -> None:
-        self._whole.create(self._in(path), data)
+    def create(self, path: str, data: bytes) -> Version:
+        return self._whole.create(self._in(path), data)
 
     def create_log(self, path: str, data: bytes) -> AppendFile:
         return self._whole.create_log(self._in(path), data)
 
-    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
-        self._whole.append(self._in(path), data, durable=durable)
+    def append(self, path: str, data: bytes, *, durable: bool = False, if_version: Version | None = None) -> Version:
+        return self._whole.append(self._in(path), data, durable=durable, if_version=if_version)
 
     def rename(self, path: str, to: str) -> None:
         self._whole.rename(self._in(path), self._in(to))

@@ -118,13 +118,11 @@ class ViewGuard:
             whole = self._store.read(path, limit=_APPENDED_LIMIT).data if known is not None else b""
             self._write(path, whole + data, known)
         else:
-            self._store.append(path, data)
-            self.versions[path] = self._store.version(path)
+            self.versions[path] = self._store.append(path, data, if_version=known)
 
     def _write(self, path: str, data: bytes, known: Version | None) -> None:
         if known is None:
-            self._store.create(path, data)
-            self.versions[path] = self._store.version(path)
+            self.versions[path] = self._store.create(path, data)
         else:
             self.versions[path] = self._store.replace(path, data, sync="data", if_version=known)
 

@@ -166,6 +166,9 @@ class Memory(Syscalls):
     def sync(self, fd: int) -> None:
         self._sync(fd, "sync")
 
+    def status(self, fd: int) -> os.stat_result:
+        return self._status(self._open_file(fd)[0])
+
     def has_name(self, fd: int) -> bool:
         number, path = self._open_file(fd)
         with suppress(OSError):

@@ -651,6 +651,19 @@ def test_append_makes_the_file_and_then_adds_to_it(stores: Stores, store: Store,
     assert stores.get("m/a.jsonl") == b"1\n2\n"
 
 
+def test_an_append_adds_to_the_version_it_was_meant_for(stores: Stores, store: Store) -> None:
+    made = store.create("m/a.jsonl", b"1\n")
+    assert made == store.version("m/a.jsonl")
+    added = store.append("m/a.jsonl", b"2\n", if_version=made)
+    assert added == store.version("m/a.jsonl") != made
+    stores.put("m/a.jsonl", b"mine")
+    store.refresh()
+    for old in (made, added):
+        with pytest.raises(FileChanged):
+            store.append("m/a.jsonl", b"3\n", if_version=old)
+    assert stores.get("m/a.jsonl") == b"mine"
+
+
 def test_a_renamed_file_is_in_both_places_or_in_none(stores: Stores, store: Store) -> None:
     stores.put("a/one", b"1")
     stores.put("b/two", b"2")

@@ -65,6 +65,44 @@ def test_what_is_saved_into_a_file_that_was_displaced_is_lost(guard: ViewGuard, 
     assert (tmp_path / NAME).read_bytes() == b"mine", "nobody has merged it yet"
 
 
+class Saving(Syscalls):
+    """A person saves the file right before the run opens it to add to it, or right after it has."""
+
+    def __init__(self, path: Path, when: str, is_in_place: bool):
+        self.path, self.when, self.is_in_place = path, when, is_in_place
+
+    def save(self) -> None:
+        new = self.path if self.is_in_place else self.path.with_suffix(".new")
+        new.write_bytes(b"mine")
+        new.rename(self.path)
+        self.when = ""
+
+    def open_append(self, path: str) -> int:
+        if self.when == "before":
+            self.save()
+        return super().open_append(path)
+
+    def close(self, fd: int) -> None:
+        super().close(fd)
+        if self.when == "after" and self.path.exists() and self.path.read_bytes() == b"1\n2\n":
+            self.save()
+
+
+@pytest.mark.parametrize("is_in_place", [False, True])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_save_in_the_moment_of_an_append_counts_as_written_by_the_run(
+    clock: Clock, tmp_path: Path, when: str, is_in_place: bool
+) -> None:
+    system = Saving(tmp_path / NAME, "", is_in_place)
+    guard = ViewGuard(DiskStore(tmp_path, system), clock)
+    guard.append(NAME, b"1\n")
+    system.when = when
+    guard.append(NAME, b"2\n")
+    assert looked(guard, clock) == [NAME] and guard.is_left(NAME)
+    guard.append(NAME, b"3\n")
+    assert (tmp_path / NAME).read_bytes() == b"mine"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells who has a file open")
 def test_what_is_saved_into_a_file_that_was_removed_is_lost(guard: ViewGuard, clock: Clock, tmp_path: Path) -> None:
     guard.replace(NAME, b"1")

@@ -222,14 +222,16 @@ class DiskStore:
     def watch(self, folders: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
         return self._os.watch([os.path.dirname(self._inside(f"{folder}/x".lstrip("/"))) for folder in folders], hint)
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(self, path: str, data: bytes) -> Version:
         """The same with `link` instead of the rename, because a link never replaces."""
         target = self._inside(path)
         with failing("can't be written", path), self._folder_of(path, durable=True):
             with self._temporary(data, "all") as temporary:
+                version = _version(self._os.stat(temporary))
                 self._os.link(temporary, target)
                 self._os.unlink(temporary)
             self._os.sync_folder(os.path.dirname(target))
+        return version
 
     def create_log(self, path: str, data: bytes) -> AppendFile:
         target = self._inside(path)
@@ -244,19 +246,26 @@ class DiskStore:
                 raise
         return log
 
-    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+    def append(self, path: str, data: bytes, *, durable: bool = False, if_version: Version | None = None) -> Version:
         target = self._inside(path)
         with failing("can't be appended to", path), self._folder_of(path, durable=durable):
             fd = self._open_append(target)
             try:
+                before = self._os.status(fd)
+                if if_version is not None and _version(before) != if_version:
+                    raise FileChanged(path)
                 if data:
                     self._os.write(fd, data)
                 if durable:
                     self._os.sync(fd)
+                after = self._os.status(fd)
             finally:
                 self._os.close(fd)
             if durable:
                 self._os.sync_folder(os.path.dirname(target))
+        if if_version is not None and after.st_size != before.st_size + len(data):
+            raise FileChanged(path)
+        return _version(after)
 
     def rename(self, path: str, to: str) -> None:
         """First makes the new name durable, then removes the old one."""

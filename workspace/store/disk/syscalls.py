@@ -78,6 +78,10 @@ class Syscalls:
         finally:
             os.close(fd)
 
+    def status(self, fd: int) -> os.stat_result:
+        """The facts of an open file."""
+        return os.fstat(fd)
+
     def has_name(self, fd: int) -> bool:
         """Whether an open file still has a name."""
         return os.fstat(fd).st_nlink > 0

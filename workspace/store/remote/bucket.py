@@ -210,22 +210,25 @@ class BucketStore(RemoteStore):
         """Nothing is displaced: the condition only allows the version that was seen."""
         return Exchanged(self._put_if(path, data, FileChanged, _only(if_version)), None)
 
-    def create(self, path: str, data: bytes) -> None:
-        self._put_if(path, data, taken, _only(None))
+    def create(self, path: str, data: bytes) -> Version:
+        return self._put_if(path, data, taken, _only(None))
 
-    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+    def append(self, path: str, data: bytes, *, durable: bool = False, if_version: Version | None = None) -> Version:
         """Read, add, replace if it is unchanged. So the cost depends on the size of the file. One PUT if this store
         wrote it last."""
         patience = self._requests.patience()
         while True:
             old = self._whole(path, patience)
+            if if_version is not None and (old is None or old.version != if_version):
+                raise FileChanged(path)
             if old and not data:
-                return
+                return old.version
             whole = old.data + data if old else data
             try:
-                self._put_if(path, whole, FileChanged, _only(old.version if old else None))
-                return
+                return self._put_if(path, whole, FileChanged, _only(old.version if old else None))
             except FileChanged:
+                if if_version is not None:
+                    raise
                 self._wait_for_others("can't be appended to", path, patience)
 
     def _whole(self, path: str, patience: Patience) -> FileContent | None:

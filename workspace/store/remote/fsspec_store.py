@@ -180,31 +180,33 @@ class OtherStore(RemoteStore):
         with suppress(FileNotFoundError):
             self._fs.rm_file(aside)
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(self, path: str, data: bytes) -> Version:
         """If `abilities.exclusive_create` is False, several callers may succeed."""
         full = self._full(path)
         with self._asking("can't be written", path):
             if self._fs.exclusive is None:
                 if self._look(path):
                     raise taken(path)
-                self._put(path, data)
-                return
+                return self._put(path, data)
             try:
                 self._upload(path, data, **self._fs.exclusive)
             except FileExistsError:
                 raise taken(path) from None
             self._fs.invalidate_cache()
-            self._wrote(path, data, _known(self._fs.info(full)).version)
+            return self._wrote(path, data, _known(self._fs.info(full)).version)
 
-    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+    def append(self, path: str, data: bytes, *, durable: bool = False, if_version: Version | None = None) -> Version:
         """Read, add, replace."""
         with self._asking("can't be appended to", path):
             try:
-                old = self.read(path).data
+                old = self.read(path)
             except FileNotFoundError:
                 old = None
-            if old is None or data:
-                self._put(path, (old or b"") + data)
+            if if_version is not None and (old is None or old.version != if_version):
+                raise FileChanged(path)
+            if old is not None and not data:
+                return old.version
+            return self._put(path, (old.data if old else b"") + data)
 
     def rename(self, path: str, to: str) -> None:
         source, target = self._full(path), self._full(to)
