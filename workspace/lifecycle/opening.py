@@ -315,7 +315,8 @@ def _take_messages(workspace: Workspace, noticed: Noticed) -> None:
         file = workspace.messages[path] = MessageFile(workspace.store, agent.folder, workspace.guard)
         found = noticed.conversations.get(path)
         if found is not None:
-            file.become(found.data, is_there=found.is_there)
+            version = noticed.versions.get(agent.folder + conversation.NAME)
+            file.become(found.data, is_there=found.is_there, version=version)
         else:
             there = conversation.read(workspace.store, agent.folder + conversation.NAME)
             data = there.data if there else b""
@@ -323,7 +324,7 @@ def _take_messages(workspace: Workspace, noticed: Noticed) -> None:
             if whole is None:
                 known = conversation.recorded(workspace.store, workspace.moment)[path]
                 whole = conversation.encode(conversation.checked(agent, known[-1]))
-            file.become(whole, is_there=data == whole)
+            file.become(whole, is_there=data == whole, version=there.version if there else None)
         agent.new_messages, agent.messages_at = [], file.at
 
 

@@ -24,7 +24,7 @@ from ..base import Damaged, InvalidFile
 from ..formats import decoder
 from ..journal.records import Edited, Line, Message, MessageEdit
 from ..state import AgentMoment, MessagesAt, Moment, folder_of_agent
-from ..store import FileContent, Store, read_if_there
+from ..store import FileContent, Store, Version, read_if_there
 from .guarded_files import ViewGuard
 
 NAME = "messages.jsonl"
@@ -179,13 +179,13 @@ class MessageFile:
         self._newest_bytes = len(newest)
         self._kept = KEPT
 
-    def become(self, whole: bytes, *, is_there: bool = False) -> None:
+    def become(self, whole: bytes, *, is_there: bool = False, version: Version | None = None) -> None:
         """From now on the conversation is `whole`. The next `write` puts it in place of the file, unless it `is_there`
-        already."""
+        already: then the file had this `version` when it was read."""
         self.at, self.left_out = position(whole), 0
         self._whole = None if is_there else whole
         if is_there:
-            self._guard.versions[self._path] = self._store.version(self._path)
+            self._guard.versions[self._path] = version
         self._begin(whole)
 
     def write(self, lines: list[Line]) -> None:

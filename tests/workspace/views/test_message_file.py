@@ -111,6 +111,16 @@ def test_a_run_without_messages_makes_no_file(store: DiskStore) -> None:
     assert store.version(NAME) is None and told(file) == []
 
 
+def test_a_save_while_a_process_opens_the_run_is_overwritten(store: DiskStore) -> None:
+    MessageFile(store, "").write([line(1, "one")])
+    there = store.read(NAME)
+    store.replace(NAME, b"mine")  # after the opening has read it
+    file = MessageFile(store, "")
+    file.become(there.data, is_there=True, version=there.version)
+    file.write([line(2, "two")])
+    assert store.read(NAME).data == b"mine" and file.left_out == 1
+
+
 class Counting(DiskStore):
     """Counts the bytes that are read."""
 
@@ -134,7 +144,8 @@ def reopened(folder: Path, sizes: list[int]) -> tuple[Counting, MessageFile, lis
     MessageFile(DiskStore(folder), "").write(lines)
     store = Counting(folder)
     file = MessageFile(store, "")
-    file.become(conversation.encode(conversation.follow((), lines)), is_there=True)
+    whole = conversation.encode(conversation.follow((), lines))
+    file.become(whole, is_there=True, version=store.version(NAME))
     return store, file, texts
 
 
