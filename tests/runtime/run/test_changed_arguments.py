@@ -358,7 +358,9 @@ def test_a_kill_between_answer_intent_and_effect_pays_another_amount(
     def start() -> int:
         options = ["--take-over"] if "://" in killed.url else []
         command = [sys.executable, "-m", "satchel", "run", "--in-process", *options, killed.url]
-        return warm.run(command, capture_output=True, timeout=120).returncode
+        done = warm.run(command, capture_output=True, text=True, timeout=120)
+        print(done.returncode, done.stdout, done.stderr)  # shown if the test fails
+        return done.returncode
 
     assert start() == 4
     asked = {row.record["id"]: row.record["arguments"] for row in killed.log(type="approval.asked")}
