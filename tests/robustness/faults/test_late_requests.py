@@ -61,6 +61,7 @@ _FENCED = ("the fence", "the opening", "records")
 """What takes the place of the next process's fence, if it comes before that."""
 
 
+@pytest.mark.sampled(every=14)
 @pytest.mark.parametrize("is_fenced", [False, True], ids=["before the fence", "after the fence"])
 @pytest.mark.parametrize("held", _HELD)
 def test_the_last_request_of_a_killed_process_ends_the_next_one(
