@@ -1,10 +1,10 @@
 """The command `satchel`.
 
-group       the list of commands, and how errors are printed
-commands/   one module per command, loaded when that command is called
-options/    options that commands share
-render/     the text and JSON that they print
-going       a run from its first line to its last, for `run` and `resume`
+group      the list of commands, and how errors are printed; `plugins` are those of other distributions
+commands/  the commands: a module for each family, loaded when one of it is called
+options    what commands share: the workspace, a moment, options of storage
+consent    what a start asks at a terminal
+render/    the text and JSON that they print
 """
 
 # mypy: implicit-reexport
@@ -12,5 +12,5 @@ going       a run from its first line to its last, for `run` and `resume`
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .arguments import complete_folders, given, storage_option, tell
     from .group import main
+    from .options import complete_folders, given, storage_option, tell

@@ -22,7 +22,7 @@ from ...workspace.plan import Plan, Splice, Task
 from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, is_of_item, result_blobs
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
-from ..live import Contradiction, DataChange, LiveState, Make, PlanEdit, ScopeCopy, Suspended
+from ..live import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, Suspended
 from ..steps import ANY, Codec, current_scope, result_codec
 from . import context, scope_end
 from .context import AgentContext, Context
@@ -402,7 +402,7 @@ class Session(AgentContext):
             self.live.take_leave(scope.apart.live, change)
         return answer
 
-    def _change(self, scope: ScopeRun) -> DataChange:
+    def _change(self, scope: ScopeRun) -> CommittedChange:
         """The change of the data. What a scope in a lane has changed in the plan is done again. Contradiction if that,
         or the data, has changed since in the same places."""
         if scope.apart is None:

@@ -6,7 +6,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import logger, reverify, supervisor_link
-    from .data import Contradiction, DataChange, LiveState, Make, PlanEdit, ScopeCopy, first_state
+    from .data import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question
     from .pace import Pace
     from .pending_calls import PendingCalls, PendingLooks, Running

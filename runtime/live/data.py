@@ -40,7 +40,7 @@ _STATE = "run.state"
 _REMEMBERED = 4
 
 
-class DataChange(NamedTuple):
+class CommittedChange(NamedTuple):
     """The change of the recorded data in a commit, and the resulting state as JSON."""
 
     patch: Patch
@@ -110,7 +110,7 @@ class LiveState:
             self._left.append((self.value, _Said(encode(self.value, "the state"), mark if has_mark else None)))
             del self._left[1 : 1 - _REMEMBERED]
 
-    def take_leave(self, other: LiveState, change: DataChange) -> None:
+    def take_leave(self, other: LiveState, change: CommittedChange) -> None:
         """Remember the object of a copy that has committed `change`: it is no longer the state, either."""
         self._left.append((other.value, _Said(change.state, None)))
         del self._left[1 : 1 - _REMEMBERED]
@@ -127,7 +127,7 @@ class LiveState:
                     "variable from one item to the next",
                 )
 
-    def change(self) -> DataChange:
+    def change(self) -> CommittedChange:
         """The change that a commit makes to the recorded data. UsageError or NotSerializable, with the place, if what
         has changed could not be loaded or would come back as something else."""
         self._check_left()
@@ -148,9 +148,9 @@ class LiveState:
         if has_null := has_null and b"null" in state:  # a search through all of it costs as much as half its encoding
             check_numbers(self.value, _STATE)
         round_trip.check_change(self.whole, self.value, patch, _STATE)
-        return DataChange(patch, state, has_null)
+        return CommittedChange(patch, state, has_null)
 
-    def committed(self, change: DataChange) -> None:
+    def committed(self, change: CommittedChange) -> None:
         if change.state is not self._committed.text:
             self._committed, self._has_null = _Said(change.state, None), change.has_null
 
@@ -414,7 +414,7 @@ class ScopeCopy:
             self._own = own
         return is_change
 
-    def change(self, now: Any) -> DataChange:
+    def change(self, now: Any) -> CommittedChange:
         """The change of the recorded data, which are `now` in place of the base. Contradiction if it can't follow."""
         change = self.live.change()
         place = contradiction(self._containers.places(self.live.value, change.patch), self._base, now)
@@ -424,7 +424,7 @@ class ScopeCopy:
             self._check_joined(change, now)
         return change
 
-    def _check_joined(self, change: DataChange, now: Any) -> None:
+    def _check_joined(self, change: CommittedChange, now: Any) -> None:
         """Contradiction if the type does not allow both changes together: two more elements of a list that may get
         one."""
         patch: Patch = [

@@ -19,8 +19,8 @@ import mcp_types as types
 import warm
 from msgspec import Struct
 
-from satchel.runtime.faces.mcp import describing, server, shapes, tools, transports, watching
-from satchel.runtime.faces.mcp.runs import Asking, Runs
+from satchel.runtime.faces.mcp import describing, protocol_server, shapes, tools, transports, watching
+from satchel.runtime.faces.mcp.run_names import Asking, Runs
 from satchel.runtime.faces.mcp.serving import ACTIONS
 from satchel.runtime.faces.web import address_of
 from satchel.runtime.supervision.child import background
@@ -129,7 +129,7 @@ def make_known(run: Path) -> None:
     (run / "known").touch()
 
 
-class ConformanceServer(server.RunServer):
+class ConformanceServer(protocol_server.RunServer):
     """With the tools of the scenarios besides."""
 
     def __init__(self, runs: Runs, allowed: frozenset[str]):
@@ -138,8 +138,8 @@ class ConformanceServer(server.RunServer):
         self._tools |= {each.name: each for each in more}
         tools._TAKEN.update((each.name, decoder(each.takes)) for each in more)
 
-    async def _call_tool(self, ctx: server.Context, params: types.CallToolRequestParams) -> object:
-        if params.name in NEEDS_TASKS and not server._client(ctx).has_tasks:
+    async def _call_tool(self, ctx: protocol_server.Context, params: types.CallToolRequestParams) -> object:
+        if params.name in NEEDS_TASKS and not protocol_server._client(ctx).has_tasks:
             raise watching.needs_tasks()
         if params.name == "greet":
             text = f"Hello, {(params.arguments or {}).get('name')}!"
@@ -151,7 +151,7 @@ class ConformanceServer(server.RunServer):
 
 
 if __name__ == "__main__":
-    server.STARTING = (*server.STARTING, *AGENTS)  # type: ignore[assignment]
+    protocol_server.STARTING = (*protocol_server.STARTING, *AGENTS)  # type: ignore[assignment]
     transports.RunServer = ConformanceServer  # type: ignore[misc]
     background.subprocess = SimpleNamespace(Popen=warm.Popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     transports.over_http(Runs(sys.argv[1]), frozenset(ACTIONS), address_of(sys.argv[2]), (), print)

@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse
 
 import satchel
 from satchel.runtime.faces.mcp import serve_mcp
-from satchel.runtime.faces.mcp.transports import Guard, where
+from satchel.runtime.faces.mcp.transports import TransportGuard, where
 from satchel.runtime.faces.web import Address, address_of
 
 from .conftest import call, run
@@ -76,7 +76,7 @@ HOST = "127.0.0.1:8848"
 def test_a_strange_page_gets_an_answer(
     token: str | None, headers: dict[str, str] | list[tuple[str, str]], status: int
 ) -> None:
-    guard = Guard(PlainTextResponse("inside"), Address("runs.example").names, (token,) if token else ())
+    guard = TransportGuard(PlainTextResponse("inside"), Address("runs.example").names, (token,) if token else ())
     raw = [
         (name.encode(), value.encode()) for name, value in (headers.items() if isinstance(headers, dict) else headers)
     ]

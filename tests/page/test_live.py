@@ -22,7 +22,7 @@ import satchel
 from satchel import Item, Partial, Run, agent, step
 from satchel.runtime.api import Latest, Overview, Shot
 from satchel.runtime.faces.web import Site, live, make_app
-from satchel.runtime.faces.web.server import Server
+from satchel.runtime.faces.web.server import PageServer
 from satchel.runtime.live import pending_calls
 from satchel.workspace.base import StorageFailed
 
@@ -34,7 +34,7 @@ def serving(site: Site, grace: int | None = 0) -> Iterator[int]:
     """A real server of the page in a thread, and its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(make_app(site), lifespan="off", log_config=None, timeout_graceful_shutdown=grace)
-    server = Server(config, site)
+    server = PageServer(config, site)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
     try:

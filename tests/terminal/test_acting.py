@@ -16,7 +16,7 @@ from cli.conftest import Make
 from textual.drivers.headless_driver import HeadlessDriver
 
 import satchel
-from satchel.runtime.faces.watch import acting
+from satchel.runtime.faces.watch import actions
 from satchel.workspace.base import UsageError
 
 from .conftest import ASKING, WAITING, Screen, play, watching
@@ -349,8 +349,8 @@ def editor(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def edited(handle: satchel.Handle, file: str) -> str:
-    opened = acting.Opened(handle, file)
-    return opened.finish(acting.call(acting.editor(), opened.path))
+    opened = actions.EditorFile(handle, file)
+    return opened.finish(actions.call(actions.editor(), opened.path))
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
@@ -406,7 +406,7 @@ def test_an_edit_that_an_active_run_refuses_while_the_editor_is_open_is_called_u
         run = asyncio.create_task(satchel.open(folder).run_async())
         async with watching(folder) as screen:
             await screen.until("stormy")
-            opened = await asyncio.to_thread(acting.Opened, satchel.open(folder), "state.json")
+            opened = await asyncio.to_thread(actions.EditorFile, satchel.open(folder), "state.json")
             state.write_text("broken")
             await screen.when((folder / "state.rejected.txt").exists)
             await screen.when(lambda: state.read_text() != "broken")
@@ -444,17 +444,17 @@ def test_an_editor_that_is_not_known_or_not_there_is_told(monkeypatch: pytest.Mo
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.delenv("EDITOR", raising=False)
     with pytest.raises(UsageError, match="neither VISUAL nor EDITOR is set"):
-        acting.editor()
+        actions.editor()
     monkeypatch.setenv("EDITOR", "vim 'unclosed")
     with pytest.raises(UsageError, match="EDITOR is no command: No closing quotation"):
-        acting.editor()
-    assert "does not start (No such file" in acting.call(["no-such-editor"], os.devnull)
+        actions.editor()
+    assert "does not start (No such file" in actions.call(["no-such-editor"], os.devnull)
 
 
 def test_ctrl_c_is_for_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
     editor(tmp_path, 'kill -INT $PPID; echo saved > "$1"', monkeypatch)
-    assert acting.call(acting.editor(), str(tmp_path / "text")) == ""
+    assert actions.call(actions.editor(), str(tmp_path / "text")) == ""
     assert (tmp_path / "text").read_text() == "saved\n" and signal.getsignal(signal.SIGINT) is before
 
 

@@ -9,9 +9,9 @@ from cli.conftest import Make
 
 import satchel
 from satchel.runtime.api import Standing
-from satchel.runtime.faces.watch import words
+from satchel.runtime.faces.watch import styles
 from satchel.runtime.faces.watch.lines import fold, plain
-from satchel.runtime.faces.watch.run import VIEWS
+from satchel.runtime.faces.watch.run_screen import VIEWS
 from satchel.runtime.present import Timeline, ago, why_lines
 from satchel.workspace.base import UNSAFE, visible
 from satchel.workspace.journal import records
@@ -113,7 +113,7 @@ def test_each_event_is_one_safe_line_of_the_width() -> None:
         for record in told:
             event = Timeline().of(Line(1, 1, at, 1, record))
             for width in (1, 20, 80):
-                line = words.event(event, width)
+                line = styles.event(event, width)
                 assert not UNSAFE.search(line.plain) and "\n" not in line.plain
                 assert line.cell_len <= max(width, 34), (width, line.plain)
         assert all(not UNSAFE.search(line) for line in fold(text, 7))

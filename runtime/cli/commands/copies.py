@@ -14,8 +14,8 @@ from ....workspace.base import urls, visible
 from ....workspace.inspect import Kind
 from ....workspace.transfer import Journey
 from ...present import counted, size
-from .. import arguments
-from ..arguments import complete_folders, find, json_option, storage_option
+from .. import options
+from ..options import complete_folders, find, json_option, storage_option
 from ..render.output import columns, fold, print_json, transferring
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,7 +24,7 @@ _VERBS = {"copy": "copied", "move": "moved"}
 
 def from_and_to(function: F) -> F:
     """The arguments SRC and DST, and the options that go with them. The command gets `source`, `to` and `as_json`."""
-    function = json_option(arguments.storage_option(function))
+    function = json_option(options.storage_option(function))
     for name, metavar in (("to", "DST"), ("source", "SRC")):  # the option that is added last is shown first
         function = click.argument(name, metavar=metavar, shell_complete=complete_folders)(function)
     return function
@@ -37,7 +37,7 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     here = find(source, with_options=urls.is_remote(source) or not is_remote)
     with transferring() as tell:
         do = here.copy if kind == "copy" else here.move
-        journey = do(to, progress=tell, storage_options=arguments.given() if is_remote else None)
+        journey = do(to, progress=tell, storage_options=options.given() if is_remote else None)
     if as_json:
         print_json(_transfer_as_json(journey))
         return

@@ -19,7 +19,7 @@ from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.inbound.edits import FileConflict
 from ...api import EXIT_CODES, Answering, Handle, Merging, changes_of, of_error, say_revoked, say_what
 from ...present import counted, describe_answer
-from ..arguments import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
+from ..options import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks
 

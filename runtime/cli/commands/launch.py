@@ -18,7 +18,7 @@ from ....workspace.inspect import lease
 from ...api import EXIT_CODES, Handle
 from ...present import counted, one_line
 from .. import consent
-from ..arguments import (
+from ..options import (
     all_option,
     complete_folders,
     drain_timeout_option,

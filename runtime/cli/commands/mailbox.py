@@ -18,7 +18,7 @@ from ....workspace.base import UsageError, decode, urls, visible
 from ....workspace.inbound.inbox import inbox
 from ...api import Handle
 from ...present import cut
-from ..arguments import complete_folders, find, is_workspace, json_option, of_named, storage_option
+from ..options import complete_folders, find, is_workspace, json_option, of_named, storage_option
 from ..render.output import columns, fold, print_json, remarks
 
 _FILE = re.compile(r"\S+\.(md|txt|yaml|yml|json)")

@@ -16,8 +16,8 @@ from ....workspace.state import LaterEffect
 from ....workspace.transfer import Forked
 from ...api import Rewinding, effects_since
 from ...present import counted, since
-from .. import arguments
-from ..arguments import (
+from .. import options
+from ..options import (
     complete_folders,
     complete_item,
     complete_moment,
@@ -208,7 +208,7 @@ Examples:
 @click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
-@arguments.storage_option
+@options.storage_option
 def fork_command(
     workspace: str,
     to: str,
@@ -239,7 +239,7 @@ def fork_command(
             reuse=reuse,
             by=by,
             progress=tell,
-            storage_options=arguments.given() if is_remote else None,
+            storage_options=options.given() if is_remote else None,
         )
     if as_json:
         result: dict[str, Any] = {**asdict(found), "effects": effects_as_json(found.effects), "exit_code": 0}

@@ -35,8 +35,8 @@ from ...present import (
     uncalled_line,
     usage_line,
 )
-from ..arguments import find, json_option, workspace_argument
 from ..group import code_of
+from ..options import find, json_option, workspace_argument
 from ..render import asked, ending
 from ..render.output import columns, fold, print_json, remarks
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 from ....workspace.base import Resume, SatchelError, UsageError, times, visible
 from ...api import Handle, Stopping, open_all, stop_all
 from ...present import counted
-from ..arguments import all_option, complete_folders, find, given, json_option, storage_option, tell
 from ..group import tell_error
+from ..options import all_option, complete_folders, find, given, json_option, storage_option, tell
 from ..render.output import counting, listed, print_json
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ...present import (
     one_line,
     place_words,
 )
-from ..arguments import (
+from ..options import (
     complete_folders,
     complete_moment,
     complete_position,

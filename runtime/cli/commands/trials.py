@@ -26,8 +26,8 @@ from ...api import (
     typed_changes,
 )
 from ...present import call_name, describe_call, json_line, one_line, size
-from .. import arguments
-from ..arguments import complete_change, complete_folders, complete_item, find, is_workspace, json_option
+from .. import options
+from ..options import complete_change, complete_folders, complete_item, find, is_workspace, json_option
 from ..render import asked, history
 from ..render.history import INDENT, data_change, line, pair
 from ..render.output import columns, fold, print_json, remarks
@@ -214,7 +214,7 @@ Examples:
 @click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the comparison and errors.")
 @json_option
-@arguments.storage_option
+@options.storage_option
 def replay_command(
     workspace: str, item: str, to: str, chosen: tuple[str, ...], run_id: str, by: str | None, quiet: bool, as_json: bool
 ) -> None:
@@ -239,7 +239,7 @@ def replay_command(
             watch=watch,
             run_id=run_id,
             by=by,
-            storage_options=arguments.given() if is_remote else None,
+            storage_options=options.given() if is_remote else None,
         )
     code = _code(found)
     if as_json:

@@ -15,8 +15,8 @@ from ....workspace.store import Abilities, Exposure
 from ...api import forgotten
 from ...present import counted
 from .. import consent
-from ..arguments import find, json_option, workspace_argument
 from ..consent import adopt_option
+from ..options import find, json_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, progressing, remarks
 

@@ -79,7 +79,7 @@ class Quiet:
         return (cut(line, max(20, width - len(took))) if width else line) + took
 
 
-class Lines(Quiet):
+class PlainLines(Quiet):
     """One line when an item begins and one when it ends: for logs, pipes and dumb terminals."""
 
     def opened(self, report: Report) -> None:
@@ -101,7 +101,7 @@ class Lines(Quiet):
         click.echo(f"end    {line}{f'  {ahead.words}' if ahead else ''}", err=True)
 
 
-class Moving(Lines):
+class Moving(PlainLines):
     """Two lines that are drawn again a few times a second. Finished items scroll away above."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Moving(Lines):
 def watching(*, quiet: bool) -> Iterator[Quiet]:
     """The watch that fits: nothing, lines, or moving ones."""
     is_moving = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    watch = Quiet() if quiet else Moving() if is_moving else Lines()
+    watch = Quiet() if quiet else Moving() if is_moving else PlainLines()
     try:
         yield watch
     finally:

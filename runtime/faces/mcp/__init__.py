@@ -1,11 +1,12 @@
 """Runs for other agents: a server of the Model Context Protocol over the workspaces below a folder or URL.
 
-serving        starts the server, on stdin and stdout or over HTTP behind the `guard`
-server         what the protocol asks for, put together from the modules below
-runs           the runs below the root, by name
-tools          the tools: `looking` reads, `acting` changes, `shapes` is what they take and give, `describing` fills it
-tasks          a run as a task of the protocol
-resources      the files of the runs, and `watching`: who is told when one changes
+command          `satchel mcp`
+serving          starts the server; `transports` are stdin and stdout, and HTTP behind a guard
+protocol_server  what the protocol asks for, put together from the modules below
+run_names        the runs below the root, by name
+tools            the tools; `shapes` is what they take and give, `describing` fills it
+tasks            a run as a task of the protocol
+watching         the files of the runs as resources, and who is told when one changes
 
 Only `serving` may be imported without the package `mcp`.
 """

@@ -116,9 +116,9 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     return found
 
 
-def question(asked: OpenQuestion) -> shapes.Question:
+def question(asked: OpenQuestion) -> shapes.AskedQuestion:
     found = asked.question
-    return shapes.Question(
+    return shapes.AskedQuestion(
         found.id,
         found.text,
         [*found.choices],
@@ -130,11 +130,11 @@ def question(asked: OpenQuestion) -> shapes.Question:
     )
 
 
-def record(row: Row) -> shapes.Record:
+def record(row: Row) -> shapes.ShownRecord:
     """A record for a reader who has no use for long texts."""
     told = {key: value for key, value in row.record.items() if key not in _OF_THE_LINE}
     words = one_line(describe_record(row.line.record).line, _TEXT)
-    return shapes.Record(row.line.seq, row.line.at, row.record["type"], row.who, words, shortened(told))
+    return shapes.ShownRecord(row.line.seq, row.line.at, row.record["type"], row.who, words, shortened(told))
 
 
 def shortened(value: Any) -> Any:
@@ -193,7 +193,7 @@ def headline(found: shapes.RunStatus) -> str:
     return visible("\n".join(lines))
 
 
-def _choices(asked: shapes.Question) -> str:
+def _choices(asked: shapes.AskedQuestion) -> str:
     return f" ({' or '.join(asked.choices)})" if asked.choices else ""
 
 

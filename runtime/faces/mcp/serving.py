@@ -47,7 +47,7 @@ def serve_mcp(
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("`satchel mcp` needs the package mcp", remedy="install it with `pip install 'satchel[mcp]'`")
     from ..web import address_of, tokens_of
-    from .runs import Runs
+    from .run_names import Runs
     from .transports import over_http, over_stdio
 
     place = address_of(http) if http is not None else None

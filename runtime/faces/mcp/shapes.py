@@ -91,7 +91,7 @@ class ForkArguments(Struct, forbid_unknown_fields=True):
     at: Annotated[int | str | None, Meta(description="From which moment: as for show. Left out: from now.")] = None
 
 
-class Question(Struct):
+class AskedQuestion(Struct):
     """A question to a person, of the agent (a1) or about an effect whose outcome is unknown (d1)."""
 
     id: str
@@ -138,7 +138,7 @@ class RunStatus(Struct):
     running: Annotated[list[str], Meta(description="The calls that have run for some time, in words.")] = field(
         default_factory=list
     )
-    questions: list[Question] = field(default_factory=list)
+    questions: list[AskedQuestion] = field(default_factory=list)
     approved: list[Approved] = field(default_factory=list)
     error: Annotated[str, Meta(description="The error of the agent, or what is wrong with the workspace.")] = ""
     result: Annotated[Json, Meta(description="What the agent of a completed run has returned.")] = None
@@ -175,7 +175,7 @@ class RunList(Struct):
     omitted: Annotated[int, Meta(description="So many more runs match: search for less.")] = 0
 
 
-class Record(Struct):
+class ShownRecord(Struct):
     """A record of the journal. Long texts in it are shortened."""
 
     seq: int
@@ -187,10 +187,10 @@ class Record(Struct):
 
 
 class Log(Struct):
-    records: list[Record]
+    records: list[ShownRecord]
 
 
-class ShownAgent(Struct):
+class AgentFiles(Struct):
     """One agent of the run: the text of its todo.md, and the data of its state.json."""
 
     path: Annotated[str, Meta(description="Empty for the run's own agent.")]
@@ -200,19 +200,19 @@ class ShownAgent(Struct):
     open: Annotated[list[str], Meta(description="The items that have begun and not ended.")]
 
 
-class Moment(Struct):
+class ShownMoment(Struct):
     """The whole run right after a record."""
 
     run: str
     seq: int
     newest: int
     status: str
-    record: Record | None
-    agents: list[ShownAgent]
+    record: ShownRecord | None
+    agents: list[AgentFiles]
     problem: str = ""
 
 
-class Answered(Struct):
+class AnswerOutcome(Struct):
     """The outcome of an answer, or of a revocation."""
 
     question: str
@@ -224,7 +224,7 @@ class Answered(Struct):
         ),
     ]
     was_before: Annotated[bool, Meta(description="The same was said earlier.")]
-    open_questions: list[Question]
+    open_questions: list[AskedQuestion]
     next: str
 
 
@@ -238,7 +238,7 @@ class SentFiles(Struct):
     next: str
 
 
-class Stopping(Struct):
+class StopOutcome(Struct):
     """The outcome of asking a run to stop. `requested`: it stops at its next safe point."""
 
     run: str
@@ -254,7 +254,7 @@ class Killed(Struct):
     said: str
 
 
-class Forked(Struct):
+class ForkOutcome(Struct):
     """The new run. It has not started."""
 
     run: str

@@ -20,7 +20,7 @@ from ....workspace.inbound.approvals import APPROVE, properties_of
 from ...api import ACTIVE, OVER, Handle, OpenQuestion, Standing
 from ...present import not_called
 from . import describing, tools
-from .runs import Asking
+from .run_names import Asking
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 STARTING = ("start", "resume")

@@ -17,7 +17,7 @@ from ....workspace.inbound.inbox import inbox
 from ...api import ACTIVE, Handle, by_need, is_pausing
 from ...supervision.child import Background
 from . import describing, shapes
-from .runs import Asking
+from .run_names import Asking
 
 _LISTED = 500
 
@@ -51,12 +51,14 @@ def log(asking: Asking, wanted: shapes.LogArguments) -> shapes.Log:
     return shapes.Log([*map(describing.record, rows)])
 
 
-def show(asking: Asking, wanted: shapes.ShowArguments) -> shapes.Moment:
+def show(asking: Asking, wanted: shapes.ShowArguments) -> shapes.ShownMoment:
     handle = asking.runs.find(wanted.run)
     shown = handle.show(wanted.at)
-    agents = [shapes.ShownAgent(each.path, each.status, each.plan, each.data, each.open) for each in shown.agents]
+    agents = [shapes.AgentFiles(each.path, each.status, each.plan, each.data, each.open) for each in shown.agents]
     row = describing.record(shown.record) if shown.record else None
-    return shapes.Moment(asking.runs.name(handle), shown.seq, shown.newest, shown.status, row, agents, shown.problem)
+    return shapes.ShownMoment(
+        asking.runs.name(handle), shown.seq, shown.newest, shown.status, row, agents, shown.problem
+    )
 
 
 _HELD = 6
@@ -109,7 +111,7 @@ def _refusal(found: Background) -> SatchelError:
     return kind(text or "it did not start", remedy=None if text else f"its output is in {found.log}")
 
 
-def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.Answered:
+def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.AnswerOutcome:
     handle = asking.runs.find(wanted.run)
     if wanted.revoke:
         if wanted != shapes.AnswerArguments(wanted.run, revoke=True, question=wanted.question):
@@ -129,7 +131,7 @@ def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.Answered:
         )
     questions = [*map(describing.question, done.questions)]
     found = asking.status(handle)
-    return shapes.Answered(done.id, done.is_recorded, done.was_before, questions, found.next)
+    return shapes.AnswerOutcome(done.id, done.is_recorded, done.was_before, questions, found.next)
 
 
 def send(asking: Asking, wanted: shapes.SendArguments) -> shapes.SentFiles:
@@ -140,16 +142,16 @@ def send(asking: Asking, wanted: shapes.SendArguments) -> shapes.SentFiles:
     return shapes.SentFiles([shapes.SentFile(each.file, each.kind) for each in sent], asking.status(handle).next)
 
 
-def pause(asking: Asking, wanted: shapes.PauseArguments) -> shapes.Stopping:
+def pause(asking: Asking, wanted: shapes.PauseArguments) -> shapes.StopOutcome:
     handle = asking.runs.find(wanted.run)
     found = handle.pause(reason=wanted.reason, until=wanted.until, by=asking.by)
-    return shapes.Stopping(asking.runs.name(handle), found.status, found.said)
+    return shapes.StopOutcome(asking.runs.name(handle), found.status, found.said)
 
 
-def cancel(asking: Asking, wanted: shapes.EndArguments) -> shapes.Stopping:
+def cancel(asking: Asking, wanted: shapes.EndArguments) -> shapes.StopOutcome:
     handle = asking.runs.find(wanted.run)
     found = handle.cancel(reason=wanted.reason, by=asking.by)
-    return shapes.Stopping(asking.runs.name(handle), found.status, found.said)
+    return shapes.StopOutcome(asking.runs.name(handle), found.status, found.said)
 
 
 def stop(asking: Asking, wanted: shapes.EndArguments) -> shapes.Killed:
@@ -158,11 +160,11 @@ def stop(asking: Asking, wanted: shapes.EndArguments) -> shapes.Killed:
     return shapes.Killed(asking.runs.name(handle), found.how, found.said)
 
 
-def fork(asking: Asking, wanted: shapes.ForkArguments) -> shapes.Forked:
+def fork(asking: Asking, wanted: shapes.ForkArguments) -> shapes.ForkOutcome:
     handle = asking.runs.find(wanted.run)
     found = handle.fork(asking.runs.place_of(wanted.to), at=wanted.at, by=asking.by)
     new = asking.runs.find(wanted.to)
-    return shapes.Forked(
+    return shapes.ForkOutcome(
         asking.runs.name(new),
         found.run_id,
         found.seq,
@@ -220,7 +222,7 @@ READING = (
         "A run at a moment",
         "The plan and the data of each agent of a run, now or right after any record.",
         shapes.ShowArguments,
-        shapes.Moment,
+        shapes.ShownMoment,
         show,
     ),
 )
@@ -241,7 +243,7 @@ ACTING = (
         "Answer an open question of a run, or revoke a standing approval. A recorded answer can't be changed. Answer "
         "only what your user has decided; the question may be there so that a person decides.",
         shapes.AnswerArguments,
-        shapes.Answered,
+        shapes.AnswerOutcome,
         answer,
         is_destructive=True,
     ),
@@ -259,7 +261,7 @@ ACTING = (
         "Pause a run",
         "Stop a run at its next safe point. Running work finishes, and resume continues.",
         shapes.PauseArguments,
-        shapes.Stopping,
+        shapes.StopOutcome,
         pause,
     ),
     Tool(
@@ -276,7 +278,7 @@ ACTING = (
         "Cancel a run",
         "End a run for good at its next safe point. Its files stay.",
         shapes.EndArguments,
-        shapes.Stopping,
+        shapes.StopOutcome,
         cancel,
         is_destructive=True,
     ),
@@ -295,7 +297,7 @@ ACTING = (
         "Fork a run",
         "Make a new run from an earlier moment of a run, which is only read. start begins it.",
         shapes.ForkArguments,
-        shapes.Forked,
+        shapes.ForkOutcome,
         fork,
         is_idempotent=False,
     ),

@@ -15,11 +15,11 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..web import Address, Guesses, Names, bound, is_bearer
-from .runs import Runs
-from .server import RunServer
+from .protocol_server import RunServer
+from .run_names import Runs
 
 
-class Guard:
+class TransportGuard:
     """Refuses requests without the token, and those that a browser sends for a strange page.
 
     A page can make its own name lead to this machine (DNS rebinding). Its requests then have that name as `Host`, so
@@ -79,7 +79,7 @@ def app_of(runs: Runs, allowed: frozenset[str], names: Names, tokens: Sequence[s
     """The application. The guard checks what the settings of the package would check, and knows the token."""
     settings = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = RunServer(runs, allowed).streamable_http_app(streamable_http_path=PATH, transport_security=settings)
-    return Guard(app, names, tokens)
+    return TransportGuard(app, names, tokens)
 
 
 def where(place: Address) -> str:

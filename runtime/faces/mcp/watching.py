@@ -19,7 +19,7 @@ from ....workspace.base import SatchelError
 from ....workspace.inspect import lease, signature
 from ...api import Handle
 from . import describing
-from .runs import Asking
+from .run_names import Asking
 from .tasks import EXTENSION, Client, Tasks
 
 _LOOK = 0.5

@@ -1,13 +1,14 @@
-"""`satchel watch`: runs in a terminal. Reads and acts through `control`, and never runs an agent in this process.
+"""`satchel watch`: runs in a terminal. Reads and acts through `api`, and never runs an agent in this process.
 
-app       `watch`: the application, and how it ends
-runs      the screen with all runs below a root
-run       the screen of one run; `panes` are its parts, `acting` what a person does there
-feed      what is known of one run: it reads in the background
-answer    the form for an answer; `forms` has the others
-editing   todo.md and state.json in the person's editor
-lines     the widgets: a list of any length, and a bar. All text is drawn by them, escaped
-words     events and statuses in words
+command      `satchel watch`
+app          `watch`: the application, and how it ends
+list_screen  the screen with all runs below a root
+run_screen   the screen of one run; `panes` are its parts
+actions      what a person does to a run
+dialogs      what a person is asked: the form for an answer, a confirmation, work to send
+feed         what is known of one run: it reads in the background
+lines        the widgets: a list of any length, and a bar. All text is drawn by them, escaped
+styles       the words of `present` as styled text
 """
 
 # mypy: implicit-reexport

@@ -18,9 +18,9 @@ from textual.binding import Binding, BindingType
 from ....workspace.base import SatchelError, UsageError
 from ... import api
 from ...api import Handle, Overview
-from .forms import Help
-from .run import RunScreen
-from .runs import RunsScreen
+from .dialogs import Help
+from .list_screen import RunsScreen
+from .run_screen import RunScreen
 
 _PATIENCE = 5.0
 """Seconds during which a request to a bucket is repeated. The screen says that it failed, and tries again."""

@@ -45,7 +45,7 @@ _AT_ONCE = 200
 
 
 @dataclass
-class Stream:
+class StreamedAnswer:
     """An answer that is being streamed: its call and the end of its text. `length` counts all characters."""
 
     agent: str
@@ -62,7 +62,7 @@ class Feed:
     def __init__(self, make: Callable[[], Handle], changed: Callable[[], None]):
         self.standing: Standing | None = None
         self.seen: deque[TimelineEvent] = deque(maxlen=_RECORDS)
-        self.streams: dict[tuple[str, str, int], Stream] = {}
+        self.streams: dict[tuple[str, str, int], StreamedAnswer] = {}
         self.seq = 0  # of the last event
         self.problem = ""  # why the events can't be read
         self._make, self._changed = make, changed
@@ -201,7 +201,7 @@ class Feed:
 
     def _stream(self, event: events.Tokens) -> None:
         key = event.agent, event.scope, event.no
-        stream = self.streams.pop(key, None) or Stream(event.agent, event.scope, f"{event.step}{event.call}")
+        stream = self.streams.pop(key, None) or StreamedAnswer(event.agent, event.scope, f"{event.step}{event.call}")
         kept = stream.text
         if event.offset < stream.length:  # another attempt has begun again
             kept = kept[: len(kept) - (stream.length - event.offset)] if event.offset else ""

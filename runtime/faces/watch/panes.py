@@ -32,8 +32,8 @@ from ...present import (
     usage_line,
     why_lines,
 )
-from . import words
-from .feed import Feed, Stream
+from . import styles
+from .feed import Feed, StreamedAnswer
 from .lines import Bar, Line, Lines, fold, plain
 
 _TAIL = 4000
@@ -115,7 +115,7 @@ def _outline(tasks: Sequence[Task], settled: int, leaves: int) -> Content:
     first = next((task.index for task in tasks if task.is_work and not task.is_finished), 0)
 
     def line(index: int, width: int) -> Text:
-        return words.task(tasks[index].text, tasks[index].mark, depths[index], width)
+        return styles.task(tasks[index].text, tasks[index].mark, depths[index], width)
 
     return Content(f"plan  {done_of(settled, leaves)}", len(tasks), line, first if begun is None else begun)
 
@@ -126,7 +126,7 @@ def timeline(feed: Feed) -> Content:
             "timeline", [plain(feed.problem) if feed.problem else "" if feed.standing is None else "nothing yet"]
         )
     seen = [*feed.seen]
-    return Content("timeline", len(seen), lambda index, width: words.event(seen[index], width))
+    return Content("timeline", len(seen), lambda index, width: styles.event(seen[index], width))
 
 
 def streams(feed: Feed, width: int, *, is_brief: bool) -> Content:
@@ -154,7 +154,7 @@ def _left(standing: Standing, width: int) -> Content:
     return _lines(title, shown or [Text("no answer is being streamed")])
 
 
-def _where(stream: Stream) -> str:
+def _where(stream: StreamedAnswer) -> str:
     return f"{stream.agent}:{stream.scope}" if stream.agent else stream.scope
 
 

@@ -26,7 +26,7 @@ from ...api import EXIT_CODES, OpenQuestion, is_pausing, say_revoked
 from ...present import counted, describe_stop
 from ...supervision.emergency import Stopped
 from . import forms
-from .forms import Act, Again, Asked, Done, said
+from .forms import Act, Again, Done, RunForm, said
 from .site import Note, Site
 
 _KINDS = ("continue", "restart_step", "await_instructions")
@@ -42,7 +42,7 @@ def routes(site: Site) -> list[BaseRoute]:
     return [*forms.routes(site, ACTS), *stop_all_routes(site)]
 
 
-def pause(asked: Asked) -> Done:
+def pause(asked: RunForm) -> Done:
     kind: Any = asked.text("resume") or "continue"
     try:
         if kind not in _KINDS:
@@ -54,7 +54,7 @@ def pause(asked: Asked) -> Done:
     return said(f"Pause: {done.said}.")
 
 
-def cancel(asked: Asked) -> Done:
+def cancel(asked: RunForm) -> Done:
     try:
         done = asked.handle.cancel(reason=asked.text("reason") or "cancelled")
     except SatchelError as error:
@@ -62,7 +62,7 @@ def cancel(asked: Asked) -> Done:
     return said(f"Cancel: {done.said}.")
 
 
-def stop(asked: Asked) -> Done:
+def stop(asked: RunForm) -> Done:
     try:
         done = asked.handle.stop(reason=asked.text("reason") or "emergency")
     except SatchelError as error:
@@ -73,7 +73,7 @@ def stop(asked: Asked) -> Done:
 _SAID = {code: status for status, code in EXIT_CODES.items() if status != "failed"}
 
 
-def resume(asked: Asked) -> Done:
+def resume(asked: RunForm) -> Done:
     """In the background, by another process: the page itself runs no code of a workspace."""
     try:
         if is_pausing(asked.handle):
@@ -90,7 +90,7 @@ def resume(asked: Asked) -> Done:
     return said(f"The run is {_SAID[begun.exit_code]}.")
 
 
-def answer(asked: Asked) -> Done:
+def answer(asked: RunForm) -> Done:
     id = asked.text("question")
     decision, result = asked.typed.get("decision", ""), asked.text("result")
     try:
@@ -121,7 +121,7 @@ def answer(asked: Asked) -> Done:
     return said(*lines)
 
 
-def revoke(asked: Asked) -> Done:
+def revoke(asked: RunForm) -> Done:
     id = asked.text("question")
     try:
         if not id:
@@ -132,7 +132,7 @@ def revoke(asked: Asked) -> Done:
     return said(f"{say_revoked(done)}.")
 
 
-def send(asked: Asked) -> Done:
+def send(asked: RunForm) -> Done:
     kind = "message" if asked.text("kind") == "message" else "task"
     try:
         text, once = asked.typed.get("text", ""), asked.text("once")
@@ -205,7 +205,7 @@ def _field(name: str, values: Mapping[str, Any], schema: Any) -> Argument:
     return Argument(name, text, tuple(options[:_OPTIONS]), is_text, len(text) > _SHORT or "\n" in text)
 
 
-def _changes(asked: Asked, id: str) -> dict[str, str] | None:
+def _changes(asked: RunForm, id: str) -> dict[str, str] | None:
     """The arguments whose fields differ from what was asked, as on a command line."""
     if not any(name.startswith("argument-") for name in asked.typed):
         return None

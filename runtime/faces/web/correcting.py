@@ -17,7 +17,7 @@ from ....workspace.formats import jsontext
 from ....workspace.inbound.edits import FileConflict
 from ....workspace.views import STATE
 from . import forms
-from .forms import Act, Again, Asked, Done, said
+from .forms import Act, Again, Done, RunForm, said
 from .site import Note, Site
 
 LIMIT = 1 << 20
@@ -31,7 +31,7 @@ def routes(site: Site) -> list[BaseRoute]:
     """The routes of this module: the forms, and the pages that show them."""
     site.templates.filters["two_sides"] = two_sides
 
-    def page(show: Callable[[Asked], Response]) -> Callable[[Request], Response]:
+    def page(show: Callable[[RunForm], Response]) -> Callable[[Request], Response]:
         return lambda request: show(forms.asked(site, request, {}))
 
     below = "/run/{name:path}/-"
@@ -47,7 +47,7 @@ def routes(site: Site) -> list[BaseRoute]:
 # The plan and the data
 
 
-def editor(asked: Asked) -> Response:
+def editor(asked: RunForm) -> Response:
     """A file in a field, with the version that was read."""
     file = asked.request.query_params.get("file", "todo.md")
     draft = asked.handle.draft(file)
@@ -64,7 +64,7 @@ def editor(asked: Asked) -> Response:
     )
 
 
-def edit(asked: Asked) -> Done:
+def edit(asked: RunForm) -> Done:
     file, text, version = asked.text("file"), asked.typed.get("text", ""), asked.typed.get("version", "")
     is_conflict = asked.is_on("conflict")
     try:
@@ -114,12 +114,12 @@ def two_sides(question: FileConflict) -> str:
     return difference(*sides)
 
 
-def conflicts(asked: Asked) -> Response:
+def conflicts(asked: RunForm) -> Response:
     """The conflicts of files and the run, both versions of each."""
     return _page(asked, "act/merge.html", merging=asked.handle.merge(), error=None)
 
 
-def merge(asked: Asked) -> Done:
+def merge(asked: RunForm) -> Done:
     use: Any = asked.text("use") or ""
     try:
         done = asked.handle.merge(use, files=[asked.text("file")])
@@ -132,13 +132,13 @@ def merge(asked: Asked) -> Done:
 # Earlier moments
 
 
-def back(asked: Asked) -> Response:
+def back(asked: RunForm) -> Response:
     """What a rewind to a moment would do, and the forms for it and for a fork."""
     at = asked.request.path_params["at"]
     return _page(asked, "act/going_back.html", **_going_back(asked, at), error=None)
 
 
-def _going_back(asked: Asked, at: str) -> dict[str, Any]:
+def _going_back(asked: RunForm, at: str) -> dict[str, Any]:
     planned, refused = None, ""
     try:
         planned = asked.handle.rewind(to=_moment(at), dry_run=True)
@@ -148,7 +148,7 @@ def _going_back(asked: Asked, at: str) -> dict[str, Any]:
     return {"at": at, "item": "", "planned": planned, "refused": refused, "proposed": proposed}
 
 
-def rewind(asked: Asked) -> Done:
+def rewind(asked: RunForm) -> Done:
     at = asked.text("at")
     try:
         done = asked.handle.rewind(to=_moment(at), forget=asked.is_on("forget"), reuse=asked.is_on("reuse"))
@@ -157,7 +157,7 @@ def rewind(asked: Asked) -> Done:
     return said(f"The run is at record {done.to} again. Resume continues it.", *done.says[:_TOLD])
 
 
-def fork(asked: Asked) -> Done:
+def fork(asked: RunForm) -> Done:
     at, to = asked.text("at"), asked.text("to").strip("/")
     try:
         place = _below(asked.site, to)
@@ -169,12 +169,12 @@ def fork(asked: Asked) -> Done:
     return Done(note, name=to)
 
 
-def redo_page(asked: Asked) -> Response:
+def redo_page(asked: RunForm) -> Response:
     """What doing an item again would do."""
     return _page(asked, "act/going_back.html", **_redoing(asked, asked.request.path_params["item"]), error=None)
 
 
-def _redoing(asked: Asked, item: str) -> dict[str, Any]:
+def _redoing(asked: RunForm, item: str) -> dict[str, Any]:
     redoing, refused = None, ""
     try:
         redoing = asked.handle.redo(item, dry_run=True)
@@ -183,7 +183,7 @@ def _redoing(asked: Asked, item: str) -> dict[str, Any]:
     return {"at": "", "item": item, "redoing": redoing, "refused": refused}
 
 
-def redo(asked: Asked) -> Done:
+def redo(asked: RunForm) -> Done:
     item = asked.text("item")
     try:
         done = asked.handle.redo(item, effects=asked.is_on("effects"))
@@ -213,7 +213,7 @@ def _below(site: Site, name: str) -> str:
     return place
 
 
-def _page(asked: Asked, template: str, **facts: Any) -> Response:
+def _page(asked: RunForm, template: str, **facts: Any) -> Response:
     return asked.site.page(asked.request, template, name=asked.name, **facts)
 
 

@@ -75,7 +75,7 @@ class Piece(NamedTuple):
     text: str
 
 
-class Stream(Struct, frozen=True):
+class StreamedText(Struct, frozen=True):
     """Text that is streamed, or that a crash has cut off: its end, in pieces."""
 
     path: str
@@ -145,12 +145,14 @@ def doing(standing: Standing) -> list[Doing]:
     return found
 
 
-def streams(standing: Standing) -> Iterator[Stream]:
+def streams(standing: Standing) -> Iterator[StreamedText]:
     """The ends of streamed texts."""
     for each in standing.streams[:LISTED]:
         head = each.head
         agent, attempt = (head.agent, head.attempt) if head else ("", 1)
-        yield Stream(each.path, stream_name(each), agent, attempt, [*pieces(each.text)], len(each.text), each.damaged)
+        yield StreamedText(
+            each.path, stream_name(each), agent, attempt, [*pieces(each.text)], len(each.text), each.damaged
+        )
 
 
 def pieces(text: str) -> Iterator[Piece]:

@@ -15,7 +15,7 @@ from ...api import Handle, SeenRun
 from .site import Note, Site, run_url
 
 
-class Asked(Struct, frozen=True):
+class RunForm(Struct, frozen=True):
     """A form about one run, as it came from the browser."""
 
     site: Site
@@ -51,7 +51,7 @@ class Again(Exception):
         self.error, self.template, self.facts = error, template, facts
 
 
-Act = Callable[[Asked], Done]
+Act = Callable[[RunForm], Done]
 
 
 def routes(site: Site, acts: Mapping[str, Act]) -> list[Route]:
@@ -63,10 +63,10 @@ def routes(site: Site, acts: Mapping[str, Act]) -> list[Route]:
     return made
 
 
-def asked(site: Site, request: Request, typed: Mapping[str, str]) -> Asked:
+def asked(site: Site, request: Request, typed: Mapping[str, str]) -> RunForm:
     """The run that a request is about, and what was typed."""
     run = site.find(request.path_params["name"])
-    return Asked(site, request, run, site.handle(run), dict(typed))
+    return RunForm(site, request, run, site.handle(run), dict(typed))
 
 
 def _answer(site: Site, request: Request, act: Act) -> Response:

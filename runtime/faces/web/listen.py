@@ -39,7 +39,7 @@ _LONGEST_KEY = 255  # characters
 _TEXT = ("text/plain", "text/markdown")
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """An answer that is not 202, in the form of RFC 9457."""
 
     def __init__(self, status: int, title: str, detail: str = "", **headers: str):
@@ -56,7 +56,7 @@ def app(below: Below, tokens: tuple[str, ...], names: Names) -> Starlette:
             Route("/inbox/{run:path}", door.receive, methods=["POST"]),
             Route("/healthz", _healthy, methods=["GET"]),
         ],
-        exception_handlers={Problem: _tell, 404: _not_here, 405: _not_so},
+        exception_handlers={HttpProblem: _tell, 404: _not_here, 405: _not_so},
     )
 
 
@@ -80,47 +80,47 @@ class Door:
 
     async def _check_sender(self, request: Request) -> None:
         if not self._names.are_named(request.headers.getlist("host")):
-            raise Problem(421, "this is not served at that name", "`satchel serve --name HOST` adds one")
+            raise HttpProblem(421, "this is not served at that name", "`satchel serve --name HOST` adds one")
         shown = request.headers.getlist("authorization")
         if self._tokens and self._guesses.are_too_many(request.scope):
-            raise Problem(429, "too many wrong tokens", "correct the token", Retry_After="10")
+            raise HttpProblem(429, "too many wrong tokens", "correct the token", Retry_After="10")
         if self._tokens and not is_bearer(shown, self._tokens):
             await self._guesses.slow_down(request.scope, "\n".join(shown))
-            raise Problem(401, "no valid token", "send `Authorization: Bearer TOKEN`", WWW_Authenticate="Bearer")
+            raise HttpProblem(401, "no valid token", "send `Authorization: Bearer TOKEN`", WWW_Authenticate="Bearer")
         if not self._tokens and "origin" in request.headers:
-            raise Problem(403, "requests of web pages need a token", "start `satchel serve` without --no-token")
+            raise HttpProblem(403, "requests of web pages need a token", "start `satchel serve` without --no-token")
 
     def _send(self, name: str, content: Any, key: str) -> Response:
         """In a thread."""
         try:
             handle = self._below.find(name)
             if handle is None:
-                raise Problem(
+                raise HttpProblem(
                     404, f"there is no run {name!r}", "name its path below the root, which `satchel ls` shows after it"
                 )
             (sent,) = handle.send(content, key=key)
         except KeyReused as error:
-            raise Problem(422, "the Idempotency-Key was used for another task", str(error)) from None
+            raise HttpProblem(422, "the Idempotency-Key was used for another task", str(error)) from None
         except UsageError as error:
-            raise Problem(409, "the run takes no tasks", str(error)) from None
+            raise HttpProblem(409, "the run takes no tasks", str(error)) from None
         except InvalidFile as error:
             if (error.path or "").startswith(UNNAMED):
-                raise Problem(400, "this can't be a task", str(error)) from None
-            raise Problem(500, "the run can't be read", str(error)) from None
+                raise HttpProblem(400, "this can't be a task", str(error)) from None
+            raise HttpProblem(500, "the run can't be read", str(error)) from None
         except (StorageFailed, OSError) as error:
-            raise Problem(503, "the storage failed", str(error), Retry_After=_RETRY_AFTER) from None
+            raise HttpProblem(503, "the storage failed", str(error), Retry_After=_RETRY_AFTER) from None
         except SatchelError as error:
-            raise Problem(500, "the run can't be read", str(error)) from None
+            raise HttpProblem(500, "the run can't be read", str(error)) from None
         return JSONResponse({"run": name, "file": sent.file}, 202)
 
 
 def _key(request: Request) -> str:
     keys = request.headers.getlist("idempotency-key")
     if len(keys) > 1:
-        raise Problem(400, "there are two Idempotency-Keys")
+        raise HttpProblem(400, "there are two Idempotency-Keys")
     key = keys[0] if keys else ""
     if len(key) > _LONGEST_KEY:
-        raise Problem(400, f"the Idempotency-Key has more than {_LONGEST_KEY} characters")
+        raise HttpProblem(400, f"the Idempotency-Key has more than {_LONGEST_KEY} characters")
     return key
 
 
@@ -137,22 +137,22 @@ async def _body(request: Request) -> bytes:
                 if len(body) > inbox.LIMIT:
                     raise _too_large()
     except TimeoutError:
-        raise Problem(408, f"the body did not arrive in {PATIENCE:.0f} s", Connection="close") from None
+        raise HttpProblem(408, f"the body did not arrive in {PATIENCE:.0f} s", Connection="close") from None
     except ClientDisconnect:
-        raise Problem(400, "the body is not complete") from None
+        raise HttpProblem(400, "the body is not complete") from None
     return bytes(body)
 
 
-def _too_large() -> Problem:
+def _too_large() -> HttpProblem:
     """What still comes is dropped as it arrives, because many clients read no answer before they have sent it all."""
-    return Problem(413, f"more than {inbox.LIMIT >> 20} MiB", "put large content elsewhere, and name it")
+    return HttpProblem(413, f"more than {inbox.LIMIT >> 20} MiB", "put large content elsewhere, and name it")
 
 
 def _content(request: Request, body: bytes) -> Any:
     """What `Handle.send` takes: a text, or JSON data."""
     kinds = request.headers.getlist("content-type")
     if len(kinds) > 1:
-        raise Problem(400, "there are two Content-Types")
+        raise HttpProblem(400, "there are two Content-Types")
     written = kinds[0] if kinds else ""
     kind = written.partition(";")[0].strip().lower()
     is_json = kind == "application/json" or kind.endswith("+json")
@@ -160,14 +160,14 @@ def _content(request: Request, body: bytes) -> Any:
         try:
             text = decode(body, "the body")
         except InvalidFile as error:
-            raise Problem(400, "the body is not UTF-8", str(error)) from None
+            raise HttpProblem(400, "the body is not UTF-8", str(error)) from None
         value = _json(text) if is_json else text
         if isinstance(value, str) and not value.strip():
-            raise Problem(400, "the body is empty")
+            raise HttpProblem(400, "the body is empty")
         if is_json:
             _check_kind(value)
         return value
-    raise Problem(415, f"a body of the type {kind or 'nothing'!r}", f"send {', '.join(_TEXT)} or application/json")
+    raise HttpProblem(415, f"a body of the type {kind or 'nothing'!r}", f"send {', '.join(_TEXT)} or application/json")
 
 
 def _json(text: str) -> Any:
@@ -175,13 +175,13 @@ def _json(text: str) -> Any:
     try:
         return jsontext.load(text, "the body")
     except InvalidFile as error:
-        raise Problem(400, "the body is not JSON", str(error)) from None
+        raise HttpProblem(400, "the body is not JSON", str(error)) from None
 
 
 def _check_kind(value: Any) -> None:
     """The token is for tasks and messages. A time of a schedule would count as taken, and the true one never come."""
     if inbox.is_firing(value):
-        raise Problem(
+        raise HttpProblem(
             422,
             "a time of a schedule can't be sent",
             "`schedule:` in workspace.yaml makes them, and `satchel serve` "
@@ -194,16 +194,16 @@ async def _healthy(request: Request) -> Response:
 
 
 async def _not_here(request: Request, error: Exception) -> Response:
-    return await _tell(request, Problem(404, "nothing is here", "tasks go to POST /inbox/RUN"))
+    return await _tell(request, HttpProblem(404, "nothing is here", "tasks go to POST /inbox/RUN"))
 
 
 async def _not_so(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return await _tell(request, Problem(405, f"{request.method} does nothing here", **(error.headers or {})))
+    return await _tell(request, HttpProblem(405, f"{request.method} does nothing here", **(error.headers or {})))
 
 
 async def _tell(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, HttpProblem)
     said = {"title": problem.title, "status": problem.status, "detail": problem.detail}
     return JSONResponse(said, problem.status, problem.headers, media_type="application/problem+json")
 

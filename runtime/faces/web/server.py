@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from ....workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
 from ...api import Overview
-from . import acting, correcting, live, past, reading
+from . import acting, correcting, live, past_pages, reading
 from .access import tokens_of
 from .address import Address, bound
 from .guard import Guard, Rules
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def make_app(site: Site, rules: Rules | None = None) -> ASGIApp:
     """The whole page as an ASGI app. `rules` say who may use it; by default, every program of this machine."""
-    rooms = (acting, correcting, live, past, reading)  # the paths of the last one match the others, too
+    rooms = (acting, correcting, live, past_pages, reading)  # the paths of the last one match the others, too
     routes = [Mount("/static", StaticFiles(directory=FOLDER / "static"))]
     routes += [route for module in rooms for route in module.routes(site)]
 
@@ -122,7 +122,7 @@ _THREADS = 16
 """For what all live pages share. Each run that is looked at has one of its own, so a storage that hangs takes none."""
 
 
-class Server(uvicorn.Server):
+class PageServer(uvicorn.Server):
     """Ends the streams of events when it stops: they never end by themselves."""
 
     def __init__(self, config: uvicorn.Config, site: Site):
@@ -172,4 +172,4 @@ def serve_page(
         # uvicorn raises the signal again after it has stopped: this process is to end normally
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, lambda *_: None)
-        asyncio.run(Server(config, site).serve([listener]))
+        asyncio.run(PageServer(config, site).serve([listener]))

@@ -59,7 +59,7 @@ class NoSuchRun(UsageError):
     """The root has no run of this name."""
 
 
-class Progress(NamedTuple):
+class ListingProgress(NamedTuple):
     """How much of the first listing is read."""
 
     read: int
@@ -72,7 +72,7 @@ class Site:
     def __init__(self, overview: Overview, *, root: str = ""):
         """`root`: as a person has typed it."""
         self.overview, self.root = overview, root or overview.url
-        self.progress = Progress(0, 0)
+        self.progress = ListingProgress(0, 0)
         self.notes = Notes()
         self.stopping = asyncio.Event()  # set by the server, in its event loop
         self._looks = ThreadPoolExecutor(1, "satchel-page")
@@ -125,7 +125,7 @@ class Site:
         return self.page(request, template, status, name=self.name_of(run), run=run, **facts)
 
     def _note(self, read: int, total: int) -> None:
-        self.progress = Progress(read, total)
+        self.progress = ListingProgress(read, total)
 
     def _named(self, seen: Seen | None, name: str) -> SeenRun | None:
         return next((run for run in seen.runs if self.name_of(run) == name), None) if seen else None

@@ -15,7 +15,7 @@ from properties import ROUNDS
 from satchel.runtime.engine.open_scope import OpenScope
 from satchel.runtime.live import data
 from satchel.workspace import journal
-from satchel.workspace.inbound.edits import todo
+from satchel.workspace.inbound.edits import plan_edits
 from satchel.workspace.journal import Tail, segment
 from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
 from satchel.workspace.lifecycle import opening, recovery
@@ -196,7 +196,7 @@ def _is_whole(row: bytes) -> bool:
 
 def _plan_forgets_what_a_person_had_written() -> Fault:
     """A fault this explorer has found: a crash before todo.md first had its stamp was taken for an edit."""
-    return mock.patch.object(todo, "hashlib", mock.Mock())
+    return mock.patch.object(plan_edits, "hashlib", mock.Mock())
 
 
 def _commits_are_not_compared() -> Fault:

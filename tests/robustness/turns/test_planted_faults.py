@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from satchel.workspace import plan as workspace_todo
-from satchel.workspace.inbound.edits import Edit, detection, rejection, state, steps, todo
+from satchel.workspace.inbound.edits import Edit, detection, plan_edits, rejection, state, steps
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.plan import Plan
@@ -69,13 +69,13 @@ def _past_effects_are_forgotten() -> Fault:
 
 def _file_without_a_stamp_is_obeyed() -> Fault:
     """Without a stamp, what it lacks is taken for removed."""
-    base = todo._base
+    base = plan_edits._base
 
     def trusting(looking: Any, agent: AgentMoment, path: str, stamped: Any) -> tuple[Plan, bytes]:
         plan, file = base(looking, agent, path, stamped)
         return (agent.plan, b"") if plan is None or file is None else (plan, file)
 
-    return mock.patch.object(todo, "_base", trusting)
+    return mock.patch.object(plan_edits, "_base", trusting)
 
 
 def _refused_file_is_not_kept() -> Fault:

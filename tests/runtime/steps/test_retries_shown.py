@@ -10,7 +10,7 @@ import pytest
 
 import satchel
 from satchel import Retry, Run, agent, effect, run, step
-from satchel.runtime.cli.render.progress import Lines
+from satchel.runtime.cli.render.progress import PlainLines
 
 TWICE = Retry(attempts=3, first=0.01)
 
@@ -43,7 +43,7 @@ def test_a_wait_before_a_retry_is_seen_nowhere(workspace: Path, capsys: pytest.C
         found: str = await ask("tides")
         return found
 
-    outcome = run(workspace, main, watch=Lines())
+    outcome = run(workspace, main, watch=PlainLines())
     assert outcome.result == "tides", outcome.error
     first, second = records(workspace)
     assert (first["attempt"], second["attempt"], first["error"]["message"]) == (1, 2, "503")

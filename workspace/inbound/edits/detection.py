@@ -23,7 +23,7 @@ from ...secrets import as_recorded, redactor_of
 from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, json_patch, result_blobs
 from ...store import FileContent, Store, read_if_there
 from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
-from . import checkpoint_copies, message_edits, rejection, state, steps, todo
+from . import checkpoint_copies, message_edits, plan_edits, rejection, state, steps
 from .findings import CheckData, Edit, FileConflict, Looking, Noticed, RejectedFile, Side, StillMoving, sha, version_of
 
 
@@ -64,7 +64,7 @@ def notice(
         store.fetch(path for path in _expected(store, moment) if not looking.is_as_listed(path))
         looking.noticed.kept = rejection.not_settled(store, moment)
     for agent in moment.agents.values():
-        for look in (state.look, todo.look, steps.look, message_edits.look):
+        for look in (state.look, plan_edits.look, steps.look, message_edits.look):
             try:
                 look(looking, agent)
             except StillMoving:
@@ -115,7 +115,7 @@ def judge(
         if path.endswith(STATE):
             state.judge(looking, agent, data)
         else:
-            todo.judge(looking, agent, data, read_markdown(data, owner(moment, agent)))
+            plan_edits.judge(looking, agent, data, read_markdown(data, owner(moment, agent)))
     except (InvalidFile, Refused) as error:
         looking.refuse(path, error, data)
     if (secret := looking.secret(path, data)) is not None:
@@ -140,7 +140,7 @@ def _ask_again(looking: Looking) -> None:
     said |= {question.path for question in noticed.questions}
     said |= {refusal.path for refusal in (*noticed.refusals, *noticed.overruled)}
     for agent in moment.agents.values() if noticed.kept else ():
-        for path, edited in ((agent.folder + STATE, state.edited), (agent.folder + TODO, todo.edited)):
+        for path, edited in ((agent.folder + STATE, state.edited), (agent.folder + TODO, plan_edits.edited)):
             data = noticed.kept.get(path)
             if data is None or path in said:
                 continue

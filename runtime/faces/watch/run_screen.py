@@ -16,8 +16,8 @@ from textual.screen import Screen
 
 from ...api import Handle, conversation
 from ...present import why_lines
-from . import panes, words
-from .acting import Acting
+from . import panes, styles
+from .actions import Acting
 from .feed import Feed
 from .lines import Bar, Lines, fold, key_line, plain
 from .panes import Content, Pane
@@ -149,7 +149,7 @@ class RunScreen(Screen[None]):
         standing, width = self.feed.standing, self.size.width
         if not width or not self.is_mounted:
             return
-        self._bar("head").show(words.head(standing, self._called, width))
+        self._bar("head").show(styles.head(standing, self._called, width))
         why = [part for each in why_lines(standing) for part in fold(each, width)] if standing else []
         is_bad = standing is not None and (standing.problem is not None or standing.state == "failed")
         most = 1 if self._is_low else _DETAIL

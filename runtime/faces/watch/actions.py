@@ -21,8 +21,8 @@ from ....workspace.base import SatchelError, UsageError, decode, urls
 from ....workspace.inbound.approvals import with_changes
 from ...api import ACTIVE, OVER, Draft, Editing, Handle, changes_of, say_revoked
 from ...present import counted, describe_stop, run_id_of
+from .dialogs import AnswerForm, Confirm, TypedAnswer, Writing
 from .feed import Feed
-from .forms import Answer, Confirm, Given, Writing
 from .lines import plain
 
 _EDITORS = ("VISUAL", "EDITOR")
@@ -43,7 +43,7 @@ def editor() -> list[str]:
     )
 
 
-class Opened:
+class EditorFile:
     """A file of a workspace that an editor may open at `path`. Making it and `finish` may take requests.
 
     On a disk the editor saves the file itself, which is an edit like any other: it is merged with what the run has
@@ -252,7 +252,7 @@ class Acting:
         if not asked:
             self._say("there is no open question")
             return
-        given = await self._app.push_screen_wait(Answer(asked[min(index, len(asked) - 1)]))
+        given = await self._app.push_screen_wait(AnswerForm(asked[min(index, len(asked) - 1)]))
         if given is None:
             self._say("nothing was answered")
             return
@@ -274,7 +274,7 @@ class Acting:
         app = self._app
         try:
             command = editor()
-            opened = await asyncio.to_thread(lambda: Opened(self._make(), file))
+            opened = await asyncio.to_thread(lambda: EditorFile(self._make(), file))
             with app.suspend():  # must end without an error: Textual would not take the terminal back
                 failed = call(command, opened.path)
             self._say(await asyncio.to_thread(opened.finish, failed))
@@ -299,7 +299,7 @@ def _revoke(id: str, handle: Handle) -> str:
     return say_revoked(handle.revoke(id))
 
 
-def _answer(handle: Handle, given: Given, *, is_active: bool) -> str:
+def _answer(handle: Handle, given: TypedAnswer, *, is_active: bool) -> str:
     try:
         changes = changes_of(shlex.split(given.changes)) or None
     except ValueError as error:

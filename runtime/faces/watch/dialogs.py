@@ -122,7 +122,7 @@ class Writing(Screen[str]):
 _CONTEXT = 20_000  # characters
 
 
-class Given(NamedTuple):
+class TypedAnswer(NamedTuple):
     """An answer as a person has typed it, as `Handle.answer` takes it. `is_typed`: texts as on a command line.
     `changes`: the arguments that it changes, as there."""
 
@@ -181,7 +181,7 @@ def _described(schema: Any) -> tuple[str, str]:
     return kind if isinstance(kind, str) else "", ", ".join(parts)
 
 
-class Answer(Screen[Given | None]):
+class AnswerForm(Screen[TypedAnswer | None]):
     """Asks for one answer. Its result is None if a person leaves without answering."""
 
     DEFAULT_CSS = """
@@ -321,15 +321,15 @@ class Answer(Screen[Given | None]):
             decision: Any = self._asked.choices[chosen]
             has_result = bool(result) and question.has_happened(decision)
             changes = self.query_one("#changes", Input).value if question.may_change else ""
-            self.dismiss(Given(self._asked.id, decision, note, result if has_result else None, True, changes))
+            self.dismiss(TypedAnswer(self._asked.id, decision, note, result if has_result else None, True, changes))
             return
         typed = [self._typed(number) for number in range(len(self._fields))]
         if self._fields[0].name:
             filled = zip(self._fields, typed, strict=True)
             decision = {each.name: each.value_of(text) for each, text in filled if text or each.is_required}
-            self.dismiss(Given(self._asked.id, decision, note, None, False))
+            self.dismiss(TypedAnswer(self._asked.id, decision, note, None, False))
         else:
-            self.dismiss(Given(self._asked.id, typed[0], note, None, True))
+            self.dismiss(TypedAnswer(self._asked.id, typed[0], note, None, True))
 
     def _typed(self, number: int) -> str:
         field = self.query_one(f"#field-{number}")

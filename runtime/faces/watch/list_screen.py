@@ -15,9 +15,9 @@ from textual.widgets import Input
 from ... import api
 from ...api import STATES, Handle, Overview, SeenRun, State
 from ...present import ago, cost, counted, fraction, run_id_of
-from . import words
+from . import styles
 from .lines import Bar, Lines, fold, key_line, plain
-from .run import RunScreen
+from .run_screen import RunScreen
 
 _LOOK = 0.5
 """Seconds between two calls of the overview, which knows itself when to look again."""
@@ -147,7 +147,7 @@ class RunsScreen(Screen[None]):
         name = run.name or run_id_of(standing)
         wanted = plain(api.wanted(standing) or str(standing.problem or ""))
         items, last = fraction(standing.plan), ago(standing.at)
-        return _row(name, words.state(standing), items, wanted, cost(standing), last, width)
+        return _row(name, styles.state(standing), items, wanted, cost(standing), last, width)
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)
