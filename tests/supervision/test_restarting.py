@@ -104,7 +104,7 @@ def shared_out(folder: Path) -> list[int]:
 def test_a_process_ends_after_so_many_steps_and_another_one_continues(folder: Path, satchel_: Satchel) -> None:
     supervised.make(folder, COUNTING, "restart_every: 2\n")
     code, said = ended(satchel_("run", folder))
-    assert code == 0 and "result: [0,1,2,3,4]" in said, said
+    assert code == 0 and "result: [0, 1, 2, 3, 4]" in said, said
     assert shared_out(folder) == [2, 2, 1]
     assert said.count("has ended for `restart_every`; another one continues") == 2
     assert "sleeping until" not in said and "next:" not in said, "no person has to do anything"
@@ -128,7 +128,7 @@ def test_a_process_ends_after_a_time_also_while_its_agent_waits(folder: Path, sa
 def test_an_item_that_has_done_its_last_step_is_not_done_again(folder: Path, satchel_: Satchel) -> None:
     supervised.make(folder, ITEMS, "restart_every: 1\n")
     code, said = ended(satchel_("run", folder))
-    assert code == 0 and 'result: ["1","2","3"]' in said, said
+    assert code == 0 and 'result: ["1", "2", "3"]' in said, said
     assert shared_out(folder) == [1, 1, 1]
 
 

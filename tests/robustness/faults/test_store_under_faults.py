@@ -107,7 +107,7 @@ CASES: dict[str, Case] = {
     "read what is not there": Case(lambda place: place.store.read(place.path), (FileNotFoundError,), None, None),
     "tail": Case(lambda place: place.store.tail(place.path, 5), (OLD[-5:],)),
     "list": Case(_listed, (OLD,)),
-    "create": Case(lambda place: place.store.create(place.path, NEW), (None,), None, NEW, True),
+    "create": Case(lambda place: place.store.create(place.path, NEW) and None, (None,), None, NEW, True),
     "create what is taken": Case(lambda place: place.store.create(place.path, NEW), (FileExistsError,)),
     "create what a rival has written alike": Case(
         lambda place: place.store.create(place.path, OLD), (FileExistsError,)
@@ -135,8 +135,8 @@ CASES: dict[str, Case] = {
     "exchange for nothing": Case(
         lambda place: place.store.exchange(place.path, NEW, if_version=None) and None, (None,), None, NEW, True
     ),
-    "append": Case(lambda place: place.store.append(place.path, NEW), (None,), OLD, OLD + NEW, True),
-    "append to nothing": Case(lambda place: place.store.append(place.path, NEW), (None,), None, NEW, True),
+    "append": Case(lambda place: place.store.append(place.path, NEW) and None, (None,), OLD, OLD + NEW, True),
+    "append to nothing": Case(lambda place: place.store.append(place.path, NEW) and None, (None,), None, NEW, True),
     "remove": Case(lambda place: place.store.remove(place.path), (None,), OLD, None, True),
     "remove many": Case(lambda place: place.store.remove_many([place.path]), (None,), OLD, None, True),
 }

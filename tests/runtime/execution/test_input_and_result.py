@@ -326,7 +326,7 @@ def test_a_kill_between_start_and_completion_loses_arguments_or_result(workspace
     assert (workspace / "measured").read_text().split() == ["Faro", "Porto"]
     assert satchel.open(str(workspace)).run().result == {"Faro": 4, "Porto": 5}
     status = warm.run([*command, "status"], cwd=workspace, timeout=60, check=True, capture_output=True, text=True)
-    assert 'input     {"places":["Faro","Porto"]}' in status.stdout
+    assert 'input     {"places": ["Faro", "Porto"]}' in status.stdout
     assert 'result    {"Faro":4,"Porto":5}' in status.stdout
 
 
