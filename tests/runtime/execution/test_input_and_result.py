@@ -327,7 +327,7 @@ def test_a_kill_between_start_and_completion_loses_arguments_or_result(workspace
     assert satchel.open(str(workspace)).run().result == {"Faro": 4, "Porto": 5}
     status = warm.run([*command, "status"], cwd=workspace, timeout=60, check=True, capture_output=True, text=True)
     assert 'input     {"places": ["Faro", "Porto"]}' in status.stdout
-    assert 'result    {"Faro":4,"Porto":5}' in status.stdout
+    assert 'result    {"Faro": 4, "Porto": 5}' in status.stdout
 
 
 def test_a_crash_of_a_supervised_run_loses_the_input_of_the_command(workspace: Path) -> None:
