@@ -54,6 +54,9 @@ class Method(Generic[S, P, T]):
     def __get__(self, instance: S | None, owner: type) -> Callable[..., T]:
         return self._function if instance is None else MethodType(self._function, instance)
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        setattr(owner, name, self._function)  # so mocks of a class see the method
+
 
 class Twin(Method[S, P, T]):
     """A method that blocks; `without_blocking` is its twin."""

@@ -8,6 +8,7 @@ import pydoc
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 from cli.conftest import PLAIN, Make, contents
@@ -15,7 +16,6 @@ from cli.conftest import PLAIN, Make, contents
 import satchel
 from satchel import SatchelError
 from satchel.runtime import api
-from satchel.runtime.status.twins import Twin
 from satchel.workspace.base.errors import UsageError
 
 
@@ -56,9 +56,8 @@ def test_a_handle_loads_what_only_a_command_or_a_bucket_needs(make: Make) -> Non
 
 def test_a_twin_is_missing_or_another_method() -> None:
     methods = dict(inspect.getmembers(api.Handle, inspect.isfunction))
-    declared = {
-        name: each for kind in api.Handle.__mro__ for name, each in vars(kind).items() if isinstance(each, Twin)
-    }
+    decorated = {name for name, each in methods.items() if hasattr(each, "__wrapped__")}
+    declared = {name for name in decorated if not name.endswith("_async")}
     assert {f"{name}_async" for name in declared} == {name for name in methods if name.endswith("_async")}
     page = (Path(__file__).parents[2] / "docs/python.md").read_text()
     assert {*declared} >= {"run", "resume", "pause", "cancel", "wait", "answer"}
@@ -72,6 +71,12 @@ def test_a_twin_is_missing_or_another_method() -> None:
         assert signature == inspect.signature(twin)
         assert signature.return_annotation and "[" not in signature.return_annotation
         assert inspect.getdoc(plain) and (inspect.getdoc(twin) or "").startswith(f"`{name}`, without blocking")
+
+
+def test_a_mock_of_a_handle_takes_itself_for_an_argument() -> None:
+    handle = create_autospec(satchel.Handle, instance=True)
+    handle.pause(wait=True)
+    handle.pause.assert_called_once_with(wait=True)
 
 
 def test_help_hides_a_twin() -> None:

@@ -147,8 +147,9 @@ class Store(Protocol):
 
     def append(self, path: str, data: bytes, *, durable: bool = False, if_version: Version | None = None) -> Version:
         """Append `data` to a file, which is created if it is missing. A crash may tear it; with `durable`, the whole
-        file is durable when this returns. FileChanged if it has not `if_version`, or another program has written to it
-        meanwhile. Returns the version of what it has written to: a file that has just taken its name has another."""
+        file is durable when this returns. FileChanged if it has not `if_version`, or another program has changed its
+        length meanwhile. Returns the version of what it has written to: a file that has just taken its name has
+        another."""
 
     def list(self, folder: str) -> Iterator[Entry]:
         """The files directly in `folder`, by name; none if there is no such folder."""

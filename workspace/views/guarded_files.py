@@ -114,9 +114,10 @@ class ViewGuard:
                 self._leave(path)
 
     def _append(self, path: str, data: bytes, known: Version | None) -> None:
-        if self._store.abilities.remote:  # there an append would add to whatever it finds
-            whole = self._store.read(path, limit=_APPENDED_LIMIT).data if known is not None else b""
-            self._write(path, whole + data, known)
+        if known is None:
+            self._write(path, data, None)
+        elif self._store.abilities.remote:  # there an append would add to whatever it finds
+            self._write(path, self._store.read(path, limit=_APPENDED_LIMIT).data + data, known)
         else:
             self.versions[path] = self._store.append(path, data, if_version=known)
 

@@ -284,7 +284,7 @@ def _json(standing: Standing) -> dict[str, Any]:
         ],
         "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
         "complaints": standing.complaints,
-        "edits": [each.text for each in file_lines(standing) if each.title == "edited"],
+        "edits": _foreseen(standing),
         "conflicts": [
             {"file": each.path, "places": list(each.places)}
             for each in (standing.noticed.questions if standing.noticed else ())
@@ -292,3 +292,13 @@ def _json(standing: Standing) -> dict[str, Any]:
         + ([{"file": standing.begun.path, "places": [str(standing.begun)]}] if standing.begun else []),
         "report": [{"kind": remark.kind, "text": remark.text} for remark in standing.report],
     }
+
+
+def _foreseen(standing: Standing) -> list[str]:
+    """What a start makes of people's edits."""
+    noticed = standing.noticed
+    if noticed is None:
+        return []
+    said = [f"{edit.record.file}: {say}" for edit in noticed.edits for say in edit.record.says]
+    said += [f"a start asks: {noticed.back.question}"] if noticed.back else []
+    return said + [f"refused: {line}" for each in noticed.refusals for line in str(each.error).splitlines()]

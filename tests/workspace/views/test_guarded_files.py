@@ -87,6 +87,11 @@ class Saving(Syscalls):
         if self.when == "after" and self.path.exists() and self.path.read_bytes() == b"1\n2\n":
             self.save()
 
+    def link(self, source: str, target: str) -> None:
+        if self.when == "first":
+            self.save()
+        super().link(source, target)
+
 
 @pytest.mark.parametrize("is_in_place", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -101,6 +106,12 @@ def test_a_save_in_the_moment_of_an_append_counts_as_written_by_the_run(
     assert looked(guard, clock) == [NAME] and guard.is_left(NAME)
     guard.append(NAME, b"3\n")
     assert (tmp_path / NAME).read_bytes() == b"mine"
+
+
+def test_a_save_right_before_the_first_append_counts_as_written_by_the_run(clock: Clock, tmp_path: Path) -> None:
+    guard = ViewGuard(DiskStore(tmp_path, Saving(tmp_path / NAME, "first", True)), clock)
+    guard.append(NAME, b"1\n")
+    assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"mine"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells who has a file open")
