@@ -1,7 +1,8 @@
-"""Fuzzes without pytest: `cd tests && python -m fuzz SEED COUNT [FIRST]`. One finding of each kind is told, and kept.
+"""Fuzzes without pytest: `cd tests/robustness && PYTHONPATH=.. python -m fuzz SEED COUNT [FIRST]`.
 
-The last line is the number of cases and of commands. Exit code 1 if something was found. Run `python -m fuzz SEED 1 N`
-to play the case N alone: its files stay in the folder that is named at the end.
+One finding of each kind is told, and kept. The last line is the number of cases and of commands. Exit code 1 if
+something was found. Run `python -m fuzz SEED 1 N` to play the case N alone: its files stay in the folder that is named
+at the end.
 """
 
 from __future__ import annotations

@@ -152,9 +152,18 @@ def test_an_id_is_the_same_in_any_case() -> None:
             "- [x] a ^1\n- [/] a ^2\n- [ ] a\n",
         ),
         ("- [ ] a\n- [ ] a\n", "- [x] a ^1\n- [ ] a ^2\n", "- [ ] a\n- [x] a\n", "- [x] a ^1\n- [x] a ^2\n"),
+        # both reopened b, so it does not end with what is below it
+        (
+            "- [x] a\n- [x] b\n  - [ ] c\n    - [/] d\n",
+            "- [x] a\n- [/] b\n  - [ ] c\n    - [/] d\n",
+            "- [/] a\n- [/] b\n  - [-] d\n",
+            "- [/] a\n- [/] b\n  - [-] d\n",
+        ),
+        # without a base, a person's mark of a parent that the run has finished in another way
+        (None, "- [-] a\n  - [ ] b\n", "- [x] a\n  - [ ] b\n", "- [x] a\n  - [ ] b\n"),
     ],
 )
-def test_what_both_did_is_joined(base: str, ours: str, theirs: str, expected: str) -> None:
+def test_what_both_did_is_joined(base: str | None, ours: str, theirs: str, expected: str) -> None:
     assert text(base, ours, theirs) == expected
 
 
@@ -202,6 +211,7 @@ def test_marks_that_both_changed(base: str, ours: str, theirs: str, expected: st
         ("p\n- [ ] a\n", "q\n- [ ] a\n", "r\n- [ ] a\n", (1, "r", "prose")),
         ("- [ ] a ^1\n", "- [ ] b ^1\n", "- [ ] c ^1\n", (1, "c", "text")),
         ("- [ ] x\n- [ ] a\n", "- [ ] x\n- [ ] b\n", "- [ ] x\n- [ ] c\n", (2, "c", "text")),
+        ("- [x] b\n  - [ ] c\n", "- [-] b\n  - [ ] c\n", "- [/] b\n  - [ ] c\n", (1, "b", "mark")),
         ("- [ ] a ^1\n- [ ] x\n", "- [ ] b ^1\n- [ ] x\n", "- [ ] x\n", (0, "b", "text")),
         ("- [ ] a ^1\n- [ ] x\n", "- [ ] x\n", "- [ ] b ^1\n- [ ] x\n", (1, "b", "text")),
         ("- [ ] a ^1\n- [ ] x\n", "- [ ] x\n", "- [x] a ^1\n- [ ] x\n", (1, "a", "mark")),

@@ -656,12 +656,12 @@ def test_an_append_adds_to_the_version_it_was_meant_for(stores: Stores, store: S
     assert made == store.version("m/a.jsonl")
     added = store.append("m/a.jsonl", b"2\n", if_version=made)
     assert added == store.version("m/a.jsonl") != made
-    stores.put("m/a.jsonl", b"mine")
+    stores.put("m/a.jsonl", b"another length\n")
     store.refresh()
     for old in (made, added):
         with pytest.raises(FileChanged):
             store.append("m/a.jsonl", b"3\n", if_version=old)
-    assert stores.get("m/a.jsonl") == b"mine"
+    assert stores.get("m/a.jsonl") == b"another length\n"
 
 
 def test_a_renamed_file_is_in_both_places_or_in_none(stores: Stores, store: Store) -> None:
