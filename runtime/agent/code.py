@@ -24,7 +24,7 @@ from contextlib import suppress
 
 from msgspec import Struct, field
 
-from ...workspace.base import OF_A_RUN, Refused, check_path
+from ...workspace.base import OF_A_RUN, Refused, check_path, urls
 from ...workspace.state import prompts
 from ...workspace.store import Store, Version
 
@@ -40,7 +40,7 @@ _copies: dict[tuple[str, _Files], str] = {}
 
 def folder_of(store: Store) -> str:
     """The folder to import a workspace's own code from: the workspace itself on a disk, else a copy."""
-    if not store.abilities.remote:
+    if not urls.is_remote(store.url):
         return store.url
     paths = tuple(_code(store))
     files = tuple((path, version) for path in paths if (version := store.version(path)) is not None)

@@ -34,9 +34,9 @@ _SHARE = 4
 class Shot(Struct, frozen=True):
     """A run at one look.
 
-    `rows` are its last records, oldest first, at most 200. `number` is another one if the status or the records have
-    changed since an earlier look, and `text` if the streamed text (`standing.streams`) has. If the storage does not
-    answer, `problem` says why, and the rest is that of the look before.
+    `rows` are its last records, oldest first, as many as were asked for. `number` is another one if the status or the
+    records have changed since an earlier look, and `text` if the streamed text (`standing.streams`) has. If the storage
+    does not answer, `problem` says why, and the rest is that of the look before.
     """
 
     standing: Standing

@@ -90,9 +90,8 @@ class ReadonlyHandle(Place):
         cancelled. In an event loop use `events(follow=True)`.
         """
         from ..status import log
-        from ..status import log as log_filter
 
-        wanted = log_filter.filter_of(item, type, agent, step, since, audit)
+        wanted = log.filter_of(item, type, agent, step, since, audit)
         return log.log(self, last, wanted, follows=follow)
 
     def show(self, at: int | str = "latest") -> Shown:

@@ -201,8 +201,6 @@ def _start(command: Command, options: LaunchOptions) -> int:
             raise UsageError("--detach and --in-process can't be used together", why="--detach needs another process")
         if options.take_over:
             consent.confirm_take_over(find(options.workspace))
-    # imports the progress display, which a supervisor does not need
-
     return _go(command, options)
 
 

@@ -23,9 +23,8 @@ def workspaces() -> list[Files]:
 
 def play(tmp_path: Path, workspaces: list[Files], seed: int, count: int) -> None:
     player = Player(seed, tmp_path / "case", workspaces)
-    print(
-        f"seed {player.seed}: `cd tests/robustness && PYTHONPATH=.. python -m fuzz {player.seed} 1 N` plays the case N again"
-    )
+    again = f"cd tests/robustness && PYTHONPATH=.. python -m fuzz {player.seed} 1 N"
+    print(f"seed {player.seed}: `{again}` plays the case N again")
     with remembering():
         for number in range(count):
             found = player.play(number)

@@ -13,6 +13,7 @@ import pytest
 from clouds import Cloud
 from servers import free_ports
 
+import satchel
 from satchel.workspace.base.errors import StorageFailed, UsageError
 from satchel.workspace.store import Store, open_store
 from satchel.workspace.store.probe import check_conditional_puts, check_writes
@@ -102,3 +103,11 @@ def test_a_bucket_that_creates_exclusively_is_refused(cloud: Cloud) -> None:
     check_conditional_puts(store)
     check_writes(store)
     assert [*store.list(".satchel")] == []
+
+
+def test_an_agent_in_the_memory_of_this_process_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / "workspace.yaml").write_text("format: 1\nrun_id: here-1\nagent: agent.py:main\n")
+    (tmp_path / "agent.py").write_text("from satchel import agent\n@agent\nasync def main(run):\n    return 1\n")
+    url = f"memory://{tmp_path.name}/run"
+    satchel.new(tmp_path, url)
+    assert satchel.run(url).result == 1
