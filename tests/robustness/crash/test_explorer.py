@@ -86,7 +86,7 @@ def test_no_crash_at_any_call_loses_anything(name: str, part: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(WORKLOADS.keys() - _STATES.keys()))
 def test_more_crashes_around_edits_and_sub_agents_lose_nothing(name: str) -> None:
-    assert _explore(name, SEED + 2, every=104 // min(ROUNDS, 4)).states
+    assert _explore(name, SEED + 2, every=52 // min(ROUNDS, 4)).states
 
 
 # What the model of a power failure allows
