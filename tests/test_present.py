@@ -7,6 +7,7 @@ import ast
 import re
 from html import unescape
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from api.test_answering import GRANTING
@@ -15,7 +16,20 @@ from cli.conftest import ASKING, PLAIN, Cli, Make, cli, make
 import satchel
 from satchel.runtime.api import Handle, Overview
 from satchel.runtime.cli.render import history
-from satchel.runtime.present import Timeline, budget_lines, detail, file_lines, one_line, progress, usage_line
+from satchel.runtime.present import (
+    Timeline,
+    budget_lines,
+    call_name,
+    describe_retry,
+    describe_stop,
+    detail,
+    file_lines,
+    one_line,
+    progress,
+    usage_line,
+)
+from satchel.runtime.status.activity import Retrying
+from satchel.runtime.supervision.emergency.kill import How, Stopped
 from satchel.workspace.journal import records
 from satchel.workspace.state import STATES
 
@@ -96,6 +110,26 @@ def test_a_status_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> Non
         assert asked.text in mcp
         assert all(squeezed(asked.text) in shown[face] for face in ("command line", "page"))
         assert squeezed(asked.text) in squeezed(panes.questions(standing).line(0, 1000).plain)
+
+
+def test_the_details_of_the_terminal_say_a_fact_twice(run: Handle) -> None:
+    standing = run.status()
+    lines = [line.strip() for _, text in panes._details(standing) for line in text.splitlines()]
+    for said in (detail(standing).lstrip(": "), *(each.text for each in file_lines(standing))):
+        for line in said.splitlines():
+            assert sum(line in each for each in lines) == 1, (line, lines)
+
+
+@pytest.mark.parametrize("how", get_args(How))
+def test_an_outcome_of_a_stop_is_said_twice_or_breaks_it(how: How) -> None:
+    said = {"draining": "this process runs it, and stops it at its next safe point", "new": "it has not begun"}
+    told = describe_stop(Stopped("x", how, said=said.get(how, ""))).lower()
+    assert told and told.count("safe point") <= 1 and told.count("begun") <= 1
+
+
+def test_a_call_or_why_it_is_tried_again_is_cut_short() -> None:
+    call = Retrying("", "1", "ask", f"({'t' * 140})", 2, "e" * 190, "2999-01-01T00:00:00Z")
+    assert "t" * 140 in call_name(call) and "e" * 190 in describe_retry(call)
 
 
 KNOWN = {

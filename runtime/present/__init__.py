@@ -40,6 +40,7 @@ if not deferred(__name__):
         detail,
         done_of,
         failure_line,
+        failure_text,
         file_lines,
         fraction,
         inbox_line,

@@ -9,7 +9,8 @@ from ...workspace.history import Call
 from ...workspace.lifecycle import Leftover
 from .value_words import json_line
 
-_SHOWN = 100  # characters of a call, and of an error
+_CALL = 160  # characters of a call
+_ERROR = 200  # of why it is tried again
 _SHORT = 60
 
 _OUTCOMES = {
@@ -37,7 +38,7 @@ class _Retried(_Named, Protocol):
     def again_at(self) -> str: ...
 
 
-def call_name(call: _Named, width: int = _SHOWN) -> str:
+def call_name(call: _Named, width: int = _CALL) -> str:
     """`summarise("a.txt")`, in one line."""
     return one_line(f"{call.step}{call.call}", width)
 
@@ -54,7 +55,7 @@ def describe_call(call: Call, width: int = 0) -> str:
 def describe_retry(call: _Retried) -> str:
     """`ask("tides") has failed 2 times, again at ...: Overloaded: 503`, of a call that waits."""
     failures = f"has failed {counted(call.attempt, 'time')}"
-    return f"{call_name(call)} {failures}, again at {since(call.again_at)}: {one_line(call.error, _SHOWN)}"
+    return f"{call_name(call)} {failures}, again at {since(call.again_at)}: {one_line(call.error, _ERROR)}"
 
 
 def stream_name(stream: Leftover) -> str:

@@ -11,13 +11,14 @@ from ...workspace.inbound import open_files
 from ...workspace.journal.records import Failure
 from ...workspace.lifecycle import said
 from ...workspace.plan import Plan
-from ...workspace.state import Approval, Moment, Tone, Usage
+from ...workspace.state import ACTIVE, Approval, Moment, Tone, Usage
 from ...workspace.views import status_of
 from ..status import Standing
 from .value_words import usd
 
 if TYPE_CHECKING:
     from ..supervision.emergency import Stopped
+    from ..supervision.emergency.kill import How
 
 _TEXT = 100  # characters
 _NAMED = 5  # files of the inbox that are named
@@ -94,9 +95,14 @@ def pause_lines(standing: Standing) -> list[str]:
     return found
 
 
+def failure_text(failure: Failure) -> str:
+    """An error of the agent, whole."""
+    return f"{failure.kind}: {failure.message}" if failure.message else failure.kind
+
+
 def failure_line(failure: Failure) -> str:
-    """An error of the agent in one line."""
-    return one_line(f"{failure.kind}: {failure.message}" if failure.message else failure.kind, 500)
+    """The beginning of it in one line."""
+    return one_line(failure_text(failure), 500)
 
 
 def not_called(standing: Standing) -> str:
@@ -132,11 +138,12 @@ def _process(standing: Standing) -> str:
     return process.process if process else "a process"
 
 
-_STOPPED: dict[str, str] = {
+_STOPPED: dict[How, str] = {
     "stopped": "Stopped",
     "idle": "Nothing was running. No process starts the run again until a person resumes it",
     "elsewhere": "Asked to stop. The process on another machine obeys within one poll, and the state then changes",
-    "draining": "This process runs it, and stops it at its next safe point",
+    "new": "Left alone",
+    "draining": "Stopping",
     "failed": "Not stopped",
 }
 
@@ -288,9 +295,10 @@ def inbox_line(standing: Standing) -> str:
     return f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done" if ever else "")
 
 
-def file_lines(standing: Standing) -> list[StatusLine]:
+def file_lines(standing: Standing, merge: str = "satchel merge") -> list[StatusLine]:
     """Files that differ from what the run has written: conflicts, edits that the next start or the active run takes or
-    refuses, files that are being saved, and reasons of refused edits."""
+    refuses, files that are being saved, and reasons of refused edits. `merge`: the command that resolves a conflict, as
+    the reader can type it."""
     noticed, found = standing.noticed, list[StatusLine]()
     for asked in noticed.questions if noticed else ():
         found.append(
@@ -299,7 +307,10 @@ def file_lines(standing: Standing) -> list[StatusLine]:
     if standing.begun:
         found.append(StatusLine("conflict", str(standing.begun), "ask"))
     if standing.wants_merge:
-        found.append(StatusLine("merge", "`satchel merge` shows both versions of the file and settles it", "ask"))
+        text = f"`{merge}` shows both versions; with `--use ours` it uses the run's version"
+        found.append(StatusLine("merge", text, "ask"))
+    elif standing.has_conflict and standing.state in ACTIVE:
+        found.append(StatusLine("merge", "a file conflicts with the run", "ask"))
     for edit in noticed.edits if noticed else ():
         for each in edit.record.says:
             text = f"{edit.record.file}: {each}; the next start takes it"

@@ -198,13 +198,17 @@ def test_an_edit_is_not_told(make: Make, cli: Cli) -> None:
     assert len(data_of(cli("status", "--json", folder))["edits"]) >= 2
 
 
-def test_a_contradiction_is_not_told(make: Make, cli: Cli) -> None:
+def test_a_contradiction_is_not_told(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make()
     cli("run", folder)
     (folder / "todo.md").write_text("- [x] say a\n")
     told = cli("status", folder).stdout
     assert "conflict  todo.md" in told and f"satchel merge {folder}" in told
     assert data_of(cli("status", "--json", folder))["conflicts"][0]["file"] == "todo.md"
+    monkeypatch.chdir(folder.parent)
+    told = cli("status", folder.name).stdout
+    said = f"`satchel merge {folder.name}` shows both versions; with `--use ours` it uses the run's version"
+    assert f"merge     {said}" in told, "as the person named it"
 
 
 def test_a_finished_run_with_an_edit_does_not_say_so(make: Make, cli: Cli) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,27 @@ def test_what_a_run_needs_is_not_said(make: Make, root: Path) -> None:
     (answered,) = handle.log(type="approval.answered")
     assert answered.record["decision"] == "yes" and answered.record["note"] == "once"
     assert " over MCP (mcp" in answered.record["by"]
+
+
+FAILING = """
+from satchel import agent
+
+@agent
+async def main(run):
+    raise ValueError("first line\\n" + "x" * 600 + "\\nlast line")
+"""
+
+
+def test_an_error_is_cut_before_what_matters(make: Make, root: Path) -> None:
+    with suppress(satchel.errors.AgentError):
+        satchel.open(make(FAILING, "failing")).run()
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            told = await call(client, "status", run="failing")
+            assert told["error"] == f"ValueError: first line\n{'x' * 600}\nlast line"
+
+    run(work())
 
 
 STEPS = """

@@ -186,10 +186,15 @@ def test_a_time_of_day_hides_its_zone_or_its_date() -> None:
     assert title in told and told.endswith(">2026-11-20 23:10:04 UTC</time>")
     assert words.clock("<b>") == "&lt;b&gt;"
     text = words.timed(
-        "<b> since 2026-11-20 23:10:04 UTC (3 days ago), until 2999-01-01T00:00:00.000Z; 2026-13-45 25:00:00 UTC"
+        "<b> since 2026-11-20 23:10:04 UTC (3 days ago), until 2999-01-01T00:00:00.000Z; 2026-13-45 25:00:00 UTC, "
+        "2026-11-20 23:10:05 UTC (a day ago)",
+        "2026-11-20T23:10:04.123Z",
+        "2999-01-01T00:00:00.000Z",
+        "",
     )
     assert text.startswith("&lt;b&gt; since <time ") and title in text and "3 days" not in text
     assert ">2999-01-01 00:00:00 UTC</time>; 2026-13-45" in text
+    assert text.endswith("2026-11-20 23:10:05 UTC (a day ago)"), "a time in other people's words is rewritten"
 
 
 def test_a_piece_of_a_streamed_text_changes_while_it_grows() -> None:

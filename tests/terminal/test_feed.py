@@ -11,11 +11,13 @@ from cli.conftest import Make
 from waits import PATIENCE
 
 import satchel
-from satchel.runtime.api import Handle, Latest
+from satchel.runtime.api import Handle, Latest, Row
 from satchel.runtime.faces.watch import feed as feeds
 from satchel.runtime.faces.watch.feed import Feed
 from satchel.runtime.status import events
 from satchel.workspace.base import StorageFailed
+from satchel.workspace.journal import records
+from satchel.workspace.journal.records import Line
 
 from .conftest import ASKING, play
 
@@ -138,3 +140,17 @@ def test_a_streamed_answer_grows_begins_again_and_ends() -> None:
     assert len(texts()) == 1
     feed._add(events.StepCompleted(seq=4, at="2026-01-01T00:00:07Z", scope="1", no=1, step="think"))
     assert texts() == []
+
+
+def test_an_item_of_a_replaced_run_gives_its_title_to_the_new_one() -> None:
+    def row(seq: int, record: records.Record) -> Row:
+        return Row({}, Line(seq, seq, "2026-11-24T03:00:00Z", 1, record))
+
+    async def test() -> None:
+        feed = Feed(lambda: satchel.open("x"), lambda: None)
+        await feed._tell([row(8, records.ScopeBegun(scope="1", title="of the old run"))])
+        await feed._tell([row(2, records.ScopeCommitted(scope="1"))])
+        (event,) = feed.seen
+        assert event.seq == 2 and "old run" not in event.words.text and event.took is None
+
+    play(test)

@@ -129,7 +129,7 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
     for complaint in standing.complaints:
         yield from _row_of("note", complaint, width)
     yield from _rows("pause", pause_lines(standing), width)
-    for found in file_lines(standing):
+    for found in file_lines(standing, place.command("merge")):
         yield from _row_of(found.title, found.text, width)
     for number, line in enumerate(remarks(standing.report, width - _TITLE if width else 0)):
         yield f"{'opening' if number == 0 else '':<{_TITLE}}{line}".rstrip()

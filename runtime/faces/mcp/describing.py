@@ -14,7 +14,7 @@ from ....workspace.base import visible
 from ....workspace.inspect import lease
 from ....workspace.state import Moment
 from ...api import ACTIVE, OVER, OpenQuestion, Row, Standing, before_a_start, is_readable
-from ...present import answered, describe_record, done_of, failure_line, not_called, one_line, run_id_of
+from ...present import answered, describe_record, done_of, failure_text, not_called, one_line, run_id_of
 from . import shapes
 
 SCHEME = "satchel://"
@@ -101,7 +101,7 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     found.reason = answered(standing) or moment.reason
     found.until = moment.until or (moment.pause.until if moment.pause else "")
     if moment.error and standing.state == "failed":
-        found.error = failure_line(moment.error)
+        found.error = failure_text(moment.error)
     found.error = found.error or not_called(standing)
     if standing.at_work and standing.state not in OVER:
         found.item = standing.at_work.text

@@ -89,7 +89,7 @@ class Feed:
                     latest, is_remote = Latest(handle, rows=_RECORDS), handle.store.abilities.remote
                 shot = await asyncio.to_thread(self._status, latest, is_whole)
                 self._keep(shot.standing, shot.problem)
-                self._tell(shot.rows)
+                await self._tell(shot.rows)
                 read = began if is_whole else read
             except Exception as error:  # one that no reader has foreseen must not end the view either
                 self._keep(None, error)
@@ -114,14 +114,15 @@ class Feed:
             found = replace(found or self.standing or Standing("", state="damaged"), problem=ours)
         self.standing = found
 
-    def _tell(self, rows: Sequence[Row]) -> None:
-        """Put the records since the last look into words."""
+    async def _tell(self, rows: Sequence[Row]) -> None:
+        """Put the records since the last look into words, in a thread: of a long run they are thousands at first."""
         newest = self.seen[-1].seq if self.seen else 0
         if rows and rows[-1].line.seq < newest:  # another run has taken this place
             self.seen.clear()
-            newest = 0
-        after = bisect_right(rows, newest, key=lambda row: row.line.seq)
-        self.seen.extend(self._timeline.of(row.line) for row in rows[after:])
+            self._timeline, newest = Timeline(), 0
+        words, after = self._timeline, bisect_right(rows, newest, key=lambda row: row.line.seq)
+        if after < len(rows):
+            self.seen.extend(await asyncio.to_thread(lambda: [words.of(row.line) for row in rows[after:]]))
 
     def _begin_again_if_replaced(self, looked: float) -> None:
         """If a look that began after the last event finds fewer records, another run has taken this place."""

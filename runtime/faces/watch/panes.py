@@ -25,6 +25,7 @@ from ...present import (
     file_lines,
     inbox_line,
     json_line,
+    pause_lines,
     progress,
     schedule_lines,
     since,
@@ -196,8 +197,13 @@ def _details(standing: Standing) -> Iterator[tuple[str, str]]:
     yield "place", standing.url
     if standing.definition:
         yield "agent", standing.definition.agent
-    yield "state", "\n".join([f"{standing.state}{detail(standing)}", *why_lines(standing)])
-    if standing.holder:
+    why, stops = detail(standing), pause_lines(standing)
+    said = {why.lstrip(": "), *(each.text for each in file_lines(standing))}  # they have lines of their own
+    if stops and standing.state == "paused" and standing.moment and standing.moment.pause:
+        why = f": {stops[0]}"  # it says more
+        said.add(f"pause: {stops[0]}")
+    yield "state", "\n".join([f"{standing.state}{why}", *(each for each in why_lines(standing) if each not in said)])
+    if standing.holder and standing.holder.process not in why:
         yield "process", f"{standing.holder.process}"
     if standing.input is not None:
         yield "input", json_line(standing.input, _VALUE)

@@ -4,6 +4,7 @@ of any size are shown one level at a time, each value in a line."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from ....workspace.base import UsageError
 from ....workspace.plan import Plan, Task
 from ....workspace.state import ROOT, json_patch
 from ...api import Row, RunningCall, Shot, Standing
-from ...present import Timeline, TimelineEvent, agent_lines, call_name, json_line, stream_name
+from ...present import StatusLine, Timeline, TimelineEvent, agent_lines, call_name, file_lines, json_line, stream_name
 
 PLAN = 60
 """Items of a plan on the page of a run; the plan has a page of its own."""
@@ -24,6 +25,9 @@ BEFORE = 8
 
 TIMELINE = 40
 """Records on the page of a run; the log has pages of its own."""
+
+NOTICES = 8
+"""Files of each kind that differ from what the run has written."""
 
 LISTED = 12
 """Files, sub-agents and scopes that are listed."""
@@ -101,6 +105,33 @@ def of_shot(shot: Shot) -> dict[str, Any]:
         "below": [*agent_lines(standing.moment)] if standing.moment else [],
         "outputs": outputs(standing),
     }
+
+
+def times(standing: Standing) -> list[str]:
+    """The times that the words about its state, its pause and its schedule tell."""
+    moment, holder = standing.moment, standing.holder
+    found = [holder.since if holder else "", standing.heard]
+    for pause in (moment.pause if moment else None, standing.wish):
+        found += [pause.until] if pause else []
+    found += [moment.until] if moment else []
+    for each in standing.schedule:
+        found += [each.next, each.last.due if each.last else ""]
+    return [each for each in found if each]
+
+
+def notices(standing: Standing) -> list[StatusLine]:
+    """What is to be said of its files: at most `NOTICES` of each kind, so that none hides the others."""
+    kinds, found = Counter[tuple[str, object]](), list[StatusLine]()
+    for each in file_lines(standing):
+        kind = each.title, each.tone
+        kinds[kind] += 1
+        if kinds[kind] <= NOTICES:
+            found.append(each)
+    return found + [
+        StatusLine(title, f"and {number - NOTICES} more ({title})")
+        for (title, _), number in kinds.items()
+        if number > NOTICES
+    ]
 
 
 def plan_part(plan: Plan | None, *, centred: bool = False, begin: int = 0, most: int = PLAN) -> PlanPart:

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 from ....workspace.base import SatchelError, UsageError, version, visible
 from ... import api, present
 from ...api import Handle, Overview, Seen, SeenRun, Standing
-from . import words
+from . import facts, words
 
 _MOST = 500
 
@@ -169,7 +169,6 @@ _WORDS = (
     "describe_retry",
     "detail",
     "expiry_line",
-    "file_lines",
     "inbox_line",
     "pause_lines",
     "schedule_lines",
@@ -190,7 +189,9 @@ def _templates(site: Site) -> Environment:
     found.filters.update(words.FILTERS)
     names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version(), "zone": words.zone}
     told = {name: getattr(present, name) for name in _WORDS}
-    found.globals.update(names, **told, wanted=api.wanted, new_key=secrets.token_urlsafe)
+    found.globals.update(
+        names, **told, notices=facts.notices, times=facts.times, wanted=api.wanted, new_key=secrets.token_urlsafe
+    )
     return found
 
 

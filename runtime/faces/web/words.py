@@ -53,13 +53,16 @@ def zone() -> str:
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?: UTC|Z)(?: \([^()]* ago\)| \(in [^()]*\))?")
 
 
-def timed(text: object) -> Markup:
-    """A sentence of Satchel with the times in it as on the rest of the page. Without how long ago they are, which would
-    soon be untrue."""
+def timed(text: object, *times: str) -> Markup:
+    """A sentence of Satchel with these times in it as on the rest of the page. Without how long ago they are, which
+    would soon be untrue. Others stay: they are in the words of agents and people."""
     shown, found, at = visible(str(text)), Markup(), 0
+    own = {then.replace(microsecond=0) for each in times if (then := moment_of(each)) is not None}
     for match in _TIME.finditer(shown):
-        found += escape(shown[at : match.start()]) + clock(f"{match[1]}T{match[2]}Z")
-        at = match.end()
+        then = moment_of(f"{match[1]}T{match[2]}Z")
+        if then is not None and then.replace(microsecond=0) in own:
+            found += escape(shown[at : match.start()]) + clock(then.isoformat())
+            at = match.end()
     return found + escape(shown[at:])
 
 
