@@ -18,7 +18,6 @@ from .value_words import usd
 
 if TYPE_CHECKING:
     from ..supervision.emergency import Stopped
-    from ..supervision.emergency.kill import How
 
 _TEXT = 100  # characters
 _NAMED = 5  # files of the inbox that are named
@@ -138,7 +137,7 @@ def _process(standing: Standing) -> str:
     return process.process if process else "a process"
 
 
-_STOPPED: dict[How, str] = {
+_STOPPED: dict[str, str] = {
     "stopped": "Stopped",
     "idle": "Nothing was running. No process starts the run again until a person resumes it",
     "elsewhere": "Asked to stop. The process on another machine obeys within one poll, and the state then changes",

@@ -198,11 +198,11 @@ def _details(standing: Standing) -> Iterator[tuple[str, str]]:
     if standing.definition:
         yield "agent", standing.definition.agent
     why, stops = detail(standing), pause_lines(standing)
-    said = {why.lstrip(": "), *(each.text for each in file_lines(standing))}  # they have lines of their own
+    below = {why.lstrip(": "), *(each.text for each in file_lines(standing))}  # they have lines of their own
     if stops and standing.state == "paused" and standing.moment and standing.moment.pause:
         why = f": {stops[0]}"  # it says more
-        said.add(f"pause: {stops[0]}")
-    yield "state", "\n".join([f"{standing.state}{why}", *(each for each in why_lines(standing) if each not in said)])
+        below.add(f"pause: {stops[0]}")
+    yield "state", "\n".join([f"{standing.state}{why}", *(each for each in why_lines(standing) if each not in below)])
     if standing.holder and standing.holder.process not in why:
         yield "process", f"{standing.holder.process}"
     if standing.input is not None:
