@@ -53,7 +53,7 @@ async def tell(out: Partial) -> str:
             continue
         await out.write(word[done:])
         done = 0
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(float(sys.argv[3]))
     return out.text
 
 @agent
@@ -115,7 +115,7 @@ async def add(one: int, other: int) -> int:
 def test_a_stream_killed_in_a_bucket_goes_on_without_gap_or_doubling(place: Place) -> None:
     environment = {**os.environ, **place.server.environment()}
     command = [sys.executable, "-c", CHILD, place.url, "300"]
-    child = warm.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    child = warm.Popen([*command, "1"], stdout=subprocess.PIPE, text=True, env=environment)
 
     def kept() -> int:
         (partial,) = [name for name in place.names() if name.startswith("partials/")] or [""]
@@ -126,7 +126,7 @@ def test_a_stream_killed_in_a_bucket_goes_on_without_gap_or_doubling(place: Plac
     child.send_signal(signal.SIGKILL)
     child.communicate()
     known = kept()
-    again = warm.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+    again = warm.run([*command, "0"], capture_output=True, text=True, env=environment, timeout=120, check=True)
     assert again.stdout.splitlines()[-1] == f"RESULT True {known}"
     assert not [name for name in place.names() if name.startswith("partials/")]
 
