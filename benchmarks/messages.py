@@ -33,6 +33,10 @@ class _Counting(DiskStore):
         self.taken += len(found) * (path == NAME)
         return found
 
+    def create(self, path: str, data: bytes) -> Version:
+        self.given += len(data) * (path == NAME)
+        return super().create(path, data)
+
     def append(self, path: str, data: bytes, **how: Any) -> Version:
         self.given += len(data) * (path == NAME)
         return super().append(path, data, **how)

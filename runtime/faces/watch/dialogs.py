@@ -185,9 +185,9 @@ class AnswerForm(Screen[TypedAnswer | None]):
     """Asks for one answer. Its result is None if a person leaves without answering."""
 
     DEFAULT_CSS = """
-    Answer #question-lines { height: 1fr; min-height: 2; }
-    Answer #choices { height: auto; max-height: 8; }
-    Answer #form { height: auto; max-height: 60%; scrollbar-size: 0 0; }
+    AnswerForm #question-lines { height: 1fr; min-height: 2; }
+    AnswerForm #choices { height: auto; max-height: 8; }
+    AnswerForm #form { height: auto; max-height: 60%; scrollbar-size: 0 0; }
     Answer TextArea { height: 3; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
