@@ -188,7 +188,7 @@ class AnswerForm(Screen[TypedAnswer | None]):
     AnswerForm #question-lines { height: 1fr; min-height: 2; }
     AnswerForm #choices { height: auto; max-height: 8; }
     AnswerForm #form { height: auto; max-height: 60%; scrollbar-size: 0 0; }
-    Answer TextArea { height: 3; }
+    AnswerForm TextArea { height: 3; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False, priority=True),
