@@ -23,7 +23,7 @@ from ...workspace.lifecycle import opening, pausing
 from ...workspace.store import Store, Version, open_store
 from ...workspace.views import Unsettled
 from ..agent import Agent
-from ..live import Interruption, Tap, Watch, supervisor_link
+from ..live import Interruption, Watch, supervisor_link
 from ..steps import R
 from . import leaving
 from .aside import aside
@@ -172,38 +172,6 @@ async def run_async(
 ) -> Outcome[R]:
     """`run` in a running event loop, whose owner handles signals. If the task is cancelled, the run is paused with
     everything written, and the cancellation continues."""
-    return await tapped(
-        workspace,
-        agent,
-        *args,
-        tap=None,
-        input=input,
-        watch=watch,
-        wake=wake,
-        accept_drift=accept_drift,
-        drain_timeout=drain_timeout,
-        from_checkpoint=from_checkpoint,
-        take_over=take_over,
-        adopt=adopt,
-    )
-
-
-async def tapped(
-    workspace: str | os.PathLike[str] | Store,
-    agent: Agent | None = None,
-    *args: Any,
-    tap: Tap | None,
-    admit: Admit | None = None,
-    input: Mapping[str, Any] | None = None,
-    watch: Watch | None = None,
-    wake: bool = False,
-    accept_drift: bool = False,
-    drain_timeout: float | None = None,
-    from_checkpoint: bool = False,
-    take_over: bool = False,
-    adopt: bool = False,
-) -> Outcome:
-    """`run_async`, with a receiver of its durable records and its streamed text."""
     start = Start(
         store=store_of(workspace),
         interruption=Interruption(),
@@ -217,10 +185,9 @@ async def tapped(
         from_checkpoint=from_checkpoint,
         take_over=take_over,
         adopt=adopt,
-        tap=tap,
         shares_loop=True,
     )
-    return (await until_stop(start, admit)).outcome
+    return (await until_stop(start)).outcome
 
 
 def store_of(workspace: str | os.PathLike[str] | Store) -> Store:

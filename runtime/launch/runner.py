@@ -137,21 +137,21 @@ async def stream(
     """
     store = running.store_of(workspace)
     tap = _Tap(store)
-    task = asyncio.create_task(
-        running.tapped(
-            store,
-            agent,
-            *args,
-            tap=tap,
-            admit=tap.begin,
-            input=input,
-            wake=wake,
-            accept_drift=accept_drift,
-            drain_timeout=drain_timeout,
-            take_over=take_over,
-            adopt=adopt,
-        )
+    start = Start(
+        store=store,
+        interruption=Interruption(),
+        agent=agent,
+        args=args,
+        input=input,
+        wake=wake,
+        accept_drift=accept_drift,
+        drain_timeout=drain_timeout,
+        take_over=take_over,
+        adopt=adopt,
+        tap=tap,
+        shares_loop=True,
     )
+    task = asyncio.create_task(running.until_stop(start, tap.begin))
     task.add_done_callback(lambda _: tap.found.put_nowait(None))
     try:
         while (tell := await tap.found.get()) is not None:
@@ -159,8 +159,8 @@ async def stream(
                 yield event
         for event in tap.rest():
             yield event
-        outcome = await task
-        yield RunEnded(seq=tap.teller.seq, at=now(), outcome=outcome)
+        after = await task
+        yield RunEnded(seq=tap.teller.seq, at=now(), outcome=after.outcome)
     finally:
         if not task.done():
             task.cancel()

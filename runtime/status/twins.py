@@ -17,8 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Generator
 from time import sleep
-from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from ...workspace.base import arguments
 
@@ -45,17 +44,18 @@ class Method(Generic[S, P, T]):
     def __init__(self, function: Callable[Concatenate[S, P], T]):
         self._function = function
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Callable[Concatenate[S, P], T]: ...
+    if TYPE_CHECKING:
 
-    @overload
-    def __get__(self, instance: S, owner: type) -> Callable[P, T]: ...
+        @overload
+        def __get__(self, instance: None, owner: type) -> Callable[Concatenate[S, P], T]: ...
 
-    def __get__(self, instance: S | None, owner: type) -> Callable[..., T]:
-        return self._function if instance is None else MethodType(self._function, instance)
+        @overload
+        def __get__(self, instance: S, owner: type) -> Callable[P, T]: ...
+
+        def __get__(self, instance: S | None, owner: type) -> Callable[..., T]: ...
 
     def __set_name__(self, owner: type, name: str) -> None:
-        setattr(owner, name, self._function)  # so mocks of a class see the method
+        setattr(owner, name, self._function)  # the class has the function itself, as mocks of it expect
 
 
 class Twin(Method[S, P, T]):
