@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -21,12 +20,11 @@ from satchel.workspace.state.checkpoint import WrittenCheckpoint
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, Store, Sync, Version
 
-from .explorer import Explorer, Found
+from .explorer import Explorer
+from .planted import Fault, found_and_told
 from .steady import steady
 from .test_explorer import SEED
 from .workloads import WORKLOADS
-
-Fault = AbstractContextManager[Any]
 
 
 def _file_rewritten_before_the_record_is_durable() -> Fault:
@@ -151,10 +149,6 @@ def _marks(plant: Callable[[], Fault]) -> list[pytest.MarkDecorator]:
     return [] if plant in _QUICK else [pytest.mark.slow, soak]
 
 
-_LUCKIER = {_way_to_a_sub_agent_recorded_after_its_work: 1, _merged_edit_not_known_again: 3}
-"""The explorer meets these late with the first seed: so much is added to it."""
-
-
 def test_every_fault_can_be_planted() -> None:
     """The slow tests look for it: here its workload only runs."""
     for plant, workload, _ in _PLANTED:
@@ -170,9 +164,4 @@ def test_every_fault_can_be_planted() -> None:
     ],
 )
 def test_a_planted_fault_of_an_edit_is_found_and_told(plant: Callable[[], Fault], workload: str, told: str) -> None:
-    seed = SEED + _LUCKIER.get(plant, 0)
-    explorer = Explorer(WORKLOADS[workload], seed, per_call=3, shuffled=True)
-    with plant(), pytest.raises(Found, match=told) as found:
-        explorer.explore()
-    print(f"{explorer.tally}\n{found.value}")
-    assert f"workload {workload!r}, seed {seed}" in str(found.value)
+    found_and_told(plant, workload, told)

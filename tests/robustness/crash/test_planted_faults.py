@@ -27,13 +27,12 @@ from satchel.workspace.store import DiskStore, Store, Sync
 from satchel.workspace.store.disk import store
 from satchel.workspace.store.disk.store import DiskLog
 
-from .explorer import Explorer, Found
+from .explorer import Explorer
 from .memory import Memory
+from .planted import Fault, found_and_told
 from .steady import steady
 from .test_explorer import SEED
 from .workloads import WORKLOADS
-
-Fault = AbstractContextManager[Any]
 
 
 def _no_sync_of_a_file() -> Fault:
@@ -297,10 +296,6 @@ _LONG = (_blobs_removed_that_a_checkpoint_refers_to,)
 """The explorer may take minutes for it, so only `make soak` looks for it."""
 
 
-_LUCKIER = {_effect_begun_before_its_intent_is_durable: 1, _group_lost_in_part_is_taken_for_damage: 3}
-"""The explorer meets these late with the first seed: so much is added to it."""
-
-
 def test_every_fault_can_be_planted() -> None:
     """The slow tests look for it: here its workload only runs."""
     for plant, workload, _ in _PLANTED:
@@ -321,12 +316,6 @@ def _marks(plant: Callable[[], Fault]) -> list[pytest.MarkDecorator]:
     ],
 )
 def test_a_planted_fault_is_found_and_told(plant: Callable[[], Fault], workload: str, told: str) -> None:
-    seed = SEED + _LUCKIER.get(plant, 0)
-    explorer = Explorer(WORKLOADS[workload], seed, per_call=3, shuffled=plant not in _FIRST_CALLS)
-    with plant(), pytest.raises(Found, match=told) as found:
-        explorer.explore()
-    text = str(found.value)
-    print(f"{explorer.tally}\n{text}")
-    assert f"workload {workload!r}, seed {seed}" in text
+    text = found_and_told(plant, workload, told, shuffled=plant not in _FIRST_CALLS)
     assert "1. a " in text, "the crash is told"
     assert len(text.splitlines()) <= 90, "the calls are shrunk to those that matter"
