@@ -109,7 +109,7 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
     seen = look_beside(store)
     moment, redactor = seen.moment, redactor_of(seen.definition)
     request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
-    if _is_over(moment):
+    if moment.is_over:
         raise UsageError(
             "was already cancelled" if moment.status == "cancelled" else "has already completed",
             path=store.url,
@@ -132,17 +132,13 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
     return Stopping("requested", f"{who} stops at its next safe point{mistake}")
 
 
-def _is_over(moment: Moment) -> bool:
-    return moment.is_finished or moment.status == "cancelled"
-
-
 def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
     """No process runs it, so only record the request."""
     from ...workspace.lifecycle import opened  # `status` needs a name of this module, and opens nothing
 
     with opened(place.store, "pause", Report()) as workspace:
         wanted = pausing.wish(place.store, workspace.moment)
-        if _is_over(workspace.moment):  # since it was looked at
+        if workspace.moment.is_over:  # since it was looked at
             return _too_late(workspace, wanted)
         if request.mode == "cancel":
             return _cancel(workspace, wanted, place, request)

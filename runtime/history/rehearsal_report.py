@@ -123,7 +123,7 @@ def _entered(store: Store, agent: Agent | None) -> Rehearsed:
         rehearsal=rehearsal,
     )
     try:
-        if (moment := look(store).moment).is_finished or moment.status == "cancelled":
+        if (moment := look(store).moment).is_over:
             check_recorded(store, agent or load(store, define(store).agent), moment)
             return Rehearsed(store.url, run_id, "same")
         outcome, _ = running.with_signals(start)

@@ -6,6 +6,8 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,13 @@ from cli.conftest import Make, contents
 
 import satchel
 from satchel.runtime.api import Merging, stop_all
+from satchel.runtime.supervision.child import aftermath
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, SatchelError, UsageError
 from satchel.workspace.inbound.edits import Side
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
@@ -187,3 +191,31 @@ def test_a_remedy_names_only_what_is_typed_on_a_command_line(make: Make, tmp_pat
         handle.resume(from_checkpoint=True)
     with pytest.raises(UsageError, match="storage options are only for URLs"):
         satchel.open(folder, storage_options={"key": "x"})
+
+
+@pytest.mark.parametrize("left", ["", "requested", "paused", "emergency", "resume"])
+@pytest.mark.parametrize(
+    "act", ["pause", "run", "resume", "recover", "stop", "merge", "crashes", "kill", "rewind", "send"]
+)
+def test_a_cancelled_run_has_another_status_afterwards(make: Make, act: str, left: str) -> None:
+    """Also if its process was killed before it could remove pause.yaml. `transitions` sees each record."""
+    folder = make()
+    handle = satchel.open(folder)
+    handle.pause()
+    handle.run()
+    assert handle.cancel().status == "cancelled"
+    if left:
+        mode = "emergency" if left == "emergency" else "drain"
+        status = "requested" if left == "emergency" else left
+        (folder / "pause.yaml").write_text(f"status: {status}\nreason: late\nby: ada\nmode: {mode}\n")
+    request = PauseRequested(reason="late", by="ada")
+    acts: dict[str, Callable[[], object]] = {
+        "crashes": lambda: aftermath.after_crashes(DiskStore(folder), "5 crashes"),
+        "kill": lambda: aftermath.after_kill(DiskStore(folder), request, 1.0, datetime.now(UTC)),
+        "rewind": lambda: handle.rewind(to=3),
+        "send": lambda: handle.send("Write to Ada"),
+    }
+    with suppress(SatchelError):
+        acts.get(act, getattr(handle, act, None))()  # type: ignore[misc]
+    moment = look(DiskStore(folder)).moment
+    assert (moment.status, moment.reason) == ("cancelled", "cancelled")

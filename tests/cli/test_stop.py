@@ -20,6 +20,7 @@ from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wa
 from waits import PATIENCE
 
 from satchel import open_all, stop_all
+from satchel import open as open_run
 from satchel.runtime.api import stops
 from satchel.runtime.supervision.child.aftermath import after_kill
 from satchel.workspace.inspect import lease
@@ -393,3 +394,20 @@ def test_a_stop_of_all_pauses_what_never_began_or_was_paused_and_can_not_be_undo
 def test_all_that_were_found_are_spared_one_by_one(make: Make) -> None:
     (found,) = open_all(make(name="runs/new").parent)
     assert stop_all([found])[0].how == "new" and found.stop().how == "idle"
+
+
+@pytest.mark.parametrize(("ends", "said"), [("completed", "it has completed"), ("cancelled", "it was cancelled")])
+def test_a_run_that_is_over_is_stopped(make: Make, cli: Cli, ends: str, said: str) -> None:
+    folder = make()
+    if ends == "completed":
+        assert cli("run", folder).exit_code == 0
+    else:
+        assert cli("pause", folder).exit_code == 0 and cli("run", folder).exit_code == 3
+        assert cli("cancel", folder, "--yes", "--reason", "not needed").exit_code == 0
+    before = open_run(folder).status().moment
+    result = cli("stop", folder)
+    assert result.exit_code == 0 and said in result.stdout and "start it now" not in result.stdout
+    after = open_run(folder).status().moment
+    assert before is not None and after is not None
+    assert (after.status, after.reason) == (ends, before.reason) and after.pause == before.pause
+    assert not (folder / "pause.yaml").exists()

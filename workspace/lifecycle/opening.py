@@ -159,7 +159,9 @@ def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed, *, in_th
     workspace.definition_version = seen.definition_version
     _take_messages(workspace, noticed)
     workspace.write_to(mine.journal(store, in_thread=in_thread))
-    workspace.was_finished = seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)
+    moment = seen.moment
+    has_work = noticed.reopens or inbox.has_work(store, moment)
+    workspace.was_finished = moment.is_over and (moment.status == "cancelled" or not has_work)
     return workspace
 
 

@@ -73,7 +73,7 @@ class Workspace:
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
         self.checkpointed = ""  # the last checkpoint that was written
         self.has_edits = False  # this opening has recorded people's edits
-        self.was_finished = False  # it had completed, and nothing of its plan is left to do
+        self.was_finished = False  # it was cancelled, or had completed and nothing is left to do
         self._folders = CheckpointFolders(store, self.behind)
         self.index = CheckpointIndex(store, moment, self.behind)
         self._report_file = ReportDocument(report, store, self.behind)

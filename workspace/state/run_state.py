@@ -183,6 +183,11 @@ class Moment(Questions, kw_only=True):
         return self.status == "completed" and all(agent.is_finished for agent in self.agents.values())
 
     @property
+    def is_over(self) -> bool:
+        """There is nothing left to run, to pause or to stop."""
+        return self.status == "cancelled" or self.is_finished
+
+    @property
     def code(self) -> str:
         """The version of the agent's code that the run has worked with last: a commit of git, if its folder is at one,
         and the start of the hash of its files. Empty before the first start."""

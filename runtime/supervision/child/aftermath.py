@@ -121,23 +121,25 @@ def stop_wanted(store: Store, since: datetime) -> PauseRequested | None:
     return wanted.recorded.request if wanted.recorded else None
 
 
-def after_stop(store: Store) -> None:
+def after_stop(store: Store) -> str:
     """Record the emergency stop in the files of a run that no process runs any more. If that is not possible, the next
-    start does it; the stop itself is already durable."""
+    start does it; the stop itself is already durable. Returns why there was nothing to stop, in words, or nothing."""
     with suppress(SatchelError, OSError):
         seen = look(store)
         if seen.moment.is_new:
-            return  # it has never run, so the request in the file is enough
+            return ""  # it has never run, so the request in the file is enough
         with opened(store, "forced", Report(), seen=seen) as workspace:
             wanted = pausing.wish(store, workspace.moment)
             if workspace.was_finished or wanted is None:
                 workspace.close()
-                if workspace.was_finished:  # there is nothing left to stop
-                    stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
-                return
+                if not workspace.was_finished:
+                    return ""
+                stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
+                return "it was cancelled" if workspace.moment.status == "cancelled" else "it has completed"
             if not wanted.in_force or pausing.requested(wanted) is not None:
                 pausing.stop(workspace, wanted)
             workspace.close("paused", workspace.moment.reason)
+    return ""
 
 
 def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> None:

@@ -234,12 +234,15 @@ def _outcome(store: Store, running: Sequence[Process], refused: str, found: _Fou
         if time.monotonic() > give_up:
             return Stopped(store.url, "failed", pids, _who_is_left(found))
         time.sleep(_LOOK)
-    from ..child.aftermath import (
-        after_stop,  # only now: it imports what opens a workspace, and the kill must not wait for that
-    )
+    over = _record(store)
+    return Stopped(store.url, "stopped" if pids or running else "idle", pids, "" if pids or running else over)
 
-    after_stop(store)
-    return Stopped(store.url, "stopped" if pids or running else "idle", pids)
+
+def _record(store: Store) -> str:
+    """See `after_stop`."""
+    from ..child.aftermath import after_stop  # slow: it opens a workspace, and the kill must not wait for its import
+
+    return after_stop(store)
 
 
 def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> Stopped:
@@ -252,7 +255,9 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
         time.sleep(_LOOK)
     for pid in pids:
         code.clear(pid)
-    if held is None or pids or lease.has_died(held):
+    if held is None:
+        return Stopped(store.url, "idle", said=_record(store))
+    if pids or lease.has_died(held):
         return Stopped(store.url, "stopped" if pids else "idle", pids)
     who, renewed, before = held.process, False, store.version(lease.PATH)
     give_up = time.monotonic() + _HEARTBEAT
