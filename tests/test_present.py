@@ -29,7 +29,7 @@ from satchel.runtime.present import (
     usage_line,
 )
 from satchel.runtime.status.activity import Retrying
-from satchel.runtime.supervision.emergency.kill import How, Stopped
+from satchel.runtime.supervision.emergency.kill import How, StopResult
 from satchel.workspace.journal import records
 from satchel.workspace.state import STATES
 
@@ -123,7 +123,7 @@ def test_the_details_of_the_terminal_say_a_fact_twice(run: Handle) -> None:
 @pytest.mark.parametrize("how", get_args(How))
 def test_an_outcome_of_a_stop_is_said_twice_or_breaks_it(how: How) -> None:
     said = {"draining": "this process runs it, and stops it at its next safe point", "new": "it has not begun"}
-    told = describe_stop(Stopped("x", how, said=said.get(how, ""))).lower()
+    told = describe_stop(StopResult("x", how, said=said.get(how, ""))).lower()
     assert told and told.count("safe point") <= 1 and told.count("begun") <= 1
 
 

@@ -19,7 +19,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State
-    from ..engine import Foreseen
+    from ..engine import RehearsalFinding
     from ..history import (
         SEVERITY,
         Blame,
@@ -27,11 +27,11 @@ if not deferred(__name__):
         CallPair,
         Difference,
         Message,
-        Redoing,
-        Rehearsed,
-        Replayed,
-        Rewinding,
-        Shown,
+        RedoResult,
+        RehearsalResult,
+        ReplayResult,
+        RewindResult,
+        ShowResult,
         changes,
         conversation,
         effects_since,
@@ -39,26 +39,38 @@ if not deferred(__name__):
         rehearse_here,
         typed_changes,
     )
-    from ..launch import Ended, Made, Pool, Supervised, Template, new, new_async, samples, serve, stream, typed_settings
+    from ..launch import (
+        NewWorkspace,
+        Pool,
+        RunResult,
+        SupervisionResult,
+        Template,
+        new,
+        new_async,
+        samples,
+        serve,
+        stream,
+        typed_settings,
+    )
     from ..status import (
         PATIENCE,
         RECORD_TYPES,
-        Checked,
+        CheckResult,
         Finding,
         Forecast,
         Given,
+        LogRow,
         OpenQuestion,
         Overview,
         Place,
         Result,
-        Row,
         RunFile,
         RunningCall,
+        RunStatus,
         Scheduled,
         Seen,
         SeenRun,
-        Standing,
-        Tried,
+        StorageCheck,
         before_a_start,
         by_need,
         events,
@@ -69,11 +81,11 @@ if not deferred(__name__):
         run_files,
         wanted,
     )
-    from .answers import Answering, changes_of, say_revoked, say_what
-    from .file_edits import Cutting, Draft, Editing
+    from .answers import AnswerResult, changes_of, say_revoked, say_what
+    from .file_edits import Draft, EditResult, MessageCut
     from .finder import Below, is_run, leads_below, open, open_all
     from .handle import Handle
     from .latest import Latest, Shot, records_before
-    from .mail import UNNAMED, Sent
-    from .repair import Merging, Pruned, Recovered, forgotten
-    from .stops import Stopping, Undone, Withdrawn, is_pausing, stop_all, undo_all
+    from .mail import UNNAMED, SendResult
+    from .repair import MergeResult, PruneResult, RecoveryResult, forgotten
+    from .stops import PauseResult, Undone, WithdrawResult, is_pausing, stop_all, undo_all

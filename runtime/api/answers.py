@@ -50,7 +50,7 @@ _TIMES = 5
 _NOTE = 200  # characters
 
 
-class Answering(Struct, frozen=True):
+class AnswerResult(Struct, frozen=True):
     """The outcome of an answer.
 
     `is_recorded`: it is in the journal, as `answer`, and can't be changed. Otherwise it is in `file`, and the process
@@ -137,7 +137,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
         return {name: self.redactor.text(text) for name, text in (typed or {}).items()}
 
 
-def answer(place: Place, said: AnswerOptions) -> Steps[Answering]:
+def answer(place: Place, said: AnswerOptions) -> Steps[AnswerResult]:
     """Record the answer. If a process runs the workspace, write it into the file and wait until that process has taken
     it."""
     patience = _REMOTE_PATIENCE if place.store.abilities.remote else _PATIENCE
@@ -187,7 +187,7 @@ def _check_nothing_typed(question: Question, moment: Moment, place: Place) -> No
         )
 
 
-def revoke(place: Place, id: str, by: str) -> Steps[Answering]:
+def revoke(place: Place, id: str, by: str) -> Steps[AnswerResult]:
     """Record that a standing approval is revoked. If a process runs the workspace, write it into the file of the
     question: that process reads it before the next call begins."""
     arguments.text("question", id)
@@ -249,7 +249,7 @@ def _stands_not(id: str, moment: Moment) -> UsageError:
     return UsageError(what, why=f"in force: {found}" if found else "none is in force")
 
 
-def _told(id: str, moment: Moment, place: Place, *, is_recorded: bool) -> Answering:
+def _told(id: str, moment: Moment, place: Place, *, is_recorded: bool) -> AnswerResult:
     left, waits_for = questions_of(moment, place), ""
     if not is_recorded:
         holder = lease.holder(place.store)
@@ -260,10 +260,10 @@ def _told(id: str, moment: Moment, place: Place, *, is_recorded: bool) -> Answer
         changes = plain_answer(known.changes)
         counts = bool(known.standing and not known.revoked)
         answer = Given(plain_answer(known.decision), known.by, known.note, changes, counts, at=known.at, how=known.how)
-    return Answering(id, path_of(id), is_recorded, answer, left, waits_for=waits_for)
+    return AnswerResult(id, path_of(id), is_recorded, answer, left, waits_for=waits_for)
 
 
-def _record(said: AnswerOptions, place: Place) -> Answering:
+def _record(said: AnswerOptions, place: Place) -> AnswerResult:
     report = Report()
     check_free(place.store)
     with opened(place.store, "answer", report) as workspace:
@@ -323,7 +323,7 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
     raise UsageError("keeps changing", path=path, remedy="answer again when it is saved")
 
 
-def _settled(said: AnswerOptions, moment: Moment, place: Place) -> Answering | None:
+def _settled(said: AnswerOptions, moment: Moment, place: Place) -> AnswerResult | None:
     """If the question is already answered: return that answer if it is the same, else raise UsageError."""
     answer = moment.answered.get(said.question)
     if answer is None:
@@ -444,7 +444,7 @@ def _unclear(what: str, found: list[Question], place: Place) -> UsageError:
     )
 
 
-def say_revoked(done: Answering) -> str:
+def say_revoked(done: AnswerResult) -> str:
     """What a revocation has come to, for people."""
     late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
     return f"{done.id} is {'already ' * done.was_before}revoked: it counts for no later call{late}"

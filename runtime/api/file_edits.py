@@ -30,7 +30,7 @@ class Draft(Struct, frozen=True):
     version: str
 
 
-class Editing(Struct, frozen=True):
+class EditResult(Struct, frozen=True):
     """The outcome of an edit.
 
     `says`: what it changes, one line each; empty if it changes nothing, and then the file was not written. `notes`:
@@ -51,7 +51,7 @@ def draft(place: Place, file: str) -> Draft:
     return Draft(file, decode(there.data, file), there.version) if there else Draft(file, "", "")
 
 
-def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) -> Steps[Editing]:
+def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) -> Steps[EditResult]:
     """See `Handle.edit`."""
     data = arguments.text("text", text).encode()
     for _ in range(_TIMES):
@@ -91,7 +91,7 @@ def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) ->
             place.tell(f"note: {in_force(seen.mistake)}")
         holder = lease.holder(place.store) if says else None
         notes = tuple(each.text for each in found.findings if not each.is_lag)
-        return Editing(file, tuple(says), notes, holder.process if holder else "")
+        return EditResult(file, tuple(says), notes, holder.process if holder else "")
     raise UsageError("keeps changing", path=file, remedy="try again in a moment")
 
 
@@ -116,7 +116,7 @@ def _save(place: Place, file: str, data: bytes, there: FileContent | None) -> bo
     return True
 
 
-class Cutting(Struct, frozen=True):
+class MessageCut(Struct, frozen=True):
     """The conversation in `file`, of `agent`, ends after message `after`; at its beginning if that is 0.
 
     `says`: what is cut off, one line each; empty if that was its last message. `waits_for`: the process that takes the
@@ -133,7 +133,7 @@ class Cutting(Struct, frozen=True):
     report: tuple[Remark, ...] = ()
 
 
-def cut(place: Place, after: int, agent: str) -> Steps[Cutting]:
+def cut(place: Place, after: int, agent: str) -> Steps[MessageCut]:
     """See `Handle.cut_messages`."""
     number, store = arguments.count("after", after, least=0), place.store
     assert number is not None
@@ -151,7 +151,7 @@ def cut(place: Place, after: int, agent: str) -> Steps[Cutting]:
         if found.says and not _save_conversation(place, file, found):
             yield from place.look_again(0.1)
             continue
-        told = Cutting(place.url, seen.moment.run_id, of.path, file, number, found.says)
+        told = MessageCut(place.url, seen.moment.run_id, of.path, file, number, found.says)
         if not found.says:
             return told
         if holder is not None:

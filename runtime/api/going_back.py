@@ -10,9 +10,9 @@ from ..status import in_a_thread, in_both_ways, in_steps
 from .readonly import ReadonlyHandle
 
 if TYPE_CHECKING:
-    from ...workspace.transfer import Forked, Tell
+    from ...workspace.transfer import ForkResult, Tell
     from ..agent import Agent
-    from ..history import Redoing, Rehearsed, Replayed, Rewinding, Text
+    from ..history import RedoResult, RehearsalResult, ReplayResult, RewindResult, Text
     from ..live import Watch
     from ..status import Execution, Steps
 
@@ -23,7 +23,7 @@ class GoBack(ReadonlyHandle):
     @in_steps
     def rewind(
         self, *, to: str | int, forget: bool = False, reuse: bool = False, dry_run: bool = False, by: str | None = None
-    ) -> Steps[Rewinding]:
+    ) -> Steps[RewindResult]:
         """Return to an earlier record: data, plan and results of steps are those of that record, and what came after it
         is done again. It is added to the journal, so `rewind` can also undo it.
 
@@ -43,7 +43,9 @@ class GoBack(ReadonlyHandle):
     rewind_async = rewind.without_blocking
 
     @in_steps
-    def redo(self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None) -> Steps[Redoing]:
+    def redo(
+        self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None
+    ) -> Steps[RedoResult]:
         """Do an item again from its beginning, finished or open, with the state as it is now.
 
         `item`: its id, `^3`, or its folder's name; of a sub-agent after its path: `child/^3`. Its steps run again. An
@@ -69,7 +71,7 @@ class GoBack(ReadonlyHandle):
         by: str | None = None,
         progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Forked:
+    ) -> ForkResult:
         """Start a new run at `to`, a folder or URL that is empty or missing, from an earlier moment of this one. This
         run is only read, also while a process runs it.
 
@@ -97,7 +99,7 @@ class GoBack(ReadonlyHandle):
 
     fork_async = fork.without_blocking
 
-    def rehearse(self, *, code: str | os.PathLike[str] | None = None) -> Rehearsed:
+    def rehearse(self, *, code: str | os.PathLike[str] | None = None) -> RehearsalResult:
         """Try the code against this run, without doing anything.
 
         A copy of the run is entered in a process of its own, which gets no secrets of the environment but the keys of
@@ -124,7 +126,7 @@ class GoBack(ReadonlyHandle):
         by: str | None = None,
         progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Execution[Replayed]:
+    ) -> Execution[ReplayResult]:
         """Do one item again in a fork at `to`, with other prompts or settings, and compare it with the first time. This
         run is only read.
 

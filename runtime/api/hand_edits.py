@@ -9,7 +9,7 @@ from .readonly import ReadonlyHandle
 
 if TYPE_CHECKING:
     from ..status import Steps
-    from .file_edits import Cutting, Draft, Editing
+    from .file_edits import Draft, EditResult, MessageCut
 
 
 class EditByHand(ReadonlyHandle):
@@ -23,7 +23,7 @@ class EditByHand(ReadonlyHandle):
         return file_edits.draft(self, file)
 
     @in_steps
-    def edit(self, file: str, text: str, *, version: str, conflict: bool = False) -> Steps[Editing]:
+    def edit(self, file: str, text: str, *, version: str, conflict: bool = False) -> Steps[EditResult]:
         """Save a todo.md or state.json as a person does in an editor, if the run can take it.
 
         `text` is the whole file, with the stamp that tells from which moment it is: a change that was made from an
@@ -40,7 +40,7 @@ class EditByHand(ReadonlyHandle):
     edit_async = edit.without_blocking
 
     @in_steps
-    def cut_messages(self, after: int, *, agent: str = "") -> Steps[Cutting]:
+    def cut_messages(self, after: int, *, agent: str = "") -> Steps[MessageCut]:
         """Cut the conversation off after the message with the `seq` `after`, or all of it with 0. `agent`: that of a
         sub-agent, by its path (`researcher/reader`).
 

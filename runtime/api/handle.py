@@ -17,18 +17,18 @@ from .hand_edits import EditByHand
 if TYPE_CHECKING:
     from ...workspace.base import Mode, Resume
     from ...workspace.inbound.edits import Side
-    from ...workspace.lifecycle import Cut
-    from ...workspace.transfer import Journey, Tell
+    from ...workspace.lifecycle import Truncation
+    from ...workspace.transfer import Tell, TransferResult
     from ..agent import Agent
-    from ..launch import Ended, Supervised
+    from ..launch import RunResult, SupervisionResult
     from ..live import Watch
     from ..status import Execution, Steps
     from ..supervision.child import Background
-    from ..supervision.emergency import Stopped
-    from .answers import Answering
-    from .mail import Sent
-    from .repair import Files, Merging, Pruned, Recovered
-    from .stops import Stopping, Withdrawn
+    from ..supervision.emergency import StopResult
+    from .answers import AnswerResult
+    from .mail import SendResult
+    from .repair import Files, MergeResult, PruneResult, RecoveryResult
+    from .stops import PauseResult, WithdrawResult
 
 
 class Handle(GoBack, EditByHand):
@@ -54,7 +54,7 @@ class Handle(GoBack, EditByHand):
         drain_timeout: float | None = None,
         take_over: bool = False,
         adopt: bool = False,
-    ) -> Execution[Ended]:
+    ) -> Execution[RunResult]:
         """Run the agent in this process until it completes, fails or needs a person, as `satchel.run` does.
 
         A stopped run continues where it was. A run that is paused, waits or sleeps stays as it is. `agent` replaces the
@@ -92,7 +92,7 @@ class Handle(GoBack, EditByHand):
         from_checkpoint: bool = False,
         take_over: bool = False,
         adopt: bool = False,
-    ) -> Execution[Ended]:
+    ) -> Execution[RunResult]:
         """`run`, which also ends a pause, whatever its reason, and a sleep. UsageError if the run was never started.
         `from_checkpoint`: first return to the last known-good checkpoint; later effects and answers are kept."""
         from ..execution import RunOptions
@@ -124,7 +124,7 @@ class Handle(GoBack, EditByHand):
         input: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
         tell: Callable[[str], None] | None = None,
-    ) -> Supervised:
+    ) -> SupervisionResult:
         """Run the agent in another process, as `satchel run` does, and supervise it from this one: restart it after a
         crash, and kill it if it does not stop in time. Returns when the run has stopped.
 
@@ -190,7 +190,7 @@ class Handle(GoBack, EditByHand):
         resume: Resume = "continue",
         by: str | None = None,
         wait: bool = False,
-    ) -> Steps[Stopping]:
+    ) -> Steps[PauseResult]:
         """Pause the run at its next safe point, between two steps. Running work finishes.
 
         `until`: when it may continue by itself: a time, a length of time, or a text such as `22:30` or `45m`. `resume`:
@@ -203,7 +203,7 @@ class Handle(GoBack, EditByHand):
     pause_async = pause.without_blocking
 
     @in_steps
-    def cancel(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Steps[Stopping]:
+    def cancel(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Steps[PauseResult]:
         """End the run for good at its next safe point. The agent's `on_cancel`, if it has one, undoes what must not
         stay half done; if no process runs it, the next `run` does that. All files of the run stay."""
         return self._request(reason, by, wait, mode="cancel")
@@ -211,7 +211,7 @@ class Handle(GoBack, EditByHand):
     cancel_async = cancel.without_blocking
 
     @in_steps
-    def withdraw(self) -> Steps[Withdrawn]:
+    def withdraw(self) -> Steps[WithdrawResult]:
         """Withdraw the request to pause a run that has not stopped yet: the process that runs it continues.
 
         Writes `status: resume` into pause.yaml, as a person would, and waits until the run has noticed it. If some code
@@ -226,7 +226,7 @@ class Handle(GoBack, EditByHand):
     withdraw_async = withdraw.without_blocking
 
     @in_steps
-    def wait(self) -> Steps[Stopping]:
+    def wait(self) -> Steps[PauseResult]:
         """Wait until no process runs it, after `pause` or `cancel`. The status stays "requested" if it has not stopped
         in the time in which it would have been killed."""
         from . import stops
@@ -236,7 +236,7 @@ class Handle(GoBack, EditByHand):
     wait_async = wait.without_blocking
 
     @in_a_thread
-    def stop(self, *, reason: str = "emergency", by: str | None = None) -> Stopped:
+    def stop(self, *, reason: str = "emergency", by: str | None = None) -> StopResult:
         """The emergency stop: kill what runs it, in the middle of a step, with all processes that it started. Only a
         person can start it again. `resume` continues and verifies more than usual, since running work may be in doubt.
 
@@ -259,7 +259,7 @@ class Handle(GoBack, EditByHand):
         mode: Mode = "drain",
         resume: Resume = "continue",
         until: str | datetime | timedelta | None = None,
-    ) -> Steps[Stopping]:
+    ) -> Steps[PauseResult]:
         from ...workspace.journal.records import PauseRequested
         from . import stops
 
@@ -271,8 +271,8 @@ class Handle(GoBack, EditByHand):
 
     @in_steps
     def recover(
-        self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Steps[Recovered]:
+        self, *, truncate_at: int | Truncation | None = None, take_over: bool = False, adopt: bool = False
+    ) -> Steps[RecoveryResult]:
         """Bring all files to the same moment and rescue unfinished output, without running the agent. `run` does this
         by itself; use `recover` to look at the files first.
 
@@ -303,7 +303,7 @@ class Handle(GoBack, EditByHand):
     @in_steps
     def prune(
         self, *, dry_run: bool = False, by: str | None = None, take_over: bool = False, adopt: bool = False
-    ) -> Steps[Pruned]:
+    ) -> Steps[PruneResult]:
         """Remove what `keep:` in workspace.yaml no longer keeps; an active run does this by itself. Effects, questions,
         answers, edits and the conversation stay, and what the run needs.
 
@@ -317,7 +317,7 @@ class Handle(GoBack, EditByHand):
     prune_async = prune.without_blocking
 
     @in_steps
-    def merge(self, use: Side | None = None, *, files: Files = ()) -> Steps[Merging]:
+    def merge(self, use: Side | None = None, *, files: Files = ()) -> Steps[MergeResult]:
         """The conflicts between edited files and the run. With `use`, resolve them.
 
         `use`: "ours", the run's version; "theirs", the file's; "edited", the file exactly as it is now. The other
@@ -340,7 +340,7 @@ class Handle(GoBack, EditByHand):
         by: str | None = None,
         progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Journey:
+    ) -> TransferResult:
         """Move the run to `to`, a folder or URL that is empty or missing. moved.yaml stays here and names the new
         place; open the run there.
 
@@ -363,7 +363,7 @@ class Handle(GoBack, EditByHand):
         by: str | None = None,
         progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Journey:
+    ) -> TransferResult:
         """Make a second copy of the run at `to`; see `move`. Two active copies would both act, so the first `run` of
         the copy needs `adopt` while the original exists."""
         from .transport import carry
@@ -374,7 +374,7 @@ class Handle(GoBack, EditByHand):
 
     # Tasks and answers
 
-    def send(self, *contents: Any, message: bool = False, key: str = "") -> list[Sent]:
+    def send(self, *contents: Any, message: bool = False, key: str = "") -> list[SendResult]:
         """Put tasks into the run's inbox, each durably: a text is a task, a path (`pathlib.Path`) is a file to send,
         everything else is JSON data. `message`: each is a message to the agent, not a task.
 
@@ -401,7 +401,7 @@ class Handle(GoBack, EditByHand):
         by: str | None = None,
         note: str = "",
         typed: bool = False,
-    ) -> Steps[Answering]:
+    ) -> Steps[AnswerResult]:
         """Answer a question of the agent (`a1`), or say whether an effect in doubt has happened (`d1`: "done" or
         "redo").
 
@@ -430,7 +430,7 @@ class Handle(GoBack, EditByHand):
     answer_async = answer.without_blocking
 
     @in_steps
-    def revoke(self, question: str = "", *, by: str | None = None) -> Steps[Answering]:
+    def revoke(self, question: str = "", *, by: str | None = None) -> Steps[AnswerResult]:
         """Revoke a standing approval, given with the answer to `question`, which may be left out if only one counts.
         Calls that it has approved and that have not begun are asked about again. If a process runs the workspace, it
         reads this before the next call of the tool begins. UsageError if there is no such approval."""

@@ -18,7 +18,7 @@ from ...workspace.journal import first_kept, records, segments
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import recovery
 from ...workspace.views import PARTIALS, running_file
-from ..status import REMOTE_LOOK, Row, Standing
+from ..status import REMOTE_LOOK, LogRow, RunStatus
 from .handle import Handle
 
 ROWS = 200
@@ -39,8 +39,8 @@ class Shot(Struct, frozen=True):
     does not answer, `problem` says why, and the rest is that of the look before.
     """
 
-    standing: Standing
-    rows: tuple[Row, ...]
+    standing: RunStatus
+    rows: tuple[LogRow, ...]
     number: int
     text: int
     problem: SatchelError | None = None
@@ -56,7 +56,7 @@ class Latest:
 
     def __init__(self, handle: Handle, *, rows: int = ROWS):
         self._handle, self._store = handle, handle.store
-        self._rows: deque[Row] = deque(maxlen=rows)
+        self._rows: deque[LogRow] = deque(maxlen=rows)
         self._last: Line | None = None
         self._signs: object = None
         self._partials: object = None
@@ -119,7 +119,7 @@ class Latest:
         folders = [each for agent in agents for each in self._store.folders(f"{agent.folder}{PARTIALS}")]
         return [each for folder in folders for each in self._store.list(folder)]
 
-    def _read_rows(self, standing: Standing) -> None:
+    def _read_rows(self, standing: RunStatus) -> None:
         """The records since the last look; the last ones, if this is the first, or if the run was replaced."""
         newest = standing.moment.seq if standing.moment else 0
         if self._last is None or newest < self._last.seq:
@@ -129,11 +129,11 @@ class Latest:
             after, before = self._last.seq, self._last.before
         with suppress(SatchelError, OSError):  # the status says what is wrong with it
             for line in read(self._store, after, before).lines:
-                self._rows.append(Row(records.full(line), line))
+                self._rows.append(LogRow(records.full(line), line))
                 self._last = line
 
 
-def records_before(handle: Handle, before: int | None, most: int) -> tuple[list[Row], SatchelError | None]:
+def records_before(handle: Handle, before: int | None, most: int) -> tuple[list[LogRow], SatchelError | None]:
     """The last records before record `before` (None: the newest), oldest first, at most `most`; and why later ones
     can't be read. Reads only the segments from there on."""
     store = handle.store
@@ -142,4 +142,4 @@ def records_before(handle: Handle, before: int | None, most: int) -> tuple[list[
     after = max(begin - 1 - most, first_kept(store) - 1, 0)
     found = read(store, after)
     lines = [line for line in found.lines if before is None or line.seq < before][-most:]
-    return [Row(records.full(line), line) for line in lines], found.problem
+    return [LogRow(records.full(line), line) for line in lines], found.problem

@@ -24,7 +24,7 @@ UNNAMED = "the text"
 """What an InvalidFile calls a content that has no file."""
 
 
-class Sent(Struct, frozen=True):
+class SendResult(Struct, frozen=True):
     """What was put into the inbox. `file` is its path in the workspace. It is on the disk, and not yet taken."""
 
     file: str
@@ -37,7 +37,7 @@ class _Parcel(NamedTuple):
     words: str  # for the file's name
 
 
-def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = "") -> list[Sent]:
+def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = "") -> list[SendResult]:
     """Checks all of them before it sends the first."""
     if key and len(contents) != 1:
         raise UsageError("a key is for one task", why=f"there are {len(contents)}", remedy="send each with its own key")
@@ -72,7 +72,7 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
         )
     if seen.mistake:
         place.tell(f"note: {in_force(seen.mistake)}")
-    return [Sent(file, "message" if as_message else "task") for file in files]
+    return [SendResult(file, "message" if as_message else "task") for file in files]
 
 
 def _redacted(parcel: _Parcel, redactor: Redactor) -> _Parcel:

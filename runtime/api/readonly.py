@@ -12,19 +12,19 @@ from ...workspace.base import SatchelError, arguments
 from ..status import Place, in_a_thread, in_steps
 
 if TYPE_CHECKING:
-    from ...workspace.history import Worked
-    from ...workspace.inspect import Exported
-    from ...workspace.lifecycle import Cut
+    from ...workspace.history import StepHistory
+    from ...workspace.inspect import ExportResult
+    from ...workspace.lifecycle import Truncation
     from ...workspace.transfer import Tell
-    from ..history import Blame, Difference, Shown
-    from ..limits import TriedNotice
-    from ..status import Checked, Event, OpenQuestion, Result, Row, RunFile, Standing, Steps, Tried
+    from ..history import Blame, Difference, ShowResult
+    from ..limits import NoticeCheck
+    from ..status import CheckResult, Event, LogRow, OpenQuestion, Result, RunFile, RunStatus, Steps, StorageCheck
 
 
 class ReadonlyHandle(Place):
     """The part of a `Handle` that only reads."""
 
-    def status(self, *, brief: bool = False) -> Standing:
+    def status(self, *, brief: bool = False) -> RunStatus:
         """Where the run is: what is done, what runs, what it needs from a person, what to do next.
 
         Only reads, and raises nothing: errors of the workspace are in `problem` of the result. `brief`: without the
@@ -37,7 +37,7 @@ class ReadonlyHandle(Place):
         return run_status.status(self, brief=brief)
 
     @in_steps
-    def check(self, *, progress: Callable[[int, int], None] | None = None) -> Steps[Checked]:
+    def check(self, *, progress: Callable[[int, int], None] | None = None) -> Steps[CheckResult]:
         """Check every file against its schema and the record, and say what the next opening would do. Changes nothing,
         and runs no code. Errors are in the result; UsageError if there is no workspace.
 
@@ -49,7 +49,7 @@ class ReadonlyHandle(Place):
 
     check_async = check.without_blocking
 
-    def try_storage(self) -> Tried:
+    def try_storage(self) -> StorageCheck:
         """What the storage guarantees, also where no workspace is yet. It writes a small file and removes it. On a disk
         it tries a lock; in a bucket it tries conditional writes. UsageError or StorageFailed if the storage can't be
         written, or does not do what it declares."""
@@ -57,7 +57,7 @@ class ReadonlyHandle(Place):
 
         return check.try_storage(self.store)
 
-    def try_notices(self) -> list[TriedNotice]:
+    def try_notices(self) -> list[NoticeCheck]:
         """Send a test notice to each address of `notify:` in workspace.yaml. Returns the results, in order, after 10
         seconds at most. InvalidFile if a webhook can't work as it is written."""
         from ..status import check
@@ -75,7 +75,7 @@ class ReadonlyHandle(Place):
         since: str | timedelta | datetime | None = None,
         audit: bool = False,
         follow: bool = False,
-    ) -> Iterator[Row]:
+    ) -> Iterator[LogRow]:
         """The records of the journal, oldest first.
 
         `last`: only so many, the newest; `item`: only those of an item (`3`, `^3`) or a named scope (`_NAME`); `type`:
@@ -94,7 +94,7 @@ class ReadonlyHandle(Place):
         wanted = log.filter_of(item, type, agent, step, since, audit)
         return log.log(self, last, wanted, follows=follow)
 
-    def show(self, at: int | str = "latest") -> Shown:
+    def show(self, at: int | str = "latest") -> ShowResult:
         """The whole run as it was right after a record: state, plan and open items of every agent of the tree.
 
         `at` names the record: its number; `latest`; an item (`^3`, `3-title`, `AGENT/^3`), for the record right before
@@ -117,7 +117,7 @@ class ReadonlyHandle(Place):
 
         return comparison.diff(self, old, new)
 
-    def steps(self, item: str | None = None, *, at: int | str | None = None) -> Worked:
+    def steps(self, item: str | None = None, *, at: int | str | None = None) -> StepHistory:
         """What the items have done, finished or open: steps and effects with results, times, models, prompts and failed
         attempts; in the order in which the items began.
 
@@ -180,7 +180,7 @@ class ReadonlyHandle(Place):
         return comparison.blame(self, path)
 
     @in_a_thread
-    def export(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> Exported:
+    def export(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> ExportResult:
         """Write a zip file for other people to read: the readable files, the journal and the checkpoints, as of one
         record, also while a process runs it.
 
@@ -209,7 +209,7 @@ class ReadonlyHandle(Place):
 
         return questions_of(look_beside(self.store).moment, self)
 
-    def plan_cut(self, truncate_at: int) -> Cut:
+    def plan_cut(self, truncate_at: int) -> Truncation:
         """What would be forgotten if the journal were cut after a record: `records`, and `effects` that would be done
         again. Changes nothing. Damaged if the part before is not sound; Refused in a bucket."""
         from ...workspace.lifecycle import truncate

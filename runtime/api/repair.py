@@ -18,7 +18,7 @@ from ...workspace.history import steadily
 from ...workspace.inbound.edits import FileConflict, Noticed, Side, notice
 from ...workspace.inspect import Remark, Report, lease, look, look_beside
 from ...workspace.journal import Own
-from ...workspace.lifecycle import Cut, opened, retention, truncate
+from ...workspace.lifecycle import Truncation, opened, retention, truncate
 from ...workspace.state import Status
 from ...workspace.store import Store
 from ...workspace.views import running_file, schema_files
@@ -32,7 +32,7 @@ _ALL = 10**12
 _LOOKS = 5
 
 
-class Recovered(Struct, frozen=True):
+class RecoveryResult(Struct, frozen=True):
     """A repaired workspace: `status` of the run, and whether it `has_begun`; `questions` that are open; `report`: what
     was found and done."""
 
@@ -44,7 +44,7 @@ class Recovered(Struct, frozen=True):
     report: tuple[Remark, ...]
 
 
-def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool) -> Steps[Recovered]:
+def recover(place: Place, cut: Truncation | int | None, *, take_over: bool, adopt: bool) -> Steps[RecoveryResult]:
     """Bring all files to the same moment, if `cut` is given after the end of a damaged journal was removed: everything
     after that record."""
     if take_over:
@@ -54,15 +54,15 @@ def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool
     report = Report()
     kept = ""
     if cut is not None:
-        kept = _cut_off(place, cut if isinstance(cut, Cut) else truncate.plan(place.store, cut), report, adopt)
+        kept = _cut_off(place, cut if isinstance(cut, Truncation) else truncate.plan(place.store, cut), report, adopt)
     _repair(place, report, adopt, kept)
     moment = look(place.store).moment
-    return Recovered(
+    return RecoveryResult(
         place.url, moment.run_id, moment.status, bool(moment.seq), questions_of(moment, place), (*report.remarks,)
     )
 
 
-def forgotten(cut: Cut) -> str:
+def forgotten(cut: Truncation) -> str:
     """What a cut forgets, in words; may be empty."""
     says = []
     if cut.effects:
@@ -77,7 +77,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join([*names[:_NAMED], *more])
 
 
-def _cut_off(place: Place, cut: Cut, report: Report, adopt: bool) -> str:
+def _cut_off(place: Place, cut: Truncation, report: Report, adopt: bool) -> str:
     """Returns the folder that keeps what was cut off."""
     kept = truncate.carry_out(place.store, cut, adopt=adopt)
     report.add("done", f"{cut.says}; the files from before this change are in {kept}/")
@@ -98,7 +98,7 @@ def _repair(place: Place, report: Report, adopt: bool, cut_off: str) -> None:
         report.add("done", "nothing: no file needed a repair")
 
 
-class Pruned(Struct, frozen=True):
+class PruneResult(Struct, frozen=True):
     """What was removed, or with `dry_run` would be: `files` by folder, their number and `bytes` in all, and their
     `paths`. `kept_from`: the first record of the journal that stays."""
 
@@ -111,7 +111,7 @@ class Pruned(Struct, frozen=True):
     paths: Sequence[str]
 
 
-def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool) -> Steps[Pruned]:
+def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool) -> Steps[PruneResult]:
     """A dry run changes nothing, and may be made of a running run. Otherwise LeaseHeld if a process has it."""
     store = place.store
     if dry_run:
@@ -152,12 +152,12 @@ def _has_leftovers(store: Store) -> bool:
     return store.version(running_file.PATH) is not None or bool(schema_files.torn_results(store))
 
 
-def _planned(place: Place) -> Pruned:
+def _planned(place: Place) -> PruneResult:
     """What would go now. A process that runs it may prune it meanwhile."""
     return steadily(place.store, lambda: _plan_of(place))
 
 
-def _plan_of(place: Place) -> Pruned:
+def _plan_of(place: Place) -> PruneResult:
     store, seen = place.store, look_beside(place.store)
     keep, moment = seen.definition.keep, seen.moment
     found = None if moment.is_new else retention.plan(store, retention.Facts.of(moment), keep, None, _ALL, all=True)
@@ -165,19 +165,19 @@ def _plan_of(place: Place) -> Pruned:
     return _told(place, moment.run_id, done, dry_run=True)
 
 
-def _told(place: Place, run_id: str, done: Sequence[retention.PrunePlan], *, dry_run: bool) -> Pruned:
+def _told(place: Place, run_id: str, done: Sequence[retention.PrunePlan], *, dry_run: bool) -> PruneResult:
     files = sum((Counter(each.counts) for each in done), Counter[str]())
     kept_from = max([journal.first_kept(place.store), *(each.up_to + 1 for each in done)])
     paths = [path for each in done for path in each.paths]
     size = sum(each.bytes for each in done)
-    return Pruned(place.url, run_id, dry_run, kept_from, dict(sorted(files.items())), size, paths)
+    return PruneResult(place.url, run_id, dry_run, kept_from, dict(sorted(files.items())), size, paths)
 
 
 Files = str | os.PathLike[str] | Collection[str | os.PathLike[str]]
 """One file, or several: by their paths in the workspace or on the disk."""
 
 
-class Merging(Struct, frozen=True):
+class MergeResult(Struct, frozen=True):
     """The result of merging edited files.
 
     `conflicts`: files that conflict with the run, each with `path`, the `places` in words, and both versions, `ours`
@@ -198,7 +198,7 @@ class Merging(Struct, frozen=True):
         return [each for each in self.conflicts if each.path not in self.settled]
 
 
-def merge(place: Place, side: Side | None, files: Files) -> Steps[Merging]:
+def merge(place: Place, side: Side | None, files: Files) -> Steps[MergeResult]:
     """Resolve conflicts: all, or those of `files`. Without a `side` nothing changes."""
     if side is not None and side not in get_args(Side):
         raise UsageError(f"{side!r} is not a side", path=place.url, remedy="write ours, theirs or edited")
@@ -222,7 +222,7 @@ def merge(place: Place, side: Side | None, files: Files) -> Steps[Merging]:
             workspace.close()
     merged = tuple(f"{each.record.file}: {say}" for each in noticed.edits for say in each.record.says)
     refused = tuple(each.error for each in noticed.refusals)
-    return Merging((*noticed.questions,), merged, refused, settled, (*report.remarks,))
+    return MergeResult((*noticed.questions,), merged, refused, settled, (*report.remarks,))
 
 
 def _path(place: Place, file: Any) -> str:

@@ -34,12 +34,12 @@ from ...workspace.inspect import Lease, Look, Report, lease, look, look_beside, 
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import PauseWish, pausing
 from ...workspace.secrets import redactor_of
-from ...workspace.state import EXIT_CODES, Moment, Status
+from ...workspace.state import EXIT_CODES, Status
 from ...workspace.store import FileChanged
 from ...workspace.views import BRIEF, stable_read
 from ..status import Place, Steps
 from ..supervision.child import FORCE_AFTER
-from ..supervision.emergency import Stopped, spared, stop
+from ..supervision.emergency import StopResult, spared, stop
 
 if TYPE_CHECKING:
     from ...workspace.lifecycle import Workspace
@@ -58,7 +58,7 @@ _GONE = 6.0
 _ENDED = EXIT_CODES.keys() - {"paused"}
 
 
-class Stopping(Struct, frozen=True):
+class PauseResult(Struct, frozen=True):
     """The outcome of asking a run to stop.
 
     `status`: "requested" while a process runs it and has not stopped yet; "interrupted" if that process has died on its
@@ -97,14 +97,14 @@ def until_text(until: str | datetime | timedelta | None) -> str:
     return text
 
 
-def ask(place: Place, request: PauseRequested, *, wait: bool) -> Steps[Stopping]:
+def ask(place: Place, request: PauseRequested, *, wait: bool) -> Steps[PauseResult]:
     """Ask for a stop, and wait for it if `wait`."""
     pause_file.check_wish(place.url, reason=request.reason, by=request.by, resume=request.resume)
     stopping = _ask(place, request)
     return (yield from stopped(place)) if wait and not stopping.is_over else stopping
 
 
-def _ask(place: Place, request: PauseRequested) -> Stopping:
+def _ask(place: Place, request: PauseRequested) -> PauseResult:
     store = place.store
     seen = look_beside(store)
     moment, redactor = seen.moment, redactor_of(seen.definition)
@@ -120,7 +120,7 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
         wanted = pausing.wish(store, moment)
         # The process that has it waits for the end of a short pause and takes no other request.
         if wanted is not None and (pausing.suffices(wanted, request) or (holder and request.mode == "drain")):
-            return Stopping(moment.status, f"already paused ({pausing.said(moment.pause)})")
+            return PauseResult(moment.status, f"already paused ({pausing.said(moment.pause)})")
     pausing.ask(store, request, moment)
     if holder is None:
         try:
@@ -129,10 +129,10 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
             holder = lease.holder(store)
     who = holder.process if holder else "the process that runs it"
     mistake = f" ({in_force(seen.mistake)})" if seen.mistake else ""
-    return Stopping("requested", f"{who} stops at its next safe point{mistake}")
+    return PauseResult("requested", f"{who} stops at its next safe point{mistake}")
 
 
-def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
+def _settle(seen: Look, place: Place, request: PauseRequested) -> PauseResult:
     """No process runs it, so only record the request."""
     from ...workspace.lifecycle import opened  # `status` needs a name of this module, and opens nothing
 
@@ -146,10 +146,10 @@ def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
         pausing.stop(workspace, wanted or pausing.PauseWish(), request if wanted is None else None)
         workspace.close("paused", request.reason)
     was = "; it had not started" if seen.moment.is_new else ""
-    return Stopping("paused", f"paused{was}; `{place.command('resume')}` continues")
+    return PauseResult("paused", f"paused{was}; `{place.command('resume')}` continues")
 
 
-def _cancel(workspace: Workspace, wanted: PauseWish | None, place: Place, request: PauseRequested) -> Stopping:
+def _cancel(workspace: Workspace, wanted: PauseWish | None, place: Place, request: PauseRequested) -> PauseResult:
     """Only a run can tell what the agent has to undo. Without that, the run ends here."""
     if wanted is None or wanted.mode != "cancel":  # as for a pause
         workspace.journal.add(request)
@@ -159,21 +159,21 @@ def _cancel(workspace: Workspace, wanted: PauseWish | None, place: Place, reques
     if pausing.may_have_to_undo(workspace.moment):
         workspace.close()
         said = f"will be cancelled; `{place.command('run')}` lets its agent undo what it must"
-        return Stopping("paused", said)
+        return PauseResult("paused", said)
     workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
     stable_read.remove(place.store, pause_file.PATH, wanted.version if wanted else None)
-    return Stopping("cancelled", "cancelled")
+    return PauseResult("cancelled", "cancelled")
 
 
-def _too_late(workspace: Workspace, wanted: PauseWish | None) -> Stopping:
+def _too_late(workspace: Workspace, wanted: PauseWish | None) -> PauseResult:
     """Another request, or the agent, was faster. No record leads out of that."""
     status = workspace.moment.status
     workspace.close()
     stable_read.remove(workspace.store, pause_file.PATH, wanted.version if wanted else None)
-    return Stopping(status, f"the run is {status} by now")
+    return PauseResult(status, f"the run is {status} by now")
 
 
-def stopped(place: Place) -> Steps[Stopping]:
+def stopped(place: Place) -> Steps[PauseResult]:
     """Wait until no process has it and it is closed. Gives up, with the status "requested", after the time in which a
     supervisor would have killed it."""
     store = place.store
@@ -188,14 +188,14 @@ def stopped(place: Place) -> Steps[Stopping]:
             (moment := look(store, described=definition).moment).clean or now > free_since + _MARGIN
         ):
             status = "interrupted" if moment.is_interrupted else moment.status
-            return Stopping(status, status)
+            return PauseResult(status, status)
         if holder is not None and now > began + limit:
             said = f"{holder.process} has not stopped in {limit:.0f} s; `{place.command('stop')}` kills it"
-            return Stopping("requested", said)
+            return PauseResult("requested", said)
         yield from place.look_again(_POLL)
 
 
-class Withdrawn(Struct, frozen=True):
+class WithdrawResult(Struct, frozen=True):
     """The outcome of withdrawing a pause.
 
     `status`: "withdrawn", and the process continues the run; "requested" while that process has not noticed it; else
@@ -217,7 +217,7 @@ def is_pausing(place: Place) -> bool:
     return False
 
 
-def withdraw(place: Place) -> Steps[Withdrawn]:
+def withdraw(place: Place) -> Steps[WithdrawResult]:
     """Write what a person would write, and wait until the run has noticed it."""
     store, is_written, is_told = place.store, False, False
     lifted: str | None = None  # the pause that was over before
@@ -233,17 +233,17 @@ def withdraw(place: Place) -> Steps[Withdrawn]:
             _check_pause(place, seen, wanted, holder)
         if is_written and moment.lifted != lifted:
             now_is = f"{holder.process} continues" if holder else f"the run is {moment.status} by now"
-            return Withdrawn("withdrawn", f"the pause is withdrawn; {now_is}")
+            return WithdrawResult("withdrawn", f"the pause is withdrawn; {now_is}")
         if holder is None and is_written and (moment.status in _ENDED or now > gone_since + _GONE):
             status = "interrupted" if moment.is_interrupted else moment.status
-            return Withdrawn(status, f"the run had stopped before: it is {status}")
+            return WithdrawResult(status, f"the run had stopped before: it is {status}")
         limit = definition.drain_timeout + FORCE_AFTER + _MARGIN if definition.drain_then == "force" else None
         if holder is not None and is_written and not is_told and now > began + _SOON:
             is_told = True
             place.tell(f"waiting for {holder.process} to notice it" + (f", at most {limit:.0f} s" if limit else ""))
         if holder is not None and limit is not None and now > began + limit:
             said = f"{holder.process} has not noticed it in {limit:.0f} s; `{place.command('stop')}` kills it"
-            return Withdrawn("requested", said)
+            return WithdrawResult("requested", said)
         if wanted is not None and not wanted.is_overruling and holder is not None:
             is_written |= _write(place, wanted)
         yield from place.look_again(_POLL)
@@ -299,7 +299,7 @@ def _write(place: Place, wanted: PauseWish) -> bool:
     return True
 
 
-def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: str | None = None) -> list[Stopped]:
+def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: str | None = None) -> list[StopResult]:
     """Kill what runs these workspaces, all at once; see `Handle.stop`. Returns the outcome of each, in order.
 
     Of those that `open_all` has found, nothing is written to a run that no process has and that has never begun
@@ -319,7 +319,7 @@ def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: 
     return [done.get(place.url) or next(rest) for place in given]
 
 
-def stop_one(place: Place, reason: str, by: str | None) -> Stopped:
+def stop_one(place: Place, reason: str, by: str | None) -> StopResult:
     """`Handle.stop`: whatever state it is in."""
     _check_workspace(place, reason, by or myself())
     (stopped,) = _stopped([place], reason, by or myself())
@@ -335,7 +335,7 @@ def _check_workspace(place: Place, reason: str, by: str) -> None:
     pause_file.check_wish(place.url, reason=reason, by=by)
 
 
-def _stopped(places: list[Place], reason: str, by: str) -> list[Stopped]:
+def _stopped(places: list[Place], reason: str, by: str) -> list[StopResult]:
     elsewhere = next((place for place in places if place.store.abilities.remote), None)
     if elsewhere:
         elsewhere.tell("writing pause.yaml, and waiting some seconds for processes on other machines")
@@ -398,14 +398,14 @@ def _is_mine(place: Place) -> bool:
     return os.getpid() in (held.pid, held.supervisor.pid if held.supervisor else 0)
 
 
-def _drain(place: Place, reason: str, by: str) -> Stopped:
+def _drain(place: Place, reason: str, by: str) -> StopResult:
     from ...workspace.journal.records import PauseRequested  # slow: the kill of the others must not wait for it
     from ..status import at_once
 
     try:
         asked = at_once(ask(place, PauseRequested(reason=reason, by=by), wait=False))
     except SatchelError as error:  # it has just completed, say
-        return Stopped(place.url, "failed", said=str(error))
+        return StopResult(place.url, "failed", said=str(error))
     if asked.is_over:
-        return Stopped(place.url, "idle", said=asked.said)
-    return Stopped(place.url, "draining", said="this process runs it, and stops it at its next safe point")
+        return StopResult(place.url, "idle", said=asked.said)
+    return StopResult(place.url, "draining", said="this process runs it, and stops it at its next safe point")

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...workspace import transfer
 from ...workspace.base import UsageError, arguments, myself, urls
-from ...workspace.inspect import Exported, Kind
-from ...workspace.transfer import Journey, Tell
+from ...workspace.inspect import ExportResult, Kind
+from ...workspace.transfer import Tell, TransferResult
 from ..status import Place, use_options
 
 
@@ -21,7 +21,7 @@ def carry(
     by: str | None,
     progress: Tell | None,
     storage_options: Mapping[str, Any] | None,
-) -> Journey:
+) -> TransferResult:
     """Copy or move it to `to`."""
     typed = arguments.target("to", to)
     by = arguments.text("by", by or myself())
@@ -34,7 +34,7 @@ def carry(
         return do(place.store, there, by=by, tell=progress or (lambda *_: None))
 
 
-def export(place: Place, to: str | os.PathLike[str], progress: Tell | None) -> Exported:
+def export(place: Place, to: str | os.PathLike[str], progress: Tell | None) -> ExportResult:
     """Write the zip file `to`."""
     typed = arguments.place("to", to)
     arguments.function("progress", progress)

@@ -11,6 +11,6 @@ if not deferred(__name__):
     from .open_scope import PREVIEW, OpenCall, OpenScope, check_outside_steps, current_call
     from .parallel import ParallelScopes
     from .raised import RecordedError
-    from .rehearsal import Foreseen, Rehearsal
+    from .rehearsal import Rehearsal, RehearsalFinding
     from .scope import Returned, ScopeRun, returned
     from .session import Session

@@ -25,7 +25,7 @@ _LOOKS = 8
 """So many looks in a row all code of the agent waits: then it waits for what it does not get."""
 
 
-class Foreseen(Struct, frozen=True):
+class RehearsalFinding(Struct, frozen=True):
     """One thing that the agent would do. `item` is the title of its scope."""
 
     kind: Kind
@@ -36,7 +36,7 @@ class Foreseen(Struct, frozen=True):
 class Rehearsal(Struct, eq=False):
     """What one rehearsal has found."""
 
-    found: list[Foreseen] = field(default_factory=list)
+    found: list[RehearsalFinding] = field(default_factory=list)
 
     async def at_call(self, call: OpenCall) -> NoReturn:
         """This call is not on record. It is judged when all others wait: another task may claim a record until then."""
@@ -44,34 +44,36 @@ class Rehearsal(Struct, eq=False):
             await self.hold(call.scope.context.stopping)
         finally:
             kind, words = _judged(call)
-            self.found.append(Foreseen(kind, words, call.scope.title))
+            self.found.append(RehearsalFinding(kind, words, call.scope.title))
 
     def at_return(self, open_items: int) -> None:
         """The agent has returned, and so many items of its plan are not done."""
         if open_items:
-            self.found.append(Foreseen("leaves", f"the agent returns, and leaves {counted(open_items, 'item')} open"))
+            self.found.append(
+                RehearsalFinding("leaves", f"the agent returns, and leaves {counted(open_items, 'item')} open")
+            )
 
     def at_uncalled(self, title: str, calls: Sequence[StepCompleted], *, asks: bool) -> None:
         """A scope would commit, or be left open, without these effects; with `asks` the run would ask about them."""
         for done in calls:
             words = f"{done.step}{done.call} was done and is not called any more"
             kind: Kind = "asks" if asks else "gone"
-            self.found.append(Foreseen(kind, words if asks else f"{words}; it stays done", title))
+            self.found.append(RehearsalFinding(kind, words if asks else f"{words}; it stays done", title))
 
     async def at_scope(self, stopping: StopRequests, title: str) -> NoReturn:
         """A scope would begin that has not begun yet."""
-        self.found.append(Foreseen("next", f"{title!r} begins", title))
+        self.found.append(RehearsalFinding("next", f"{title!r} begins", title))
         await self.hold(stopping)
 
     def at_resource(self, stopping: StopRequests, name: str) -> NoReturn:
         """The agent needs a resource, and none is opened."""
-        self.found.append(Foreseen("next", f"it uses the resource {name!r}"))
+        self.found.append(RehearsalFinding("next", f"it uses the resource {name!r}"))
         self._end(stopping)
         raise Suspended
 
     def failed(self, stopping: StopRequests, title: str, error: BaseException) -> NoReturn:
         """The code of a scope has raised."""
-        self.found.append(Foreseen("fails", f"{type(error).__name__}: {error}", title))
+        self.found.append(RehearsalFinding("fails", f"{type(error).__name__}: {error}", title))
         self._end(stopping)
         raise Suspended from error
 

@@ -16,7 +16,7 @@ if not deferred(__name__):
     from . import comparison, fork, past, rewind
     from .comparison import Blame, Blamed, Difference
     from .fork import effects_since
-    from .past import Message, Shown, conversation
-    from .rehearsal_report import SEVERITY, Rehearsed, rehearse, rehearse_all, rehearse_here
-    from .replay import CallPair, Replay, Replayed, ReplayOptions, Text, changes, typed_changes
-    from .rewind import Redoing, Rewinding
+    from .past import Message, ShowResult, conversation
+    from .rehearsal_report import SEVERITY, RehearsalResult, rehearse, rehearse_all, rehearse_here
+    from .replay import CallPair, Replay, ReplayOptions, ReplayResult, Text, changes, typed_changes
+    from .rewind import RedoResult, RewindResult

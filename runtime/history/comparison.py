@@ -21,8 +21,8 @@ from ...workspace.history import (
     MessageChange,
     Origin,
     PlanChange,
+    StepHistory,
     Story,
-    Worked,
     compared,
     conversations,
     data_origins,
@@ -94,7 +94,7 @@ def _difference(old: tuple[Place, int | str], new: tuple[Place, int | str]) -> D
     return Difference(*sides, changes.data, changes.plans, changes.calls, [*message_changes(*said)])
 
 
-def _side(place: Place, found: Worked) -> Side:
+def _side(place: Place, found: StepHistory) -> Side:
     moment = found.moment
     try:
         result = value_of(place.store, moment.root.result)
@@ -103,7 +103,7 @@ def _side(place: Place, found: Worked) -> Side:
     return Side(place.url, moment.run_id, moment.seq, moment.last_at, moment.status, result, found.since)
 
 
-def steps(place: Place, item: str | None, at: int | str | None) -> Worked:
+def steps(place: Place, item: str | None, at: int | str | None) -> StepHistory:
     """The work of all items up to a position, or of one item."""
     told = story(place.store)
     seq = None if at is None else seq_of(place.store, at, told.records)
@@ -116,7 +116,7 @@ def steps(place: Place, item: str | None, at: int | str | None) -> Worked:
         if found.problem:
             raise found.problem
         raise no_such_item(wanted, (name for each in found.work for name in each.names), found.since)
-    return Worked(found.moment, work, found.since, found.problem)
+    return StepHistory(found.moment, work, found.since, found.problem)
 
 
 T = TypeVar("T")

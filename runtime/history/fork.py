@@ -13,7 +13,7 @@ from ...workspace.base import UsageError, arguments, myself, urls
 from ...workspace.history import LATEST, Records, Work, moment_at, records_of, seq_of
 from ...workspace.inspect import look_beside
 from ...workspace.state import ROOT, LaterEffect, Moment, earlier_moment, scope_of_task
-from ...workspace.transfer import Forked, Tell
+from ...workspace.transfer import ForkResult, Tell
 from ..status import Place, use_options
 from .rewind import later_steps
 
@@ -33,7 +33,7 @@ def fork(
     texts: Mapping[str, bytes] | None = None,
     is_replay: bool = False,
     again: Work | None = None,
-) -> Forked:
+) -> ForkResult:
     """See `Handle.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`. `again`: a task of the inbox that has
     ended, and is done again in a replay."""
     typed = arguments.target("to", to)

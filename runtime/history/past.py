@@ -15,7 +15,7 @@ from ...workspace.journal.records import Line
 from ...workspace.state import ROOT, AgentMoment, Moment, Status
 from ...workspace.views import MessageRow as Said
 from ...workspace.views import folder_of, status_of
-from ..status import Place, Row
+from ..status import LogRow, Place
 
 
 class ShownAgent(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Message(Struct, frozen=True):
     content: Any
 
 
-class Shown(Struct, frozen=True):
+class ShowResult(Struct, frozen=True):
     """A run at record `seq`, right after it.
 
     `record` is that record, `before` and `after` its neighbours; None if there is none, or if retention has removed it.
@@ -56,9 +56,9 @@ class Shown(Struct, frozen=True):
     run_id: str
     seq: int
     newest: int
-    record: Row | None
-    before: Row | None
-    after: Row | None
+    record: LogRow | None
+    before: LogRow | None
+    after: LogRow | None
     agents: list[ShownAgent]
     moment: Moment
     problem: str = ""
@@ -68,7 +68,7 @@ class Shown(Struct, frozen=True):
         return self.moment.status
 
 
-def show(place: Place, at: int | str) -> Shown:
+def show(place: Place, at: int | str) -> ShowResult:
     """The run at the position `at`."""
     found = records_of(place.store)
     seq = seq_of(place.store, at, found)
@@ -79,7 +79,7 @@ def show(place: Place, at: int | str) -> Shown:
     agents = [_shown(moment, agent, said.get(agent.path)) for agent in moment.agents.values()]
     problem = str(found.problem) if found.problem else ""
     newest = max(seq, found.last)
-    return Shown(place.url, moment.run_id, seq, newest, row, before, after, agents, moment, problem)
+    return ShowResult(place.url, moment.run_id, seq, newest, row, before, after, agents, moment, problem)
 
 
 def conversation(place: Place) -> list[Message]:
@@ -97,8 +97,8 @@ def _timed(path: str, rows: list[Said]) -> Iterator[Message]:
         yield Message(path, row.seq, at, **plain(row))
 
 
-def _row(line: Line | None) -> Row | None:
-    return Row(records.full(line), line) if line is not None else None
+def _row(line: Line | None) -> LogRow | None:
+    return LogRow(records.full(line), line) if line is not None else None
 
 
 def _shown(moment: Moment, agent: AgentMoment, said: list[Said] | None) -> ShownAgent:

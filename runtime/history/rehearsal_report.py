@@ -24,7 +24,7 @@ from ...workspace.secrets import hiding, keys_to_hand_on, redactor_of
 from ...workspace.store import DiskStore, Store
 from ...workspace.transfer import scratch_copy
 from ..agent import Agent, load
-from ..engine import Foreseen, Rehearsal
+from ..engine import Rehearsal, RehearsalFinding
 from ..execution import Start, check_recorded, running
 from ..live import Interruption
 
@@ -62,7 +62,7 @@ _OF_A_RUN = (*_FOLDERS, DEFINITION, "todo.md", "state.json", "messages.jsonl", "
 """What is not code in a folder where a run lies, too."""
 
 
-class Rehearsed(Struct, frozen=True):
+class RehearsalResult(Struct, frozen=True):
     """What a run would do with the code. `same`: what it would do with the code it had, as far as the record tells.
     `gone`: an effect that was done is not called any more. `again`: finished steps run again. `leaves`: the agent
     returns, and items of its plan stay open. `asks`: a person is asked about an effect. `refused`: the start is
@@ -72,14 +72,14 @@ class Rehearsed(Struct, frozen=True):
     url: str
     run_id: str
     verdict: Verdict
-    findings: list[Foreseen] = field(default_factory=list)
+    findings: list[RehearsalFinding] = field(default_factory=list)
     problem: str = ""  # why it is refused or fails
 
 
-_rehearsed = decoder(Rehearsed)
+_rehearsed = decoder(RehearsalResult)
 
 
-def rehearse(place: Store, code: str | os.PathLike[str] | None = None) -> Rehearsed:
+def rehearse(place: Store, code: str | os.PathLike[str] | None = None) -> RehearsalResult:
     """See `Handle.rehearse`."""
     folder, run_id = _code(code), ""
     try:
@@ -88,18 +88,18 @@ def rehearse(place: Store, code: str | os.PathLike[str] | None = None) -> Rehear
         with _copied(place, folder, described.agent) as copy:
             found = _in_own_process(copy, folder)
     except (SatchelError, OSError) as error:
-        return Rehearsed(place.url, run_id, "refused", problem=str(error))
+        return RehearsalResult(place.url, run_id, "refused", problem=str(error))
     return replace(found, url=place.url, run_id=run_id, problem=found.problem.replace(copy, place.url))
 
 
-def rehearse_all(places: Sequence[Store], code: str | os.PathLike[str] | None = None) -> Iterator[Rehearsed]:
+def rehearse_all(places: Sequence[Store], code: str | os.PathLike[str] | None = None) -> Iterator[RehearsalResult]:
     """The same for several runs, in their order, as many at once as there are processors."""
     _code(code)
     with ThreadPoolExecutor(os.cpu_count() or 1, "satchel-rehearse") as threads:
         yield from threads.map(lambda place: rehearse(place, code), places)
 
 
-def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
+def rehearse_here(store: Store, agent: Agent | None = None) -> RehearsalResult:
     """Rehearse over this folder, in this process. The folder is changed: it is a copy. Neither it nor the result has
     the text of a sealed value, if the agent does not write it out."""
     arguments.no_loop("rehearse")
@@ -110,7 +110,7 @@ def rehearse_here(store: Store, agent: Agent | None = None) -> Rehearsed:
         return replace(found, findings=findings, problem=shown(found.problem))
 
 
-def _entered(store: Store, agent: Agent | None) -> Rehearsed:
+def _entered(store: Store, agent: Agent | None) -> RehearsalResult:
     rehearsal, run_id = Rehearsal(), define(store).run_id
     start = Start(
         store=store,
@@ -125,19 +125,19 @@ def _entered(store: Store, agent: Agent | None) -> Rehearsed:
     try:
         if (moment := look(store).moment).is_over:
             check_recorded(store, agent or load(store, define(store).agent), moment)
-            return Rehearsed(store.url, run_id, "same")
+            return RehearsalResult(store.url, run_id, "same")
         outcome, _ = running.with_signals(start)
     except SatchelError as error:
-        return Rehearsed(store.url, run_id, "refused", rehearsal.found, str(error))
+        return RehearsalResult(store.url, run_id, "refused", rehearsal.found, str(error))
     except (Exception, SystemExit) as error:
-        return Rehearsed(store.url, run_id, "fails", rehearsal.found, f"{type(error).__name__}: {error}")
+        return RehearsalResult(store.url, run_id, "fails", rehearsal.found, f"{type(error).__name__}: {error}")
     if outcome.status == "completed":
         rehearsal.at_return(outcome.open_items)
     problem = f"{type(outcome.error).__name__}: {outcome.error}" if outcome.error is not None else ""
     refused = look(store).moment.reason if outcome.status == "paused" and not rehearsal.found else ""
     kinds: list[Verdict] = ["same" if each.kind == "next" else each.kind for each in rehearsal.found]
     kinds += ["fails"] if problem else ["refused"] if refused else ["same"]
-    return Rehearsed(store.url, run_id, max(kinds, key=SEVERITY.index), rehearsal.found, problem or refused)
+    return RehearsalResult(store.url, run_id, max(kinds, key=SEVERITY.index), rehearsal.found, problem or refused)
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def _code(code: str | os.PathLike[str] | None) -> Path | None:
     return folder.resolve()
 
 
-def _in_own_process(copy: str, code: Path | None) -> Rehearsed:
+def _in_own_process(copy: str, code: Path | None) -> RehearsalResult:
     words = [sys.executable, "-m", "satchel", "rehearse", "--here", "--json", copy]
     environment = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
     if code is not None:
@@ -197,11 +197,11 @@ def _in_own_process(copy: str, code: Path | None) -> Rehearsed:
             words, env=environment, cwd=copy, input=keys_to_hand_on(), capture_output=True, timeout=_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return Rehearsed(copy, "", "fails", problem=f"the code has not come to its end within {_SECONDS:.0f} s")
+        return RehearsalResult(copy, "", "fails", problem=f"the code has not come to its end within {_SECONDS:.0f} s")
     with suppress(msgspec.DecodeError):
         said = done.stdout.splitlines()[-1:]  # a process that the agent has started may have written before
-        found: Rehearsed = _rehearsed.decode(b"".join(said))
+        found: RehearsalResult = _rehearsed.decode(b"".join(said))
         return found
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
     how = f"exit code {done.returncode}" if done.returncode >= 0 else f"signal {-done.returncode}"
-    return Rehearsed(copy, "", "fails", problem=": ".join([f"the process ended with {how}", *last]))
+    return RehearsalResult(copy, "", "fails", problem=": ".join([f"the process ended with {how}", *last]))

@@ -19,8 +19,8 @@ from ...workspace.base import SatchelError, UsageError, arguments, urls
 from ...workspace.history import (
     Call,
     DataChange,
+    StepHistory,
     Work,
-    Worked,
     data_changes,
     gone,
     moment_at,
@@ -34,7 +34,7 @@ from ...workspace.journal.records import AgentBegun, Failure, Key, Line, Output,
 from ...workspace.secrets import redactor_of
 from ...workspace.state import ABSENT, OVER, ROOT, Kept, Status, is_of_item, json_patch, prompts
 from ...workspace.store import Store, open_store
-from ...workspace.transfer import Forked, Tell
+from ...workspace.transfer import ForkResult, Tell
 from ..agent import Agent
 from ..execution import Outcome, Start, check_agent, check_watch, running
 from ..launch import no_exit, templates
@@ -58,7 +58,7 @@ class Time:
     """`work`, one time that an item was done. `parts`: what the item has done itself, and what its sub-agents have done
     for it, also if it was undone later."""
 
-    def __init__(self, found: Worked, lines: Sequence[Line], work: Work):
+    def __init__(self, found: StepHistory, lines: Sequence[Line], work: Work):
         self.work, self.lines, self.last = work, lines, work.ended or found.moment.seq
         self._spawned: dict[str, list[Line]] = {}
         for line in lines:
@@ -66,7 +66,7 @@ class Time:
                 self._spawned.setdefault(line.record.agent, []).append(line)
         self.parts = [work, *self._of_sub_agents(found)]
 
-    def _of_sub_agents(self, found: Worked) -> Iterator[Work]:
+    def _of_sub_agents(self, found: StepHistory) -> Iterator[Work]:
         for each in found.work:
             if each.state == "undone" and each.scope == ROOT and self.work.state != "undone":
                 continue  # a return has undone these calls, and not this time: it has made them again
@@ -180,7 +180,7 @@ class Turn(Struct, frozen=True):
     outputs: dict[str, Output]
 
 
-class Replayed(Struct, frozen=True):
+class ReplayResult(Struct, frozen=True):
     """A replay of `item`, called `title`, in the run `run_id` at `to`, from record `seq` of the run at `url`.
 
     `settings`, redacted, and `prompts`, with their versions, are those that were set. `end`: "done"; "effect", it
@@ -235,13 +235,13 @@ def compared(
     settings: dict[str, Any],
     prompts: dict[str, str],
     seq: int,
-) -> Replayed:
+) -> ReplayResult:
     """The result. `only` and `outcome` are those of the run that has done it again."""
     place, there, work = old[0], new[0], old[1].work
     moment = look(there.store).moment
     first, second = _side(*old), _side(*new)
     end = only.end or ("missed" if outcome.status in OVER else outcome.status)
-    return Replayed(
+    return ReplayResult(
         place.url,
         there.url,
         moment.run_id,
@@ -341,7 +341,7 @@ class Ready(NamedTuple):
 
     first: Time
     prompts: dict[str, str]  # the versions of those that were chosen
-    forked: Forked
+    forked: ForkResult
     start: Start
 
 
@@ -351,13 +351,13 @@ class Replay:
     def __init__(self, place: Place, options: ReplayOptions):
         self._place, self._options = place, options
 
-    def blocking(self) -> Replayed:
+    def blocking(self) -> ReplayResult:
         ready = prepare(self._place, self._options)
         with no_exit(self._place):
             outcome = running.with_signals(ready.start).outcome
         return self._result(ready, outcome)
 
-    async def without_blocking(self) -> Replayed:
+    async def without_blocking(self) -> ReplayResult:
         import asyncio
 
         ready = await asyncio.to_thread(prepare, self._place, self._options)
@@ -365,7 +365,7 @@ class Replay:
             outcome = (await running.until_stop(ready.start)).outcome
         return await asyncio.to_thread(self._result, ready, outcome)
 
-    def _result(self, ready: Ready, outcome: Outcome) -> Replayed:
+    def _result(self, ready: Ready, outcome: Outcome) -> ReplayResult:
         store, only = ready.start.store, ready.start.only
         assert only is not None
         told = story(store)
@@ -436,7 +436,7 @@ def prepare(place: Place, options: ReplayOptions) -> Ready:
     return Ready(first, versions, forked, start)
 
 
-def _find(found: Worked, item: str) -> Work:
+def _find(found: StepHistory, item: str) -> Work:
     """The item, as it was done the last time."""
     wanted = f"^{item}" if item.isdecimal() else item.strip().rstrip("/")
     works = [work for work in found.work if wanted in work.names]

@@ -19,7 +19,7 @@ from ...workspace.views import TODO, folder_of
 from ..status import OpenQuestion, Place, Steps, questions_of, wait_until_free
 
 
-class Rewinding(Struct, frozen=True):
+class RewindResult(Struct, frozen=True):
     """A return to record `to`.
 
     `says`: what is done again, in words. `effects`: those that were done, or began, since that record; they stay on
@@ -41,7 +41,7 @@ class Rewinding(Struct, frozen=True):
 
 def go_back(
     place: Place, to: str | int, by: str | None, *, forget: bool, reuse: bool, dry_run: bool
-) -> Steps[Rewinding]:
+) -> Steps[RewindResult]:
     """See `Handle.rewind`."""
     store = place.store
     records = records_of(store)
@@ -101,8 +101,8 @@ def _check(place: Place, moment: Moment, seq: int) -> None:
         )
 
 
-def _result(place: Place, moment: Moment, found: Return, forgotten: bool, report: Report | None) -> Rewinding:
-    return Rewinding(
+def _result(place: Place, moment: Moment, found: Return, forgotten: bool, report: Report | None) -> RewindResult:
+    return RewindResult(
         place.url,
         moment.run_id,
         found.record.to,
@@ -116,7 +116,7 @@ def _result(place: Place, moment: Moment, found: Return, forgotten: bool, report
     )
 
 
-class Redoing(Struct, frozen=True):
+class RedoResult(Struct, frozen=True):
     """The item `item` of `agent`, `title`, will be done again. `says`: the items and scopes above a sub-agent that are
     entered again to reach it. `effects`: those that the item has done or begun; they stay on record, or are `forgotten`
     and done again. `report` is that of the opening."""
@@ -132,7 +132,7 @@ class Redoing(Struct, frozen=True):
     report: tuple[Remark, ...] = ()
 
 
-def redo(place: Place, item: str, by: str | None, *, effects: bool, dry_run: bool) -> Steps[Redoing]:
+def redo(place: Place, item: str, by: str | None, *, effects: bool, dry_run: bool) -> Steps[RedoResult]:
     """See `Handle.redo`."""
     seen = look(place.store).moment
     planned = _planned(place, seen, item, by, effects)
@@ -188,10 +188,10 @@ def _planned(place: Place, moment: Moment, item: str, by: str | None, effects: b
     return _Plan(task, [record, *(edit.record for edit in above.edits)], done)
 
 
-def _told(place: Place, moment: Moment, planned: _Plan, report: Report) -> Redoing:
+def _told(place: Place, moment: Moment, planned: _Plan, report: Report) -> RedoResult:
     own, *above = planned.records
     says = tuple(say for record in above for say in record.says)
-    return Redoing(
+    return RedoResult(
         place.url,
         moment.run_id,
         own.agent,

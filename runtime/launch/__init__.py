@@ -12,7 +12,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import detached, templates
-    from .detached import StartOptions, Supervised, serve
+    from .detached import StartOptions, SupervisionResult, serve
     from .pool import Pool
-    from .runner import Ended, LocalRun, no_exit, stream
-    from .templates import Made, Template, new, new_async, samples, typed_settings
+    from .runner import LocalRun, RunResult, no_exit, stream
+    from .templates import NewWorkspace, Template, new, new_async, samples, typed_settings

@@ -74,7 +74,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
         return canonical(self.input, "input")
 
 
-class Supervised(Struct, frozen=True):
+class SupervisionResult(Struct, frozen=True):
     """How a run ended in its process. docs/commands.md lists each `exit_code`. `why`: what that process
     could not say itself, because it was killed or given up; may be empty."""
 
@@ -87,7 +87,7 @@ class Supervised(Struct, frozen=True):
         return next((status for status, code in EXIT_CODES.items() if code == self.exit_code), "failed")
 
 
-def supervise(place: Place, options: StartOptions, tell: Callable[[str], None] | None) -> Supervised:
+def supervise(place: Place, options: StartOptions, tell: Callable[[str], None] | None) -> SupervisionResult:
     """Supervise the run until it has stopped, or is given up."""
     arguments.function("tell", tell)
     check_main_thread("supervise()", "call `detach()`, which returns once the run is going in the background")
@@ -95,7 +95,7 @@ def supervise(place: Place, options: StartOptions, tell: Callable[[str], None] |
     order = Order(options.words(place), restart.words(place), options.drain_timeout, given=options.given)
     ended = supervised(place.store_of_a_run(), order, tell or place.tell)
     assert ended.code is not None
-    return Supervised(ended.code, ended.why)
+    return SupervisionResult(ended.code, ended.why)
 
 
 def detach(place: Place, options: StartOptions) -> Background:

@@ -29,7 +29,7 @@ from ..live import Interruption
 from ..status import Event, OpenQuestion, Place, RunEnded, Teller, questions_of
 
 
-class Ended(Outcome):
+class RunResult(Outcome):
     """How a run stopped, what this call has added to it, and what is on record now.
 
     In addition to an `Outcome`: `steps` that this call has recorded, in `seconds`; `items` of the plan, finished and
@@ -62,12 +62,12 @@ class LocalRun:
     def __init__(self, place: Place, options: RunOptions):
         self._place, self._options = place, options
 
-    def blocking(self) -> Ended:
+    def blocking(self) -> RunResult:
         start = self._start()
         with no_exit(self._place):
             return self._ended(running.with_signals(start, self._admit))
 
-    async def without_blocking(self) -> Ended:
+    async def without_blocking(self) -> RunResult:
         """In the loop of its caller, which no look blocks."""
         start = await asyncio.to_thread(self._start, shares_loop=True)
         with no_exit(self._place):
@@ -89,10 +89,10 @@ class LocalRun:
             )
         self._steps = seen.moment.usage.steps
 
-    def _ended(self, after: After) -> Ended:
+    def _ended(self, after: After) -> RunResult:
         store, (outcome, moment) = self._store, after
         status, entered = outcome.status, outcome.entered
-        ended = Ended(**{each.name: getattr(outcome, each.name) for each in fields(Outcome)})
+        ended = RunResult(**{each.name: getattr(outcome, each.name) for each in fields(Outcome)})
         ended.url, ended.run_id, ended.seconds = store.url, moment.run_id, time.monotonic() - self._began
         ended.steps = moment.usage.steps - self._steps
         ended.items, ended.outputs = moment.root.plan.progress, moment.outputs

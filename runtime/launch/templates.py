@@ -226,7 +226,7 @@ def value_of(text: str) -> Any:
     return root.value
 
 
-class Made(Struct, frozen=True):
+class NewWorkspace(Struct, frozen=True):
     """A new workspace: its `folder` or URL, its `run_id` and `settings`, the name of its `template`, and the `input`
     that its agent will get."""
 
@@ -245,7 +245,7 @@ def new(
     run_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Made:
+) -> NewWorkspace:
     """Make the workspace `to`, a folder or URL that is empty or missing, from `source`: the name of a sample, or a
     folder with a workspace.yaml. It is durable when this returns: after a crash it is there, and every start finds the
     input.
@@ -284,7 +284,7 @@ def new(
         use_options(folder, storage_options)
         _write(folder, files)
     said = definition.parse(text)
-    return Made(folder, name, said.settings, found.name, said.input)
+    return NewWorkspace(folder, name, said.settings, found.name, said.input)
 
 
 async def new_async(
@@ -295,7 +295,7 @@ async def new_async(
     run_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Made:
+) -> NewWorkspace:
     """`new` without blocking the event loop."""
     import asyncio
 

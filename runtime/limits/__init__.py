@@ -8,4 +8,4 @@ if not deferred(__name__):
     from . import budget, limits, notices, windows
     from .budget import Share
     from .limits import Limits, pause_for, utc_now
-    from .notices import Announcer, TriedNotice
+    from .notices import Announcer, NoticeCheck

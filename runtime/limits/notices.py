@@ -135,14 +135,14 @@ class Notices:
             sending.until = 0.0
 
 
-class TriedNotice(Struct, frozen=True):
+class NoticeCheck(Struct, frozen=True):
     """What became of a test notice. `place`: what may be said of its address; `problem`: why it was not sent."""
 
     place: str
     problem: str
 
 
-def try_all(run_id: str, url: str, places: Sequence[str | Webhook]) -> list[TriedNotice]:
+def try_all(run_id: str, url: str, places: Sequence[str | Webhook]) -> list[NoticeCheck]:
     """Send a test notice to each place, and wait for the results, LIMIT seconds at most."""
     notices, said = Notices(lambda: places), f"{run_id}: a test"
     notices.send(Notice("test", said, f"This is a test of `notify:`.\n\n{url}", {"run_id": run_id, "workspace": url}))
@@ -150,8 +150,8 @@ def try_all(run_id: str, url: str, places: Sequence[str | Webhook]) -> list[Trie
     for sending in notices._under_way:
         sending.thread.join(max(0.0, sending.until - time.monotonic()))
         late = "it took too long" if sending.thread.is_alive() else ""
-        tried.append(TriedNotice(sending.place, sending.problem or late))
-    return tried + [TriedNotice("the other addresses of `notify:`", problem) for problem in notices._problems]
+        tried.append(NoticeCheck(sending.place, sending.problem or late))
+    return tried + [NoticeCheck("the other addresses of `notify:`", problem) for problem in notices._problems]
 
 
 def _payload(notice: Notice, at: str) -> bytes:

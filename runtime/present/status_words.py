@@ -13,18 +13,18 @@ from ...workspace.lifecycle import said
 from ...workspace.plan import Plan
 from ...workspace.state import ACTIVE, Approval, Moment, Tone, Usage
 from ...workspace.views import status_of
-from ..status import Standing
+from ..status import RunStatus
 from .value_words import usd
 
 if TYPE_CHECKING:
-    from ..supervision.emergency import Stopped
+    from ..supervision.emergency import StopResult
 
 _TEXT = 100  # characters
 _NAMED = 5  # files of the inbox that are named
 _LISTED = 3  # effects
 
 
-def run_id_of(standing: Standing) -> str:
+def run_id_of(standing: RunStatus) -> str:
     """Empty if it is not known."""
     known = standing.definition or standing.moved
     return known.run_id if known else ""
@@ -33,7 +33,7 @@ def run_id_of(standing: Standing) -> str:
 # Its state
 
 
-def answered(standing: Standing) -> str:
+def answered(standing: RunStatus) -> str:
     """`answered, has to be resumed` of a run that waits for a person although no question is open any more. Otherwise
     empty."""
     moment = standing.moment
@@ -41,7 +41,7 @@ def answered(standing: Standing) -> str:
     return "" if standing.state != "waiting" or moment is None or is_asked else "answered, has to be resumed"
 
 
-def detail(standing: Standing) -> str:
+def detail(standing: RunStatus) -> str:
     """What follows the state in a sentence: `: process 7 on ada, since ...`, ` for a person: 2 open questions`. Safe to
     print."""
     moment = standing.moment
@@ -70,7 +70,7 @@ def detail(standing: Standing) -> str:
             return f": {one_line(pause_reason(standing, moment.reason), _TEXT)}" if moment and moment.reason else ""
 
 
-def pause_reason(standing: Standing, text: str) -> str:
+def pause_reason(standing: RunStatus, text: str) -> str:
     """Why it is paused. A conflict that a person has resolved since is over."""
     is_settled = text.startswith("conflict: ") and not standing.wants_merge
     return (
@@ -80,7 +80,7 @@ def pause_reason(standing: Standing, text: str) -> str:
     )
 
 
-def pause_lines(standing: Standing) -> list[str]:
+def pause_lines(standing: RunStatus) -> list[str]:
     """Why the run is paused or asked to pause, by whom and until when; and what in pause.yaml can't be understood."""
     moment, found = standing.moment, []
     if moment is not None and moment.pause is not None:
@@ -104,7 +104,7 @@ def failure_line(failure: Failure) -> str:
     return one_line(failure_text(failure), 500)
 
 
-def not_called(standing: Standing) -> str:
+def not_called(standing: RunStatus) -> str:
     """Why the last start has not called the agent, if that is why the run does not go on. Needs more than a brief
     look."""
     if standing.state != "interrupted" or standing.moment is None or not standing.moment.clean:
@@ -112,7 +112,7 @@ def not_called(standing: Standing) -> str:
     return "\n".join(remark.text for remark in standing.report if remark.kind == "wanted")
 
 
-def why_lines(standing: Standing) -> list[str]:
+def why_lines(standing: RunStatus) -> list[str]:
     """Why a run rests or stops, a fact a line: what is wrong with it, and what a person has to settle, come first."""
     moment, found = standing.moment, list[str]()
     if standing.moved:
@@ -131,7 +131,7 @@ def why_lines(standing: Standing) -> list[str]:
     return found
 
 
-def _process(standing: Standing) -> str:
+def _process(standing: RunStatus) -> str:
     """The process that has the workspace, or had it last."""
     process = standing.holder or standing.last
     return process.process if process else "a process"
@@ -147,7 +147,7 @@ _STOPPED: dict[str, str] = {
 }
 
 
-def describe_stop(stopped: Stopped) -> str:
+def describe_stop(stopped: StopResult) -> str:
     """What has become of a run that was to be killed, without a full stop."""
     pids = len(stopped.killed)
     killed = f": {pids} {'process' if pids == 1 else 'processes'} killed" if pids else ""
@@ -175,7 +175,7 @@ def done_of(settled: int, leaves: int, noun: str = "") -> str:
     return f"{settled:,} of {counted(leaves, noun) if noun else f'{leaves:,}'} done"
 
 
-def at_work_line(standing: Standing) -> str:
+def at_work_line(standing: RunStatus) -> str:
     """`running: Letter 3`, `begun: ...` of a run that rests, or `next: ...`; empty if no item is left."""
     if (task := standing.at_work) is None:
         return ""
@@ -183,7 +183,7 @@ def at_work_line(standing: Standing) -> str:
     return f"{how}: {one_line(task.text, _TEXT)}"
 
 
-def cost(standing: Standing) -> str:
+def cost(standing: RunStatus) -> str:
     """`$1.20`; of a run without costs its tokens: `12k tokens`."""
     usage = standing.moment.usage if standing.moment else Usage()
     if not (usage.usd or usage.tokens):
@@ -225,7 +225,7 @@ class StatusLine(NamedTuple):
     file: str = ""
 
 
-def budget_lines(standing: Standing) -> list[StatusLine]:
+def budget_lines(standing: RunStatus) -> list[StatusLine]:
     """`4.1 of 5 usd, nearly used up`, for each limit."""
     found = []
     for share in standing.budget:
@@ -248,7 +248,7 @@ def approval_line(id: str, approval: Approval) -> str:
 _UNOPENED = "done by a start whose agent did not open its inbox"
 
 
-def schedule_lines(standing: Standing) -> Iterator[str]:
+def schedule_lines(standing: RunStatus) -> Iterator[str]:
     """`daily: last ...; next ...`, and that a clock is wrong."""
     for each in standing.schedule:
         settled = f", {_UNOPENED}" if each.last and each.last.unopened else ""
@@ -280,7 +280,7 @@ def agent_lines(moment: Moment, path: str = "", depth: int = 0) -> Iterator[Agen
 # What waits for it, or for a person
 
 
-def inbox_line(standing: Standing) -> str:
+def inbox_line(standing: RunStatus) -> str:
     """`2 waiting, 1 taken but not done (order.yaml), 3 done`; empty if there was never a task."""
     moment = standing.moment
     tasks = list(moment.tasks.values()) if moment else []
@@ -294,7 +294,7 @@ def inbox_line(standing: Standing) -> str:
     return f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done" if ever else "")
 
 
-def file_lines(standing: Standing, merge: str = "satchel merge") -> list[StatusLine]:
+def file_lines(standing: RunStatus, merge: str = "satchel merge") -> list[StatusLine]:
     """Files that differ from what the run has written: conflicts, edits that the next start or the active run takes or
     refuses, files that are being saved, and reasons of refused edits. `merge`: the command that resolves a conflict, as
     the reader can type it."""

@@ -18,10 +18,10 @@ from ...workspace.base.lazy import deferred
 if not deferred(__name__):
     from . import check, events, follower, log, run_files, run_status
     from .activity import Forecast, RunningCall, forecast
-    from .check import Checked, Tried
+    from .check import CheckResult, StorageCheck
     from .events import Event, RunEnded, Teller
     from .finding import Finding, of_error
-    from .log import RECORD_TYPES, Result, Row, value_of
+    from .log import RECORD_TYPES, LogRow, Result, value_of
     from .overview import Overview, Seen, SeenRun, ls
     from .place import (
         PATIENCE,
@@ -38,5 +38,5 @@ if not deferred(__name__):
     )
     from .questions import Given, OpenQuestion, plain_answer, questions_of
     from .run_files import RunFile, is_readable
-    from .run_status import Scheduled, Standing, before_a_start, by_need, wanted
+    from .run_status import RunStatus, Scheduled, before_a_start, by_need, wanted
     from .twins import Execution, Steps, at_once, in_a_thread, in_both_ways, in_steps

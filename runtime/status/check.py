@@ -55,7 +55,7 @@ from ...workspace.views import (
     running_file,
     schema_files,
 )
-from ..limits import TriedNotice, limits, notices
+from ..limits import NoticeCheck, limits, notices
 from ..live import reverify
 from .finding import Finding, of_error, of_problem
 from .place import Place
@@ -307,7 +307,7 @@ def _plain(kind: str, file: str, value: Any) -> Iterator[Finding]:
 Progress = Callable[[int, int], None]
 
 
-class Checked(Struct):
+class CheckResult(Struct):
     """The findings of a check. Without `problems` the workspace is sound, and the run can continue.
 
     `problems`: each has its file, the place in it, what was found, what was expected, and a remedy. `planned`: what the
@@ -337,7 +337,7 @@ class Checked(Struct):
         return self.seen.moment if self.seen else None
 
 
-class Tried(Struct, frozen=True):
+class StorageCheck(Struct, frozen=True):
     """What a storage declares, and which of it was tried and is true. `writes`: it takes files, and no more.
     `exposure`: who can read it, and whether what is there stays, as far as the storage tells."""
 
@@ -347,7 +347,7 @@ class Tried(Struct, frozen=True):
     exposure: Exposure
 
 
-def check(place: Place, progress: Progress | None) -> Steps[Checked]:
+def check(place: Place, progress: Progress | None) -> Steps[CheckResult]:
     """Check every file. If something is wrong that a process may just be writing, check again."""
     arguments.function("progress", progress)
     for number in range(_LOOKS):
@@ -363,7 +363,7 @@ def check(place: Place, progress: Progress | None) -> Steps[Checked]:
     return checked
 
 
-def try_storage(store: Store) -> Tried:
+def try_storage(store: Store) -> StorageCheck:
     """UsageError or StorageFailed if the storage does not do what it declares, or can't be written."""
     check_writes(store)
     can = store.abilities
@@ -374,18 +374,18 @@ def try_storage(store: Store) -> Tried:
     elif can.exclusive_create:
         check_conditional_puts(store)
         tried = "conditional writes" if can.conditional_replace else "exclusive creation"
-    return Tried(store.url, can, tried, store.exposure())
+    return StorageCheck(store.url, can, tried, store.exposure())
 
 
-def try_notices(store: Store) -> list[TriedNotice]:
+def try_notices(store: Store) -> list[NoticeCheck]:
     """Send a test notice to each address of `notify:`."""
     definition = define(store)
     limits.check(store, definition)
     return notices.try_all(definition.run_id, store.url, definition.notify)
 
 
-def _checked(store: Store, progress: Progress) -> Checked:
-    checked = Checked(store.url, store.abilities)
+def _checked(store: Store, progress: Progress) -> CheckResult:
+    checked = CheckResult(store.url, store.abilities)
     try:
         described = define(store)
     except UsageError:
@@ -422,7 +422,7 @@ def _checked(store: Store, progress: Progress) -> Checked:
     return checked
 
 
-def _foresee(store: Store, seen: Look, checked: Checked) -> None:
+def _foresee(store: Store, seen: Look, checked: CheckResult) -> None:
     """Steps 3 to 5 of an opening, without executing them."""
     moment = seen.moment
     checked.planned += seen.complaints

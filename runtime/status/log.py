@@ -197,7 +197,7 @@ def _since(since: str | timedelta | datetime) -> datetime:
     return times.moment_before(arguments.text("since", since), now)
 
 
-class Row(NamedTuple):
+class LogRow(NamedTuple):
     """A record: its line of the journal with all keys, its content (`seq`, `at` in UTC, `epoch`, `record`), and `who`
     did it: the person that the record names, else the process and the user who has started it."""
 
@@ -266,7 +266,7 @@ def value_of(store: Store, kept: Kept | None) -> Any:
     return None if kept is None else msgspec.json.decode(result_blobs.fetch(store, kept))
 
 
-def log(place: Place, last: int | None, wanted: Filter, *, follows: bool) -> Iterator[Row]:
+def log(place: Place, last: int | None, wanted: Filter, *, follows: bool) -> Iterator[LogRow]:
     """All readable records that match, oldest first; then raise the error, if there is one. With `follows` then also
     those to come, until the run is over for good."""
     if follows:
@@ -274,7 +274,7 @@ def log(place: Place, last: int | None, wanted: Filter, *, follows: bool) -> Ite
     return _log(place, arguments.count("last", last, least=0), wanted, follows)
 
 
-def _log(place: Place, last: int | None, wanted: Filter, follows: bool) -> Iterator[Row]:
+def _log(place: Place, last: int | None, wanted: Filter, follows: bool) -> Iterator[LogRow]:
     store = place.store
     problem: SatchelError | None = None
     store.refresh()
@@ -302,7 +302,7 @@ def _log(place: Place, last: int | None, wanted: Filter, follows: bool) -> Itera
     wanted.check()
 
 
-def _following(place: Place, rows: _Rows) -> Iterator[Row]:
+def _following(place: Place, rows: _Rows) -> Iterator[LogRow]:
     """The records after those, as they become durable, until the run is completed or cancelled."""
     sizes: dict[int, int] = {}
     while not rows.is_over:
@@ -326,7 +326,7 @@ class _Rows:
         self.last: Line | None = None
         self._store, self._who = store, Who()
 
-    def read(self) -> Iterator[Row]:
+    def read(self) -> Iterator[LogRow]:
         """A process that runs the workspace may merge or prune segments meanwhile: then the rest is listed again."""
         for _ in range(_LOOKS):
             try:
@@ -336,7 +336,7 @@ class _Rows:
                 self._store.refresh()
         self.is_broken = True
 
-    def _read(self) -> Iterator[Row]:
+    def _read(self) -> Iterator[LogRow]:
         """Those after record `seq`. FileNotFoundError if a segment is gone."""
         known, kept = self.seq, journal.first_kept(self._store) - 1
         for line in journal.kept_lines(self._store):
@@ -361,7 +361,7 @@ class _Rows:
             self.is_broken |= not data.endswith(b"\n")
             yield data
 
-    def row(self, data: bytes, line: Line) -> Row:
+    def row(self, data: bytes, line: Line) -> LogRow:
         """The next one."""
         self.seq, self.crc, self.last = line.seq, line.crc, line
         match line.record:
@@ -369,4 +369,4 @@ class _Rows:
                 self.is_over = status in OVER
             case records.Opened(why="run"):
                 self.is_over = False
-        return Row(records.whole(data, line), line, self._who.did(line))
+        return LogRow(records.whole(data, line), line, self._who.did(line))

@@ -19,7 +19,7 @@ from ...workspace.inspect import below, below_store, discovery, lease
 from ...workspace.store import AT_ONCE, Store, open_store
 from ..supervision.serve import FolderRoot, Root, RootSignature, UrlRoot
 from .place import Place, root_of
-from .run_status import Signs, Standing, look_once, signs, status
+from .run_status import RunStatus, Signs, look_once, signs, status
 
 _SHARE = 4
 """A look is followed by a rest that is at least so many times as long."""
@@ -36,7 +36,7 @@ def ls(
     *,
     storage_options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Standing]:
+) -> list[RunStatus]:
     """The status of each workspace below `root`, a folder or URL, by name. Includes places that a run has moved away
     from.
 
@@ -50,7 +50,7 @@ def ls(
     there: list[Store | str] = (
         [*below(typed, with_moved=True)] if store is None else [*below_store(store, with_moved=True)]
     )
-    found: list[Standing] = []
+    found: list[RunStatus] = []
     if store is not None and store.abilities.remote:
         found = look_at_all(store, there, progress)
     else:
@@ -64,10 +64,10 @@ def ls(
 
 def look_at_all(
     root: Store, there: Sequence[Store | str], progress: Callable[[int, int], None] | None
-) -> list[Standing]:
+) -> list[RunStatus]:
     """Like `look_at` for runs below `root`, where reading is a request. Requests run at the same time, and one new
     listing is for all doubtful looks: after an outage many runs are interrupted."""
-    found, doubts = list[Standing](), dict[int, Signs]()
+    found, doubts = list[RunStatus](), dict[int, Signs]()
     threads = ThreadPoolExecutor(AT_ONCE, "satchel-ls")
     try:
         for number, (standing, doubted) in enumerate(threads.map(_look_once, there)):
@@ -88,7 +88,7 @@ def look_at_all(
     return found
 
 
-def compare_ids(found: Sequence[Standing]) -> None:
+def compare_ids(found: Sequence[RunStatus]) -> None:
     """Note at each run which others have its run_id."""
     known = ((each.folder, each.definition.run_id) for each in found if each.definition)
     same = discovery.duplicate_groups(known)
@@ -97,26 +97,26 @@ def compare_ids(found: Sequence[Standing]) -> None:
         each.same_run_id = [folder for folder in folders if folder != each.folder]
 
 
-def look_at(found: Store | str) -> Standing:
+def look_at(found: Store | str) -> RunStatus:
     """The brief status of a workspace that a search has found. If it can't be read, `problem` says why."""
     return _guarded(found, lambda place: (status(place, brief=True), None))[0]
 
 
-def _look_once(found: Store | str) -> tuple[Standing, Signs | None]:
+def _look_once(found: Store | str) -> tuple[RunStatus, Signs | None]:
     return _guarded(found, lambda place: look_once(place, brief=True))
 
 
 def _guarded(
-    found: Store | str, look: Callable[[Place], tuple[Standing, Signs | None]]
-) -> tuple[Standing, Signs | None]:
+    found: Store | str, look: Callable[[Place], tuple[RunStatus, Signs | None]]
+) -> tuple[RunStatus, Signs | None]:
     folder, doubted = found if isinstance(found, str) else found.url, None
     try:
         standing, doubted = look(Place(_opened(found), folder))
     except SatchelError as error:
-        standing = Standing(_url(folder), problem=error)
+        standing = RunStatus(_url(folder), problem=error)
     except Exception as error:  # an error in one must not hide the others
         what = f"can't be read ({type(error).__name__}: {error})"
-        standing = Standing(_url(folder), problem=SatchelError(what, path=folder))
+        standing = RunStatus(_url(folder), problem=SatchelError(what, path=folder))
     standing.folder = folder
     return standing, doubted
 
@@ -134,7 +134,7 @@ class SeenRun(Struct, frozen=True):
     `standing` is brief, as `ls` shows it."""
 
     name: str
-    standing: Standing
+    standing: RunStatus
 
     @property
     def url(self) -> str:
@@ -240,7 +240,7 @@ class Overview:
 
     def _standings(
         self, changed: list[tuple[str, _Run]], progress: Callable[[int, int], None] | None
-    ) -> Iterator[Standing]:
+    ) -> Iterator[RunStatus]:
         if self._store is not None and self.is_remote:
             yield from look_at_all(self._store, [self._root.store(place) for place, _ in changed], progress)
             return
@@ -267,7 +267,7 @@ class _Run(Struct):
 
     folder: str
     store: Store | None = None  # kept on a disk, where opening one resolves its path
-    standing: Standing | None = None
+    standing: RunStatus | None = None
     signs: _Signs = _Signs((), ())  # when it was read
     read: float = 0.0  # when, by time.monotonic
 

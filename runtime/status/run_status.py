@@ -62,7 +62,7 @@ class Scheduled(NamedTuple):
     next: str
 
 
-class Standing(Struct):
+class RunStatus(Struct):
     """Where a run is. A field is None or empty if it could not be read, and `problem` says why.
 
     Made by `Handle.status` and `ls`. Its text may come from a stranger, so it is not safe for a terminal. Not
@@ -111,7 +111,7 @@ class Standing(Struct):
 
     def __repr__(self) -> str:
         """Short: all of it is the whole run."""
-        return f"Standing(state={self.state!r}, url={self.url!r})"
+        return f"RunStatus(state={self.state!r}, url={self.url!r})"
 
     @property
     def at_work(self) -> Task | None:
@@ -176,7 +176,7 @@ class Standing(Struct):
 Signs = tuple[Signature, Version | None]
 
 
-def status(place: Place, *, brief: bool) -> Standing:
+def status(place: Place, *, brief: bool) -> RunStatus:
     """The status of a run. `brief`: only what `ls` shows.
 
     A process may write or end between two reads. Then the files seem damaged, or the run interrupted. So that is only
@@ -192,7 +192,7 @@ def status(place: Place, *, brief: bool) -> Standing:
     return standing
 
 
-def look_once(place: Place, *, brief: bool) -> tuple[Standing, Signs | None]:
+def look_once(place: Place, *, brief: bool) -> tuple[RunStatus, Signs | None]:
     """What one look shows. If it is doubtful, also the signs that a new listing must still show."""
     before = signs(place.store)
     standing = _status(place, brief=brief)
@@ -207,7 +207,7 @@ def signs(store: Store) -> Signs | None:
         return None
 
 
-def _status(place: Place, *, brief: bool) -> Standing:
+def _status(place: Place, *, brief: bool) -> RunStatus:
     standing = stand(place.store, with_edits=not brief)
     moment = standing.moment
     if moment is not None:
@@ -234,7 +234,7 @@ def _status(place: Place, *, brief: bool) -> Standing:
     return standing
 
 
-def _changed(store: Store, standing: Standing, moment: Moment) -> list[str]:
+def _changed(store: Store, standing: RunStatus, moment: Moment) -> list[str]:
     """The outputs that differ from what the run had made. Not while it runs: it may be writing them."""
     if standing.holder is not None:
         return []
@@ -243,7 +243,7 @@ def _changed(store: Store, standing: Standing, moment: Moment) -> list[str]:
     return reverify.wrong_outputs(store, reverify.outputs_at_rest(moment), seconds=reverify.BRIEF)
 
 
-def _limits(store: Store, standing: Standing, moment: Moment, definition: Definition) -> None:
+def _limits(store: Store, standing: RunStatus, moment: Moment, definition: Definition) -> None:
     """What is used of each limit, and the times of the schedule. The time of an ended process is taken from its
     records."""
     from ..limits import budget, windows
@@ -268,7 +268,7 @@ def _limits(store: Store, standing: Standing, moment: Moment, definition: Defini
         standing.schedule.append(Scheduled(start.name, last[0] if last else None, due))
 
 
-def _next(place: Place, standing: Standing) -> str:
+def _next(place: Place, standing: RunStatus) -> str:
     if standing.wants_merge and not standing.wants_adoption:
         return place.command("merge")
     options = ["--adopt"] if standing.wants_adoption else []
@@ -298,7 +298,7 @@ def _after(steps: list[str], command: str) -> str:
     return f"{', '.join(steps)}, then {command}" if steps else command
 
 
-def before_a_start(standing: Standing) -> list[str]:
+def before_a_start(standing: RunStatus) -> list[str]:
     """What a person has to do before a start is taken, as far as the files tell, besides answers, conflicts and the
     adoption of a copy."""
     moment = standing.moment
@@ -317,10 +317,10 @@ def before_a_start(standing: Standing) -> list[str]:
     return steps
 
 
-def stand(store: Store, *, with_edits: bool = False) -> Standing:
+def stand(store: Store, *, with_edits: bool = False) -> RunStatus:
     """Raises only if there is no workspace; other errors are in the result. `with_edits` also looks for edits in the
     files."""
-    standing = Standing(store.url)
+    standing = RunStatus(store.url)
     seen: Look | None = None
     try:
         seen = glance(store, (report.PATH,) if with_edits else ())
@@ -347,7 +347,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     return standing
 
 
-def _read_holder(store: Store, standing: Standing) -> None:
+def _read_holder(store: Store, standing: RunStatus) -> None:
     """The process that has it, and the last one that had it."""
     try:
         standing.last = lease.read(store)
@@ -357,7 +357,7 @@ def _read_holder(store: Store, standing: Standing) -> None:
         standing.holder = None
 
 
-def _complain(store: Store, standing: Standing, seen: Look) -> None:
+def _complain(store: Store, standing: RunStatus, seen: Look) -> None:
     """What is wrong and does not keep the run from being looked at."""
     standing.complaints = [*seen.complaints]
     if seen.mistake:
@@ -374,7 +374,7 @@ def _complain(store: Store, standing: Standing, seen: Look) -> None:
                 standing.complaints.append(str(error))
 
 
-def _read_what_people_left(store: Store, standing: Standing, moment: Moment) -> None:
+def _read_what_people_left(store: Store, standing: RunStatus, moment: Moment) -> None:
     """Files that wait for the run, and files that wait for a person."""
     try:
         standing.being_saved = tuple(being_saved(store, with_inbox=True))
@@ -386,7 +386,7 @@ def _read_what_people_left(store: Store, standing: Standing, moment: Moment) -> 
         standing.problem = error
 
 
-def _notice_edits(store: Store, standing: Standing, seen: Look) -> None:
+def _notice_edits(store: Store, standing: RunStatus, seen: Look) -> None:
     """The edits that the next opening would take."""
     try:
         standing.noticed = notice(
@@ -406,7 +406,7 @@ def _refused(store: Store, moment: Moment) -> list[str]:
     return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
 
 
-def _read_definition(store: Store, standing: Standing) -> None:
+def _read_definition(store: Store, standing: RunStatus) -> None:
     """What can be said of a workspace that can't be read."""
     try:
         standing.definition = define(store)
@@ -423,7 +423,7 @@ def _moved(store: Store) -> Tombstone | None:
         return None
 
 
-def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
+def _is_stopped(standing: RunStatus, store: Store, moment: Moment) -> bool:
     """Whether a pause is requested or in force. A file that can't be understood is a request, too."""
     if moment.status == "cancelled":
         return False
@@ -452,7 +452,7 @@ def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
     return True
 
 
-def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
+def _state(standing: RunStatus, moment: Moment, is_stopped: bool) -> State:
     if standing.holder and (not moment.clean or standing.holder.epoch > moment.epoch):
         is_asked = moment.status == "draining" and standing.holder.epoch == moment.epoch  # by a signal: without a file
         return "draining" if is_stopped or is_asked else "running"
@@ -463,7 +463,7 @@ def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
     return "paused" if moment.status == "draining" else moment.status
 
 
-def _read_plan(store: Store, standing: Standing) -> None:
+def _read_plan(store: Store, standing: RunStatus) -> None:
     """The plan that a person has written for a run that has not begun."""
     if store.abilities.remote and store.version(TODO) is None:
         return  # most runs without a plan never get one, and in a bucket the listing shows that for nothing
@@ -476,7 +476,7 @@ def _read_plan(store: Store, standing: Standing) -> None:
         standing.problem = error
 
 
-def wanted(standing: Standing) -> str:
+def wanted(standing: RunStatus) -> str:
     """What a person can do so that the run goes on: `an answer: a1, a2`, or the name of a command. Empty: nothing.
     Safe to print."""
     if standing.moved:
@@ -494,19 +494,19 @@ def wanted(standing: Standing) -> str:
     return "resume" if standing.has_tasks else STATES[standing.state].command
 
 
-def by_need(standing: Standing) -> tuple[bool, int]:
+def by_need(standing: RunStatus) -> tuple[bool, int]:
     """Sorts runs: those that need a person first, of these those that ask something."""
     is_asking = standing.wants_merge or bool(_asked(standing))
     needs = standing.needs_person
     return not needs, 0 if needs and is_asking else list(STATES).index(standing.state)
 
 
-def _asked(standing: Standing) -> list[str]:
+def _asked(standing: RunStatus) -> list[str]:
     """The ids of its open questions, those about effects in doubt first."""
     moment = standing.moment
     return [*moment.doubts, *moment.approvals] if moment is not None and standing.state != "cancelled" else []
 
 
-def _ends_by_itself(standing: Standing) -> bool:
+def _ends_by_itself(standing: RunStatus) -> bool:
     pause = standing.wish or (standing.moment.pause if standing.moment else None)
     return pause is not None and bool(pause.until)

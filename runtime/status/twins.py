@@ -3,7 +3,7 @@
 `pause` and `pause_async` have the same parameters and the same result. A class says so in two lines:
 
     @in_steps
-    def pause(self, *, reason: str = "manual") -> Steps[Stopping]: ...
+    def pause(self, *, reason: str = "manual") -> Steps[PauseResult]: ...
 
     pause_async = pause.without_blocking
 

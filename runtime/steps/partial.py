@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...workspace.journal.records import PartialPromoted
     from ...workspace.secrets import RedactedStream
     from ...workspace.store import Store
-    from ...workspace.views import Behind, Marker, PartialHead, Projector
+    from ...workspace.views import Behind, PartialHead, Projector, RecoveryMarker
 
 OnPartial = Literal["continue", "restart", "accept"]
 RECOVERIES = 2
@@ -42,7 +42,7 @@ class Partial:
         path: str,
         head: PartialHead,
         recovered: str | None,
-        marker: Marker | None,
+        marker: RecoveryMarker | None,
         watch: Callable[[str, int], None] | None,
         hears: Callable[[], bool],
         redacted: RedactedStream | None = None,
@@ -174,7 +174,9 @@ class PartialFile:
         self._behind.do(self.path, lambda: self._store.remove(self.path))
 
 
-def recover(store: Store, promoted: list[PartialPromoted], on_partial: OnPartial) -> tuple[str | None, Marker | None]:
+def recover(
+    store: Store, promoted: list[PartialPromoted], on_partial: OnPartial
+) -> tuple[str | None, RecoveryMarker | None]:
     """The text and marker of earlier attempts for the next one. The text is None if it must start again."""
     from ...workspace.views import partial_files as format
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from ...workspace.base import UsageError
-from ...workspace.views import Marker
+from ...workspace.views import RecoveryMarker
 from ..steps import Partial, R, Step
 
 KEY = "test-key"
@@ -19,7 +19,11 @@ class MemoryPartial(Partial):
     attempt; `pieces` are its writes. A message arrives after so many of them: `interrupted_after`."""
 
     def __init__(
-        self, recovered: str | None = None, marker: Marker | None = None, *, interrupted_after: int | None = None
+        self,
+        recovered: str | None = None,
+        marker: RecoveryMarker | None = None,
+        *,
+        interrupted_after: int | None = None,
     ):
         self._recovered, self.marker, self.ended, self.was_interrupted = recovered, marker, False, False
         self._is_continued, self.has_restarted = not recovered, False

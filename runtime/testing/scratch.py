@@ -20,7 +20,7 @@ from ...workspace.store import DiskStore
 from ...workspace.transfer import scratch_copy
 from ..agent import Agent, agent
 from ..agent import agent as make_agent
-from ..api import Rehearsed, rehearse_here
+from ..api import RehearsalResult, rehearse_here
 from ..api import open as open_run
 from ..engine import OpenCall, current_call
 from ..execution import run_async
@@ -30,7 +30,7 @@ from ..steps import current_scope
 DEFINITION = "format: 1\nrun_id: test\nagent: agent.py:main\n"
 
 
-def rehearse(folder: str | os.PathLike[str], agent: Agent) -> Rehearsed:
+def rehearse(folder: str | os.PathLike[str], agent: Agent) -> RehearsalResult:
     """Try an agent against the run in `folder`, without doing anything: see `satchel rehearse`. The folder is only
     read. For tests over folders that earlier versions of the agent have left."""
     with tempfile.TemporaryDirectory() as place:

@@ -162,7 +162,7 @@ def test_an_answer_that_the_file_has_brought_was_given_before(make: Make, monkey
     record = answers._record
     calls: list[object] = []
 
-    def held_once(*arguments: Any) -> satchel.results.Answering:
+    def held_once(*arguments: Any) -> satchel.results.AnswerResult:
         calls.append(arguments)
         if len(calls) == 1:
             raise satchel.errors.LeaseHeld("another process has it")

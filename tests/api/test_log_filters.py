@@ -19,7 +19,7 @@ from waits import PATIENCE
 
 import satchel
 from satchel import Item, Run, agent, run, step
-from satchel.runtime.api import RECORD_TYPES, Row
+from satchel.runtime.api import RECORD_TYPES, LogRow
 from satchel.runtime.status import place as control_place
 from satchel.workspace.base import times
 from satchel.workspace.base.errors import UsageError
@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def seqs(rows: Iterator[Row]) -> list[int]:
+def seqs(rows: Iterator[LogRow]) -> list[int]:
     return [row.line.seq for row in rows]
 
 
@@ -151,9 +151,9 @@ def test_the_command_takes_other_filters(folder: Path, cli: Cli) -> None:
 # Following
 
 
-def followed(handle: Any, until: Callable[[], None], **by: Any) -> list[Row]:
+def followed(handle: Any, until: Callable[[], None], **by: Any) -> list[LogRow]:
     """What a follower gets that began before `until` was called."""
-    found: list[Row] = []
+    found: list[LogRow] = []
     first = threading.Event()
 
     def follow() -> None:

@@ -12,7 +12,7 @@ from cli.conftest import PLAIN, Make
 from servers import Server
 
 import satchel
-from satchel.results import Standing
+from satchel.results import RunStatus
 from satchel.runtime.api import Overview, Seen
 from satchel.runtime.status import overview
 from satchel.runtime.supervision.serve import roots
@@ -32,11 +32,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def note(place: Store | str) -> None:
         found.append((place if isinstance(place, str) else place.url).rpartition("/")[2])
 
-    def noting(place: Store | str) -> Standing:
+    def noting(place: Store | str) -> RunStatus:
         note(place)
         return real(place)
 
-    def noting_all(root: Store, there: Sequence[Store | str], progress: Any) -> list[Standing]:
+    def noting_all(root: Store, there: Sequence[Store | str], progress: Any) -> list[RunStatus]:
         for place in there:
             note(place)
         return real_all(root, there, progress)

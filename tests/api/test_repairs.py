@@ -15,7 +15,7 @@ import pytest
 from cli.conftest import Make, contents
 
 import satchel
-from satchel.runtime.api import Merging, stop_all
+from satchel.runtime.api import MergeResult, stop_all
 from satchel.runtime.supervision.child import aftermath
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, SatchelError, UsageError
@@ -156,7 +156,7 @@ async def main(run):
 def test_a_conflict_is_not_settled(make: Make, use: Side, kept: int, files: Callable[[Path], Any]) -> None:
     folder = make(COUNTING)
     state, handle = folder / "state.json", satchel.open(folder)
-    assert handle.run().status == "failed" and handle.merge() == Merging((), (), ())
+    assert handle.run().status == "failed" and handle.merge() == MergeResult((), (), ())
     old = state.read_text()
     (folder / "on").touch()
     assert handle.run().status == "completed"

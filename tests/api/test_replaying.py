@@ -12,7 +12,7 @@ from cli.conftest import Make, contents
 
 import satchel
 from satchel import Item, Run, agent, effect, step
-from satchel.runtime.api import Handle, Replayed, typed_changes
+from satchel.runtime.api import Handle, ReplayResult, typed_changes
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.journal.records import StepCompleted
 
@@ -71,7 +71,7 @@ def briefed(make: Make, calls: list[str], extra: str = SETTINGS, **options: Any)
     return handle, main
 
 
-def there(found: Replayed) -> Handle:
+def there(found: ReplayResult) -> Handle:
     return satchel.open(found.to)
 
 

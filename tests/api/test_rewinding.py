@@ -13,7 +13,7 @@ from cli.conftest import Cli, Make
 
 import satchel
 from satchel import Item, Key, Retry, Run, agent, effect, step
-from satchel.runtime.api import Handle, Rewinding
+from satchel.runtime.api import Handle, RewindResult
 from satchel.runtime.status import place
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
@@ -558,7 +558,7 @@ def test_the_command_forgets_without_a_question(make: Make, cli: Cli) -> None:
     assert "no effect was done since then" in twice.output, twice.output
     assert "returned to record" in cli("rewind", str(folder), "--to", "^1").output
     assert "rewound     to record" in cli("log", str(folder)).output
-    assert isinstance(handle.rewind(to=3), Rewinding)
+    assert isinstance(handle.rewind(to=3), RewindResult)
 
 
 def test_a_plan_from_before_the_run_is_lost(make: Make) -> None:

@@ -22,7 +22,7 @@ from waits import PATIENCE
 
 import satchel
 from satchel import Retry, Run, agent, effect, step
-from satchel.runtime.api import Handle, Latest, RunningCall, Standing
+from satchel.runtime.api import Handle, Latest, RunningCall, RunStatus
 from satchel.runtime.engine import session
 from satchel.runtime.live import pending_calls as registry
 from satchel.workspace.store.remote.s3 import Requests
@@ -37,7 +37,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projector, "SHARE", 0)
 
 
-async def shown(handle: Handle, holds: Callable[[list[RunningCall]], object]) -> Standing:
+async def shown(handle: Handle, holds: Callable[[list[RunningCall]], object]) -> RunStatus:
     """The status, once it shows such calls."""
     deadline = time.monotonic() + PATIENCE
     while True:

@@ -14,7 +14,7 @@ import pytest
 from waits import PATIENCE
 
 from satchel import open as open_workspace
-from satchel.results import Ended, Report
+from satchel.results import Report, RunResult
 from satchel.runtime.cli.render import ending
 
 from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel
@@ -267,6 +267,6 @@ def test_the_current_folder_is_not_taken(make: Make, cli: Cli, monkeypatch: pyte
 def test_a_reason_is_told_that_there_is_not(make: Make, capsys: pytest.CaptureFixture[str], status: str) -> None:
     """A signal has ended the wait for another process: nothing is on record yet."""
     place = open_workspace(make())
-    ended = Ended(status, Report(), until="2026-11-28T12:00:00Z")  # type: ignore[arg-type]
+    ended = RunResult(status, Report(), until="2026-11-28T12:00:00Z")  # type: ignore[arg-type]
     ending.as_words(ended, place, for_programs=False, quiet=True, with_traceback=False)
     assert "()" not in capsys.readouterr().out

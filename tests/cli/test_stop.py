@@ -19,8 +19,8 @@ from supervision import supervised
 from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wait_until
 from waits import PATIENCE
 
-from satchel import open_all, stop_all
 from satchel import open as open_run
+from satchel import open_all, stop_all
 from satchel.runtime.api import stops
 from satchel.runtime.supervision.child.aftermath import after_kill
 from satchel.workspace.inspect import lease

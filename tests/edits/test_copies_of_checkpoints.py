@@ -47,7 +47,7 @@ def copy(place: Place, *names: str) -> None:
         shutil.copy(folder(place) / name, place.folder / name)
 
 
-def answer(place: Place, decision: str) -> satchel.results.Answering:
+def answer(place: Place, decision: str) -> satchel.results.AnswerResult:
     return satchel.open(place.folder).answer(decision)
 
 

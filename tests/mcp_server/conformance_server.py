@@ -111,7 +111,7 @@ def greet(asking: Asking, wanted: Greeting) -> Greeting:
 def started(name: str) -> tools.Tool:
     """A tool that makes a run of this agent, and starts it."""
 
-    def start(asking: Asking, wanted: Anything) -> shapes.RunStatus:
+    def start(asking: Asking, wanted: Anything) -> shapes.RunSummary:
         run = f"{name}-{next(_numbers)}"
         folder = Path(asking.runs.root, run)
         folder.mkdir()
@@ -122,7 +122,7 @@ def started(name: str) -> tools.Tool:
         tools.begin(handle, input=None if wanted.seconds is None else {"seconds": wanted.seconds})
         return asking.status(handle)
 
-    return tools.Tool(name, name, f"Run {name}.", Anything, shapes.RunStatus, start, is_idempotent=False)
+    return tools.Tool(name, name, f"Run {name}.", Anything, shapes.RunSummary, start, is_idempotent=False)
 
 
 def make_known(run: Path) -> None:

@@ -14,7 +14,7 @@ from api.test_answering import GRANTING
 from starlette.testclient import TestClient
 
 import satchel
-from satchel.runtime.api import Overview, Row, records_before
+from satchel.runtime.api import LogRow, Overview, records_before
 from satchel.runtime.faces.web import Site, facts, make_app, past_pages, words
 from satchel.runtime.present import json_line
 from satchel.workspace.base.errors import Damaged, UsageError
@@ -173,7 +173,7 @@ def test_text_of_the_past_becomes_markup(page: TestClient, path: str) -> None:
 
 def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
     step = records.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
-    (told,) = facts.timeline([Row({}, Line(7, 7, "2026-11-24T03:00:00Z", 1, step))])
+    (told,) = facts.timeline([LogRow({}, Line(7, 7, "2026-11-24T03:00:00Z", 1, step))])
     assert told.took == 3100 and "(3.1 s)" not in told.words.text
 
 

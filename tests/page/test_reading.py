@@ -14,7 +14,7 @@ from cli.conftest import PLAIN, Cli
 from starlette.testclient import TestClient
 
 import satchel
-from satchel.runtime.api import Overview, Standing
+from satchel.runtime.api import Overview, RunStatus
 from satchel.runtime.faces.web import Site, command, make_app
 from satchel.runtime.faces.web import site as site_module
 from satchel.runtime.status.run_status import Scheduled
@@ -168,20 +168,20 @@ def test_a_run_of_another_name_is_found(site: Site) -> None:
 
 
 def test_a_notice_about_the_files_of_a_run_is_missing_or_hides_another(site: Site) -> None:
-    def shown(standing: Standing) -> str:
+    def shown(standing: RunStatus) -> str:
         return site.render("run/wanted.html", name="talk", standing=standing, moment=None)
 
-    told = shown(Standing("x", state="running", has_conflict=True, ahead="a clock was fast"))
+    told = shown(RunStatus("x", state="running", has_conflict=True, ahead="a clock was fast"))
     assert 'href="/run/talk/-/merge">Settle the conflict</a>' in told and "a clock was fast" in told
     time = "2026-11-20 23:10:04 UTC (3 days ago)"
     waiting = tuple(f"agents/{number}/todo.md" for number in range(40))
-    told = shown(Standing("x", state="running", waiting_edits=waiting, refused=[f"{time}.rejected.txt"]))
+    told = shown(RunStatus("x", state="running", waiting_edits=waiting, refused=[f"{time}.rejected.txt"]))
     assert "file=agents%2F7%2Ftodo.md" in told and "agents/8/todo.md" not in told and "and 32 more (edited)" in told
     assert f"{time}.rejected.txt says why" in told and ">Read it</a>" in told
 
 
 def test_a_schedule_hides_that_a_clock_is_wrong_or_says_it_twice(site: Site) -> None:
-    standing = Standing("x", state="sleeping", ahead="a clock was fast")
+    standing = RunStatus("x", state="sleeping", ahead="a clock was fast")
     standing.schedule = [Scheduled(f"at-{number}", None, "") for number in range(9)]
     told = site.render("run/facts.html", name="talk", standing=standing, moment=None, outputs=[])
     assert "at-5: next never" in told and "clock" not in told

@@ -18,7 +18,7 @@ from satchel.workspace.formats import pause_file
 pytest.importorskip("starlette")
 
 from satchel.runtime.faces.web import acting
-from satchel.runtime.supervision.emergency import Stopped
+from satchel.runtime.supervision.emergency import StopResult
 from satchel.runtime.supervision.emergency.processes import is_alive
 
 from .acts import OURS, Person
@@ -118,10 +118,10 @@ def test_a_run_that_may_still_be_active_is_not_named_first(tmp_path: Path, monke
     hows: Any = ("idle", "stopped", "failed", "elsewhere", "draining")
     said = ("", "", "the disk is full", "process 7 on far runs it", "")
 
-    def stop_all(places: Iterable[object], *, reason: str) -> list[Stopped]:
+    def stop_all(places: Iterable[object], *, reason: str) -> list[StopResult]:
         assert len([*places]) == 5 and reason == "emergency"
         return [
-            Stopped(url, how, (3,) if how == "stopped" else (), why)
+            StopResult(url, how, (3,) if how == "stopped" else (), why)
             for url, how, why in zip(urls, hows, said, strict=True)
         ]
 
@@ -141,6 +141,6 @@ def test_a_run_that_may_still_be_active_is_not_named_first(tmp_path: Path, monke
 def test_many_runs_make_a_huge_page(tmp_path: Path) -> None:
     make(tmp_path / "runs/a")
     with Person(tmp_path / "runs") as person:
-        several = [Stopped(f"{person.site.overview.url}/r{n}", "idle") for n in range(2000)]
+        several = [StopResult(f"{person.site.overview.url}/r{n}", "idle") for n in range(2000)]
         lines = acting.told(person.site, several)
     assert len(lines) == 502 and lines[0] == "Of 2,000 runs: 2000 not running." and "1500 more" in lines[-1]

@@ -11,7 +11,7 @@ from cli.conftest import Make
 from waits import PATIENCE
 
 import satchel
-from satchel.runtime.api import Handle, Latest, Row
+from satchel.runtime.api import Handle, Latest, LogRow
 from satchel.runtime.faces.watch import feed as feeds
 from satchel.runtime.faces.watch.feed import Feed
 from satchel.runtime.status import events
@@ -143,8 +143,8 @@ def test_a_streamed_answer_grows_begins_again_and_ends() -> None:
 
 
 def test_an_item_of_a_replaced_run_gives_its_title_to_the_new_one() -> None:
-    def row(seq: int, record: records.Record) -> Row:
-        return Row({}, Line(seq, seq, "2026-11-24T03:00:00Z", 1, record))
+    def row(seq: int, record: records.Record) -> LogRow:
+        return LogRow({}, Line(seq, seq, "2026-11-24T03:00:00Z", 1, record))
 
     async def test() -> None:
         feed = Feed(lambda: satchel.open("x"), lambda: None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from cli.conftest import Make
 
 import satchel
-from satchel.runtime.api import Standing
+from satchel.runtime.api import RunStatus
 from satchel.runtime.faces.watch import styles
 from satchel.runtime.faces.watch.lines import fold, plain
 from satchel.runtime.faces.watch.run_screen import VIEWS
@@ -120,4 +120,4 @@ def test_each_event_is_one_safe_line_of_the_width() -> None:
         assert plain(text, 9) == plain(plain(text, 9), 9)
     assert fold("a b\n\n  c", 3) == ["a b", "", "  c"]
     assert ago("0001-01-01T00:00:00+23:59") == ago("x") == ""
-    assert why_lines(Standing("x")) == []
+    assert why_lines(RunStatus("x")) == []

@@ -30,7 +30,7 @@ from satchel import (
     step,
 )
 from satchel.errors import AgentError
-from satchel.results import Ended, ServeEvent, Stopping, Watch
+from satchel.results import PauseResult, RunResult, ServeEvent, Watch
 
 
 @dataclass
@@ -197,11 +197,11 @@ async def server(root: str) -> list[str]:
 
 
 async def handle(handle: Handle) -> str:
-    assert_type(handle.pause(reason="lunch", until="45m"), Stopping)
-    assert_type(await handle.pause_async(reason="lunch", until="45m"), Stopping)
-    assert_type(handle.run(reader, "a.txt", input=None), Ended)
-    assert_type(await handle.run_async(reader, "a.txt", adopt=True), Ended)
-    assert_type(Handle.wait(handle), Stopping)
+    assert_type(handle.pause(reason="lunch", until="45m"), PauseResult)
+    assert_type(await handle.pause_async(reason="lunch", until="45m"), PauseResult)
+    assert_type(handle.run(reader, "a.txt", input=None), RunResult)
+    assert_type(await handle.run_async(reader, "a.txt", adopt=True), RunResult)
+    assert_type(Handle.wait(handle), PauseResult)
     await handle.move_async("elsewhere", by="me")
     return assert_type(await handle.end_other_async(), str)
 

@@ -118,7 +118,7 @@ async def steer(handle: Handle) -> str:
     await handle.pause_async(reasons="lunch")  # wrong: no such parameter
     await handle.pause()  # wrong: it has its result already
     handle.answer()  # wrong: an answer needs a decision
-    return await handle.wait_async()  # wrong: a Stopping
+    return await handle.wait_async()  # wrong: a PauseResult
 
 
 @effect(on_partial="restart")  # wrong: effects are not streamed

@@ -187,7 +187,7 @@ def _error(failure: Failure) -> str:
     return f"{failure.kind}: {failure.message}"
 
 
-class Worked(Struct, frozen=True):
+class StepHistory(Struct, frozen=True):
     """A moment, and the work that led to it, in the order in which it began."""
 
     moment: Moment
@@ -196,7 +196,7 @@ class Worked(Struct, frozen=True):
     problem: SatchelError | None = None  # why later records can't be read
 
 
-def worked(store: Store, seq: int | None = None, told: Story | None = None) -> Worked:
+def worked(store: Store, seq: int | None = None, told: Story | None = None) -> StepHistory:
     """The work up to record `seq`, or up to the newest that can be read. `told`: the story of the run, if it is known.
     Errors as of `moment_at`."""
     told = told or story(store)
@@ -205,13 +205,13 @@ def worked(store: Store, seq: int | None = None, told: Story | None = None) -> W
     if seq is not None and seq > last:
         raise told.problem or not_yet(store, seq, last)
     if seq is not None and seq < since:
-        return Worked(moment := moment_at(store, seq), _Gathering(moment).finish(), since, told.problem)
+        return StepHistory(moment := moment_at(store, seq), _Gathering(moment).finish(), since, told.problem)
     gathering = _Gathering(moment)
     for line in told.lines:
         if seq is not None and line.seq > seq:
             break
         gathering.add(line)
-    return Worked(moment, gathering.finish(), since, told.problem)
+    return StepHistory(moment, gathering.finish(), since, told.problem)
 
 
 class _Change(NamedTuple):

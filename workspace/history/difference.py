@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..base import lines as lines_of
 from ..journal.records import Key
 from ..state import ABSENT, ROOT, AgentMoment, json_patch
-from .call_history import Call, Place, Worked
+from .call_history import Call, Place, StepHistory
 from .moments import Conversations, plain
 
 Kind = Literal["added", "removed", "changed"]
@@ -66,7 +66,7 @@ class Compared(Struct, frozen=True):
     calls: list[CallChange]
 
 
-def compared(old: Worked, new: Worked) -> Compared:
+def compared(old: StepHistory, new: StepHistory) -> Compared:
     """What differs from `old` to `new`. An agent that only one of the two has is compared with one that has nothing."""
     paths = dict.fromkeys((*old.moment.agents, *new.moment.agents))
     data: list[DataChange] = []
@@ -136,7 +136,7 @@ def _plan_lines(old: str, new: str) -> Iterator[str]:
         yield from islice(difflib.unified_diff(was, now, n=2, lineterm=""), 2, None)
 
 
-def _call_changes(old: Worked, new: Worked) -> Iterator[CallChange]:
+def _call_changes(old: StepHistory, new: StepHistory) -> Iterator[CallChange]:
     was, now = _in_force(old), _in_force(new)
     titles = {(each.agent, each.scope): each.title for each in (*old.work, *new.work)}
     for place in dict.fromkeys((*was, *now)):
@@ -151,14 +151,14 @@ def _call_changes(old: Worked, new: Worked) -> Iterator[CallChange]:
             yield CallChange(*place, titles[place], kind, one, other)
 
 
-def _is_unknown(found: Worked, agent: str, scope: str) -> bool:
+def _is_unknown(found: StepHistory, agent: str, scope: str) -> bool:
     """Whether a scope had ended before the first record that is here: retention has removed its calls, or a fork has
     not taken them along."""
     known = found.moment.agents.get(agent)
     return found.since > 1 and known is not None and scope in known.results
 
 
-def _in_force(found: Worked) -> dict[Place, dict[Key, Call]]:
+def _in_force(found: StepHistory) -> dict[Place, dict[Key, Call]]:
     """The calls that count: those of each scope's last time, and effects of earlier times."""
     calls: dict[Place, dict[Key, Call]] = {}
     for each in found.work:

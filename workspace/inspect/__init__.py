@@ -7,7 +7,7 @@ from ..base.lazy import deferred
 if not deferred(__name__):
     from . import discovery, export_file, lease, rebuild, report, transfer_file
     from .discovery import below, below_store, is_sync_copy, sync_copies
-    from .export_file import Exported
+    from .export_file import ExportResult
     from .lease import PATH, Lease, Process
     from .load import (
         Look,

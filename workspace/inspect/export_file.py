@@ -16,7 +16,7 @@ ABOUT = "EXPORT.md"
 _LIMIT = 1 << 26
 
 
-class Exported(Struct, frozen=True, kw_only=True):
+class ExportResult(Struct, frozen=True, kw_only=True):
     """What an export holds: the run as of record `seq`, at the time `at` of that record (0 and empty: it could not be
     read). `redacted`: the files in which secrets were replaced. `left_out`: what is not in it, in words. `not_set`:
     variables of `redact:` that the exporting process did not have. Their values were not looked for."""
@@ -33,7 +33,7 @@ class Exported(Struct, frozen=True, kw_only=True):
     not_set: list[str] = field(default_factory=list)
 
 
-_exported = decoder(Exported)
+_exported = decoder(ExportResult)
 
 _TEXT = """\
 # An export of the run {run_id}
@@ -46,21 +46,21 @@ This folder is a copy of a workspace of Satchel, for reading. It shows the run a
 """
 
 
-def encode(exported: Exported) -> bytes:
+def encode(exported: ExportResult) -> bytes:
     return msgspec.json.format(msgspec.json.encode(exported), indent=2) + b"\n"
 
 
-def about(exported: Exported) -> bytes:
+def about(exported: ExportResult) -> bytes:
     at = exported.at or "its journal can't be read"
     return _TEXT.format(run_id=exported.run_id, seq=exported.seq, at=at, url=exported.url).encode()
 
 
-def read(store: Store) -> Exported | None:
+def read(store: Store) -> ExportResult | None:
     """None if the folder was not unpacked from an export."""
     if store.version(PATH) is None:
         return None
     try:
-        found: Exported = _exported.decode(store.read(PATH, limit=_LIMIT).data)
+        found: ExportResult = _exported.decode(store.read(PATH, limit=_LIMIT).data)
         return found
     except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # another file of this name

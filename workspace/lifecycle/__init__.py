@@ -12,5 +12,5 @@ if not deferred(__name__):
     from .pausing import PauseWish, said
     from .recovery import Leftover
     from .rewind_record import Point, Return
-    from .truncate import Cut
+    from .truncate import Truncation
     from .workspace import Workspace

@@ -28,7 +28,7 @@ KEPT = "cut-off"
 _READ_LIMIT = 1 << 30
 
 
-class Cut(Struct, frozen=True):
+class Truncation(Struct, frozen=True):
     """The plan of a cut. `segments` are those that change, with the part that stays."""
 
     seq: int
@@ -44,7 +44,7 @@ class Cut(Struct, frozen=True):
         return f"the journal was cut off after record {self.seq}"
 
 
-def plan(store: Store, seq: int) -> Cut:
+def plan(store: Store, seq: int) -> Truncation:
     """What cutting everything after record `seq` takes. Changes nothing. Damaged if the part before is not sound."""
     if type(seq) is not int:  # True would be record 1
         raise UsageError(
@@ -74,7 +74,7 @@ def plan(store: Store, seq: int) -> Cut:
     tasks = {task.id: task for task in taken if task.id not in moment.tasks and not task.handed_to}
     lost = {id: task.file for id, task in tasks.items() if not archive.has(store, task.file, task.sha256)}
     back = (task for id, task in tasks.items() if id not in lost)
-    return Cut(seq, len(parts.cut), tuple(names), (*back,), (*lost.values(),), parts.segments, others)
+    return Truncation(seq, len(parts.cut), tuple(names), (*back,), (*lost.values(),), parts.segments, others)
 
 
 class _Parts(NamedTuple):
@@ -106,7 +106,7 @@ def _divided(store: Store, seq: int) -> _Parts:
     return _Parts(kept, cut, doubtful, segments)
 
 
-def carry_out(store: Store, cut: Cut, *, adopt: bool = False) -> str:
+def carry_out(store: Store, cut: Truncation, *, adopt: bool = False) -> str:
     """Cut it. Returns the folder that keeps all files as they were. Repeat it after a crash. UsageError, with nothing
     done, if this may be a copy of a run that lives elsewhere, unless a person has confirmed it by `adopt`."""
     with lease.held(store):

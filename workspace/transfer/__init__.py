@@ -6,6 +6,6 @@ from ..base.lazy import deferred
 
 if not deferred(__name__):
     from .copy_files import Phase, Tell, scratch_copy
-    from .forking import Forked, fork
-    from .transfer import Journey, copy, destination, move
+    from .forking import ForkResult, fork
+    from .transfer import TransferResult, copy, destination, move
     from .zip_file import export

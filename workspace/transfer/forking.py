@@ -45,7 +45,7 @@ from .transfer import claim, definition_of, held
 _NOT_COPIED = OF_A_RUN | {DEFINITION, TODO, INBOX, "cut-off", transfer_file.MOVED}
 
 
-class Forked(Struct, frozen=True):
+class ForkResult(Struct, frozen=True):
     """A new run at `to`, with this `run_id`, from record `seq` of `source`.
 
     `effects`: those that the source has done, or begun, since that record. The fork knows them, or with `forgotten` it
@@ -79,7 +79,7 @@ def fork(
     is_replay: bool = False,
     is_newest: bool = False,
     tell: Tell = lambda *_: None,
-) -> Forked:
+) -> ForkResult:
     """Start a new run at `to` from the moment `then` of the run in `source`. `latest` is its newest moment; see
     `going_back.joined` for `forgets` and `reused`. `edit` changes workspace.yaml; `texts` are of other prompts, by
     name, which the new run uses also if it is held to its prompts. `is_replay`: only `resume` continues it.
@@ -131,7 +131,7 @@ def fork(
     began = workspace.moment.forked
     assert began is not None
     effects = () if was_done else (*earlier_moment.effects_since(latest.agents, then.agents),)
-    return Forked(mine.run_id, source.url, to.url, began.seq, effects, forgets, files, left_out, was_done)
+    return ForkResult(mine.run_id, source.url, to.url, began.seq, effects, forgets, files, left_out, was_done)
 
 
 def _continued(mine: Manifest, to: Store, *, names_itself: bool) -> tuple[Manifest, bool]:

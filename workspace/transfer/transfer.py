@@ -33,7 +33,7 @@ from .copy_files import READ_LIMIT, Still, Tell, TransferredFile, differs, each_
 _KEPT = frozenset((transfer_file.MOVED, LOCK))
 
 
-class Journey(Struct):
+class TransferResult(Struct):
     """The result of a transfer."""
 
     kind: Kind
@@ -53,7 +53,7 @@ class Journey(Struct):
     )  # files that were not removed, since they have changed or came meanwhile
 
 
-def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> Journey:
+def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> TransferResult:
     """Make a second copy of a run. Its first opening there asks a person whether it may continue.
 
     UsageError if the destination holds anything else, LeaseHeld if the run is active, InvalidFile or NewerFormat if its
@@ -63,7 +63,7 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     run_id = define(source).run_id
     with _still(source), held(to):
         source.refresh()
-        journey = Journey("copy", run_id, source.url, to.url)
+        journey = TransferResult("copy", run_id, source.url, to.url)
         mine = Manifest(run_id=run_id, kind="copy", source=source.url, to=to.url, began=now(), by=by)
         there = transfer_file.read(to)
         if there is not None and there.is_same_journey(mine) and to.version(DEFINITION) is not None:
@@ -74,7 +74,7 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     return journey
 
 
-def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> Journey:
+def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> TransferResult:
     """Move a run. A tombstone stays, and files that people have changed here meanwhile.
 
     Errors as in `copy`.
@@ -84,7 +84,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     _refuse_elsewhere(source, to, run_id)
     with _owned(source, run_id) as newest, held(to):
         source.refresh()
-        journey = Journey("move", run_id, source.url, to.url)
+        journey = TransferResult("move", run_id, source.url, to.url)
         gone = transfer_file.read_tombstone(source)
         sent: dict[str, TransferredFile] = {}
         if gone is not None and gone.run_id == run_id:
@@ -184,7 +184,7 @@ def _lives(store: Store, run_id: str) -> bool:
     return store.version(DEFINITION) is not None and read_definition(store).run_id == run_id
 
 
-def _look(source: Store, journey: Journey) -> None:
+def _look(source: Store, journey: TransferResult) -> None:
     """The state in which it is transferred. Damage is copied as it is: the journal is the source of truth at both
     places."""
     try:
@@ -202,7 +202,7 @@ def _look(source: Store, journey: Journey) -> None:
         journey.notes.append("its last process did not close it; the next opening repairs that")
 
 
-def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tell) -> dict[str, TransferredFile]:
+def _bring(source: Store, to: Store, mine: Manifest, journey: TransferResult, tell: Tell) -> dict[str, TransferredFile]:
     """Copies everything but workspace.yaml, which is in the result."""
     if source.version(DEFINITION) is None:
         raise UsageError(
@@ -285,7 +285,9 @@ def _not_empty(to: Store, path: str) -> UsageError:
     return UsageError("is not empty", path=to.url, why=why, remedy="name a place that is empty, or does not exist yet")
 
 
-def _leave(source: Store, journey: Journey, sent: dict[str, TransferredFile], by: str, *, is_begun: bool) -> None:
+def _leave(
+    source: Store, journey: TransferResult, sent: dict[str, TransferredFile], by: str, *, is_begun: bool
+) -> None:
     """After the tombstone, the run is no longer here. LeaseHeld if there is one of another call. `is_begun`: this
     continues an earlier move."""
     transfer_file.write_leaving(source, {each.path: each.sha256 for each in sent.values()})

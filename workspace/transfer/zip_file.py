@@ -16,7 +16,7 @@ from contextlib import suppress
 from .. import journal
 from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, fitting, stamp, urls, version
 from ..formats import Definition, definition, yamltext
-from ..inspect import Exported, define, export_file, look_beside, transfer_file
+from ..inspect import ExportResult, define, export_file, look_beside, transfer_file
 from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
 from ..state import Moment, checkpoint, result_blobs
@@ -32,7 +32,7 @@ _DAY = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal content 
 _STAYING = frozenset((transfer_file.MOVED, export_file.PATH, export_file.ABOUT))
 
 
-def export(store: Store, to: str, tell: Tell = lambda *_: None) -> Exported:
+def export(store: Store, to: str, tell: Tell = lambda *_: None) -> ExportResult:
     """Write the zip file `to`, wholly or not at all. UsageError if it exists, or is inside the workspace."""
     path = os.path.abspath(urls.local(to))
     here = store.url.rstrip("/")
@@ -93,7 +93,7 @@ class _Packing:
         self._redacted: list[str] = []
         self._left_out = ["locks, leases, temporary files, logs of processes and compiled Python"]
 
-    def pack(self) -> Exported:
+    def pack(self) -> ExportResult:
         """Files that follow the journal are read before it, and blobs, which it refers to, after it. So nothing in the
         zip is newer than its journal, and nothing that the journal refers to is missing."""
         entries = [entry for entry in copy_files.walk(self._store) if _goes_out(entry.path)]
@@ -258,8 +258,8 @@ class _Packing:
             before = again.line
         return {journal.segment_path(1): b"".join(made)}
 
-    def _note(self, moment: Moment | None) -> Exported:
-        done = Exported(
+    def _note(self, moment: Moment | None) -> ExportResult:
+        done = ExportResult(
             run_id=self._definition.run_id,
             url=self._store.url,
             seq=moment.seq if moment else 0,

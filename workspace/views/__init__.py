@@ -9,7 +9,7 @@ if not deferred(__name__):
     from .checkpoint_folder import CheckpointFolders, CheckpointIndex, NewCheckpoint
     from .conversation import MessageFile, MessageRow
     from .guarded_files import ViewGuard
-    from .partial_files import PARTIALS, RECOVERED, Marker, PartialHead
+    from .partial_files import PARTIALS, RECOVERED, PartialHead, RecoveryMarker
     from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
     from .projector import Files, Projector
     from .record_words import DOUBTS, RecordWords, describe_record, place_words

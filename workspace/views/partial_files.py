@@ -73,7 +73,7 @@ class RecoveredHead(Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
-class Marker(Struct, frozen=True):
+class RecoveryMarker(Struct, frozen=True):
     """Says that a text was recovered and is not finished. Use `str()` of it in a prompt."""
 
     step: str
@@ -144,8 +144,8 @@ def parse_recovered(data: bytes) -> tuple[RecoveredHead, str] | None:
     return head, text[: end.start()] if end is not None else text[: head.characters]
 
 
-def marker_of(head: RecoveredHead | PartialPromoted) -> Marker:
-    return Marker(head.step, head.attempt, head.characters, head.cut_off_at, head.cut_off_by, head.damaged)
+def marker_of(head: RecoveredHead | PartialPromoted) -> RecoveryMarker:
+    return RecoveryMarker(head.step, head.attempt, head.characters, head.cut_off_at, head.cut_off_by, head.damaged)
 
 
 def promotion(

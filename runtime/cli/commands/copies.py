@@ -12,7 +12,7 @@ import msgspec
 
 from ....workspace.base import urls, visible
 from ....workspace.inspect import Kind
-from ....workspace.transfer import Journey
+from ....workspace.transfer import TransferResult
 from ...present import counted, size
 from .. import options
 from ..options import complete_folders, find, json_option, storage_option
@@ -47,7 +47,7 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     click.echo(visible(f"next: {shlex.join(['satchel', 'status', to])}"), err=True)
 
 
-def _transfer_lines(journey: Journey) -> Iterator[str]:
+def _transfer_lines(journey: TransferResult) -> Iterator[str]:
     if journey.was_done:
         yield f"{journey.run_id} was {_VERBS[journey.kind]} to {journey.to} already; there is nothing to do"
         return
@@ -66,7 +66,7 @@ def _transfer_lines(journey: Journey) -> Iterator[str]:
         yield "  there are two copies of this run now; while the other one exists, the new one asks before it continues"
 
 
-def _transfer_as_json(journey: Journey) -> dict[str, object]:
+def _transfer_as_json(journey: TransferResult) -> dict[str, object]:
     return {
         "kind": journey.kind,
         "exit_code": 0,

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.inbound.edits import FileConflict
-from ...api import EXIT_CODES, Answering, Handle, Merging, changes_of, of_error, say_revoked, say_what
+from ...api import EXIT_CODES, AnswerResult, Handle, MergeResult, changes_of, of_error, say_revoked, say_what
 from ...present import counted, describe_answer
 from ..options import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
@@ -108,7 +108,7 @@ def answer_command(
         _tell_answer(place, done)
 
 
-def _answer_as_json(done: Answering) -> dict[str, Any]:
+def _answer_as_json(done: AnswerResult) -> dict[str, Any]:
     return {
         "id": done.id,
         "is_recorded": done.is_recorded,
@@ -137,7 +137,7 @@ def _revoked(words: tuple[str, ...], others: object) -> tuple[Handle, str]:
             raise UsageError("--revoke takes the workspace and the question", remedy="`satchel answer WS a1 --revoke`")
 
 
-def _tell_answer(place: Handle, done: Answering) -> None:
+def _tell_answer(place: Handle, done: AnswerResult) -> None:
     if done.answer is None or not done.is_recorded:
         click.echo(f"{done.id}: the answer is in {done.file}")
         late = "has not read it yet; the run reads it at the latest when it stops"
@@ -260,7 +260,7 @@ def merge_command(
     ctx.exit(EXIT_CODES["waiting"] if found.open else 0)
 
 
-def _show_merge(place: Handle, found: Merging, *, as_json: bool) -> None:
+def _show_merge(place: Handle, found: MergeResult, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {

@@ -11,7 +11,7 @@ import click
 
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
-from ...api import Standing, ls, wanted
+from ...api import RunStatus, ls, wanted
 from ...present import SERVE_EVENTS, colour, counted, fraction, one_line, run_id_of, state_colour
 from ..options import complete_folders, drain_timeout_option, given, json_option, storage_option
 from ..plugins import listener
@@ -69,12 +69,12 @@ def ls_command(root: str, with_code: bool, as_json: bool) -> None:
         )
 
 
-def _same(found: list[Standing]) -> dict[str, list[str]]:
+def _same(found: list[RunStatus]) -> dict[str, list[str]]:
     """The folders of each run_id that several have."""
     return discovery.duplicate_groups((each.folder, each.definition.run_id) for each in found if each.definition)
 
 
-def _row(standing: Standing) -> tuple[str, ...]:
+def _row(standing: RunStatus) -> tuple[str, ...]:
     return (
         one_line(standing.folder),
         one_line(run_id_of(standing) or "?", 30),
@@ -86,7 +86,7 @@ def _row(standing: Standing) -> tuple[str, ...]:
     )
 
 
-def _code(standing: Standing) -> str:
+def _code(standing: RunStatus) -> str:
     return (standing.moment.code if standing.moment else "") or "-"
 
 

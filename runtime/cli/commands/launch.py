@@ -35,7 +35,7 @@ from ..render.output import print_json
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ...api import Supervised
+    from ...api import SupervisionResult
     from ...supervision.child import Background
 
 _NEW_EXAMPLES = """\b
@@ -206,7 +206,7 @@ def _start(command: Command, options: LaunchOptions) -> int:
 
 def _go(command: Command, options: LaunchOptions) -> int:
     """Run the agent and print the outcome. Returns the exit code."""
-    from ...api import Ended  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
+    from ...api import RunResult  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
     from ...supervision.child import RESTARTS
     from ..render import ending
     from ..render.progress import watching
@@ -218,7 +218,7 @@ def _go(command: Command, options: LaunchOptions) -> int:
         if options.is_supervised:
             gc.freeze()  # from now on the collector looks at what the agent makes, and at nothing else
         with watching(quiet=options.quiet) as watch:
-            ended: Ended = (place.resume if command == "resume" else place.run)(watch=watch, **options.how(command))
+            ended: RunResult = (place.resume if command == "resume" else place.run)(watch=watch, **options.how(command))
     if ended.restarts:
         return RESTARTS
     if for_programs:
@@ -271,7 +271,7 @@ def _say(line: str) -> None:
         click.echo(f"{click.style('supervisor:', fg='yellow')} {one_line(line)}", err=True)
 
 
-def _tell_what_the_child_could_not(place: Handle, ended: Supervised, as_json: bool) -> None:
+def _tell_what_the_child_could_not(place: Handle, ended: SupervisionResult, as_json: bool) -> None:
     status, code = ended.status, ended.exit_code
     if as_json:
         print_json({"status": status, "exit_code": code, "url": place.url, "why": ended.why})

@@ -13,8 +13,8 @@ from msgspec.structs import asdict
 
 from ....workspace.base import UsageError, urls, visible
 from ....workspace.state import LaterEffect
-from ....workspace.transfer import Forked
-from ...api import Rewinding, effects_since
+from ....workspace.transfer import ForkResult
+from ...api import RewindResult, effects_since
 from ...present import counted, since
 from .. import options
 from ..options import (
@@ -125,7 +125,7 @@ def rewind_command(
         click.echo(f"next: {place.command('resume')}", err=True)
 
 
-def _show_rewinding(found: Rewinding) -> None:
+def _show_rewinding(found: RewindResult) -> None:
     width = columns(sys.stdout)
     for line in remarks(found.report[1:], width):
         click.echo(line)
@@ -250,7 +250,7 @@ def fork_command(
     click.echo(visible(f"next: {shlex.join(['satchel', 'resume', to])}"), err=True)
 
 
-def _fork_lines(found: Forked) -> Iterator[str]:
+def _fork_lines(found: ForkResult) -> Iterator[str]:
     if found.was_done:
         yield visible(f"{found.run_id} was forked from record {found.seq:,} of {found.source} already; it is complete")
         return

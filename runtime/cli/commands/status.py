@@ -12,7 +12,7 @@ import msgspec
 from ....workspace.base import visible
 from ....workspace.state import AgentMoment, Moment
 from ....workspace.views import status_of
-from ...api import Handle, Standing
+from ...api import Handle, RunStatus
 from ...present import (
     agent_lines,
     approval_line,
@@ -41,7 +41,7 @@ from ..render import asked, ending
 from ..render.output import columns, fold, print_json, remarks
 
 
-def schedule_as_json(standing: Standing) -> list[dict[str, Any]]:
+def schedule_as_json(standing: RunStatus) -> list[dict[str, Any]]:
     return [
         {
             "name": each.name,
@@ -91,7 +91,7 @@ def status_command(ctx: click.Context, workspace: str | None, as_json: bool) -> 
         ctx.exit(code_of(standing.problem))
 
 
-def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
+def _lines(place: Handle, standing: RunStatus, width: int) -> Iterator[str]:
     if standing.definition:
         run_id = click.style(standing.definition.run_id, bold=True)
         yield f"{'run':<{_TITLE}}{run_id}  in {visible(standing.url)}"
@@ -189,7 +189,7 @@ def _row(title: str, text: str) -> str:
     return f"{title:<{_TITLE}}{visible(text)}".rstrip()
 
 
-def _work(standing: Standing) -> Iterator[str]:
+def _work(standing: RunStatus) -> Iterator[str]:
     if standing.plan and standing.plan.tasks:
         yield _row("items", "; ".join(filter(None, (progress(standing.plan), at_work_line(standing)))))
         if (ahead := standing.forecast) is not None:
@@ -225,7 +225,7 @@ def _made(place: Handle, moment: Moment) -> Iterator[str]:
         yield _row("", f"and {len(outputs) - _SHOWN} more in {place.store.url}/outputs")
 
 
-def _json(standing: Standing) -> dict[str, Any]:
+def _json(standing: RunStatus) -> dict[str, Any]:
     moment, task = standing.moment, standing.at_work
     known = ending.standing_as_json(standing) | {"next": standing.next or None}
     if moment is None:
@@ -294,7 +294,7 @@ def _json(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _foreseen(standing: Standing) -> list[str]:
+def _foreseen(standing: RunStatus) -> list[str]:
     """What a start makes of people's edits."""
     noticed = standing.noticed
     if noticed is None:

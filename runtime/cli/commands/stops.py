@@ -12,14 +12,14 @@ import click
 from msgspec import Struct
 
 from ....workspace.base import Resume, SatchelError, UsageError, times, visible
-from ...api import Handle, Stopping, open_all, stop_all
+from ...api import Handle, PauseResult, open_all, stop_all
 from ...present import counted
 from ..group import tell_error
 from ..options import all_option, complete_folders, find, given, json_option, storage_option, tell
 from ..render.output import counting, listed, print_json
 
 if TYPE_CHECKING:
-    from ...supervision.emergency import Stopped  # only an emergency needs it
+    from ...supervision.emergency import StopResult  # only an emergency needs it
 
 _PAUSE_EXAMPLES = """\b
 Examples:
@@ -76,7 +76,7 @@ class _Told(Struct):
 
     typed: str
     place: Handle | None = None
-    stopping: Stopping | None = None
+    stopping: PauseResult | None = None
     error: SatchelError | None = None
 
     @property
@@ -93,7 +93,7 @@ class _Told(Struct):
         return {"url": self.url, "status": self.stopping.status, "said": self.stopping.said}
 
 
-def ask_all(workspaces: tuple[str, ...], ask: Callable[[Handle], Stopping], *, wait: bool, as_json: bool) -> int:
+def ask_all(workspaces: tuple[str, ...], ask: Callable[[Handle], PauseResult], *, wait: bool, as_json: bool) -> int:
     """Ask all of them to stop before waiting for the first. Returns the worst exit code."""
     found, code = [_Told(typed) for typed in workspaces], 0
     for told in found:
@@ -198,7 +198,7 @@ def stop_command(ctx: click.Context, workspaces: tuple[str, ...], root: str | No
     ctx.exit(1 if any(each.how not in ("stopped", "idle", "new") for each in found) else 0)
 
 
-def _tell_stopped(root: str, found: list[Stopped], reason: str) -> None:
+def _tell_stopped(root: str, found: list[StopResult], reason: str) -> None:
     if not found:
         click.echo(f"no workspaces under {visible(root)}", err=True)
         return
@@ -211,7 +211,7 @@ def _tell_stopped(root: str, found: list[Stopped], reason: str) -> None:
         click.echo(f"to undo it: {visible(undo)}", err=True)
 
 
-def _stopped_line(stopped: Stopped) -> str:
+def _stopped_line(stopped: StopResult) -> str:
     word, colour = _STOPPED_WORDS[stopped.how]
     killed = [str(pid) for pid in stopped.killed]
     said = f" ({'process' if len(killed) == 1 else 'processes'} {listed(killed)} killed)" if killed else ""

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.history import Call, Origin, Work
 from ....workspace.state import folder_of_agent
-from ...api import RECORD_TYPES, Blame, Blamed, Difference, Handle, Row, Shown
+from ...api import RECORD_TYPES, Blame, Blamed, Difference, Handle, LogRow, ShowResult
 from ...present import (
     CALLS,
     call_name,
@@ -122,13 +122,13 @@ def _print_record(lines: Iterable[str], *, at_once: bool) -> None:
             click.echo("\n".join(waiting))
 
 
-def _log_as_json(rows: Iterable[Row], audit: bool) -> Iterator[str]:
+def _log_as_json(rows: Iterable[LogRow], audit: bool) -> Iterator[str]:
     for row in rows:
         data = row.data[:-1] + b',"who":%b}' % msgspec.json.encode(row.who) if audit else row.data
         yield visible_json(data.decode(errors="replace"))
 
 
-def _log_lines(rows: Iterable[Row], audit: bool) -> Iterator[str]:
+def _log_lines(rows: Iterable[LogRow], audit: bool) -> Iterator[str]:
     width = columns(sys.stdout)
     is_narrow, day = 0 < width < _NARROW, ""
     for row in rows:
@@ -197,7 +197,7 @@ def _print_prompt(place: Handle, named: str, as_json: bool) -> None:
         click.echo("\n".join(map(visible, text.removesuffix("\n").split("\n"))))
 
 
-def _shown_as_json(shown: Shown) -> dict[str, Any]:
+def _shown_as_json(shown: ShowResult) -> dict[str, Any]:
     records = {name: _record(row) for name, row in _rows(shown).items()}
     agents = {
         each.path: {
@@ -221,15 +221,15 @@ def _shown_as_json(shown: Shown) -> dict[str, Any]:
     }
 
 
-def _record(row: Row | None) -> dict[str, Any] | None:
+def _record(row: LogRow | None) -> dict[str, Any] | None:
     return row.record if row else None
 
 
-def _rows(shown: Shown) -> dict[str, Row | None]:
+def _rows(shown: ShowResult) -> dict[str, LogRow | None]:
     return {"before": shown.before, "record": shown.record, "after": shown.after}
 
 
-def _told_agent(shown: Shown, width: int) -> Iterator[str]:
+def _told_agent(shown: ShowResult, width: int) -> Iterator[str]:
     reason = f": {shown.moment.reason}" if shown.moment.reason else ""
     yield history.line(f"record {shown.seq:,} of {shown.newest:,}: {shown.status}{reason}", width, bold=True)
     if shown.record is None:

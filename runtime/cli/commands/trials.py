@@ -17,9 +17,9 @@ from ...api import (
     EXIT_CODES,
     SEVERITY,
     CallPair,
-    Foreseen,
-    Rehearsed,
-    Replayed,
+    RehearsalFinding,
+    RehearsalResult,
+    ReplayResult,
     open_all,
     rehearse_all,
     rehearse_here,
@@ -85,7 +85,7 @@ def rehearse_command(where: str, code: str | None, here: bool, as_json: bool) ->
     handles = [find(where)] if is_workspace(where) else open_all(where)
     if not handles:
         click.echo(f"there are no runs under {visible(where)}", err=True)
-    found = list[Rehearsed]()
+    found = list[RehearsalResult]()
     names = {handle.url: handle.named for handle in handles} if len(handles) > 1 else {}
     for each in rehearse_all([handle.store for handle in handles], code):
         found.append(each)
@@ -100,7 +100,7 @@ def rehearse_command(where: str, code: str | None, here: bool, as_json: bool) ->
     sys.exit(_VERDICT_CODES[worst])
 
 
-def _rehearsed_lines(found: Rehearsed, folder: str, width: int) -> Iterator[str]:
+def _rehearsed_lines(found: RehearsalResult, folder: str, width: int) -> Iterator[str]:
     """One line for a run, folded if it is long. Several runs are told by `folder`: copies have the same run_id."""
     said = [f"{each.words}{f' ({each.item!r})' if each.item else ''}" for each in _worth(found)]
     said += [found.problem] if found.problem else []
@@ -109,7 +109,7 @@ def _rehearsed_lines(found: Rehearsed, folder: str, width: int) -> Iterator[str]
     yield from (f"{'':<{_TITLE}}{visible(line)}" for line in more)
 
 
-def _worth(found: Rehearsed) -> list[Foreseen]:
+def _worth(found: RehearsalResult) -> list[RehearsalFinding]:
     """What the line says: not the next work, if there is anything else."""
     return [each for each in found.findings if each.kind != "next"] or found.findings
 
@@ -125,7 +125,7 @@ _ENDS = {
 _LONG = 10_000  # characters that are compared
 
 
-def told_replayed(found: Replayed, width: int, *, with_report: bool) -> Iterator[str]:
+def told_replayed(found: ReplayResult, width: int, *, with_report: bool) -> Iterator[str]:
     title = f"{found.item} ({one_line(found.title)!r})"
     yield line(f"{title} of {found.url} again in {found.to}, from record {found.seq:,}", width, bold=True)
     prompts = (f"prompt {name}@{version}" for name, version in found.prompts.items())
@@ -177,7 +177,7 @@ def _replayed_call(each: CallPair, width: int) -> str:
     return line(name + said, width, fg=colour, dim=each.is_same)
 
 
-def _replayed_outputs(found: Replayed, width: int) -> Iterator[str]:
+def _replayed_outputs(found: ReplayResult, width: int) -> Iterator[str]:
     old, new = found.first.outputs, found.second.outputs
     for path in dict.fromkeys((*old, *new)) if found.end == "done" else ():
         was, now = old.get(path), new.get(path)
@@ -255,7 +255,7 @@ def replay_command(
     sys.exit(code)
 
 
-def _code(found: Replayed) -> int:
+def _code(found: ReplayResult) -> int:
     match found.end:
         case "done":
             return 0
@@ -267,7 +267,7 @@ def _code(found: Replayed) -> int:
             return EXIT_CODES[status]
 
 
-def _replayed_as_json(found: Replayed) -> dict[str, Any]:
+def _replayed_as_json(found: ReplayResult) -> dict[str, Any]:
     plain = (
         "url",
         "to",

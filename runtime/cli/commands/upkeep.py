@@ -21,9 +21,9 @@ from ..render import asked
 from ..render.output import columns, fold, print_json, progressing, remarks
 
 if TYPE_CHECKING:
-    from ....workspace.lifecycle import Cut
-    from ...api import Checked, Handle, Tried
-    from ...limits import TriedNotice
+    from ....workspace.lifecycle import Truncation
+    from ...api import CheckResult, Handle, StorageCheck
+    from ...limits import NoticeCheck
 
 
 def abilities_as_json(can: Abilities, *, locks_fail: bool = False) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def check_command(
     ctx.exit(2 if checked.problems else 0)
 
 
-def _tell_notices(tried: list[TriedNotice], as_json: bool) -> int:
+def _tell_notices(tried: list[NoticeCheck], as_json: bool) -> int:
     if as_json:
         print_json([asdict(each) for each in tried])
     elif not tried:
@@ -149,7 +149,7 @@ def _tell_notices(tried: list[TriedNotice], as_json: bool) -> int:
     return 2 if any(each.problem for each in tried) else 0
 
 
-def _tell_storage(found: Tried, as_json: bool) -> None:
+def _tell_storage(found: StorageCheck, as_json: bool) -> None:
     width = columns(sys.stdout)
     if as_json:
         print_json(
@@ -177,7 +177,7 @@ def _tell_storage(found: Tried, as_json: bool) -> None:
         click.echo(line)
 
 
-def _check_lines(place: Handle, checked: Checked, width: int) -> Iterator[str]:
+def _check_lines(place: Handle, checked: CheckResult, width: int) -> Iterator[str]:
     for problem in checked.problems:
         yield from _titled("wrong", "red", str(problem), width)
     for plan in () if checked.is_running else checked.planned:
@@ -215,7 +215,7 @@ def _titled(title: str, colour: str, text: str, width: int) -> Iterator[str]:
     yield from (f"        {line}" for line in more)
 
 
-def _check_as_json(checked: Checked) -> dict[str, object]:
+def _check_as_json(checked: CheckResult) -> dict[str, object]:
     return {
         "url": checked.url,
         "ok": checked.ok,
@@ -284,7 +284,7 @@ def recover_command(
         click.echo(f"next: {place.command('resume')}", err=True)
 
 
-def _confirmed(cut: Cut, *, asks: bool) -> Cut:
+def _confirmed(cut: Truncation, *, asks: bool) -> Truncation:
     """Cut the journal only if the person confirms it."""
     if asks:
         click.echo(visible(f"{counted(cut.records, 'record')} after record {cut.seq} will be cut off."), err=True)

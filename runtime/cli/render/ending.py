@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ....workspace.base import SIGNAL, visible
 from ....workspace.lifecycle import said
-from ...api import EXIT_CODES, Standing
+from ...api import EXIT_CODES, RunStatus
 from ...present import (
     counted,
     done_of,
@@ -30,13 +30,13 @@ from . import asked
 from .output import columns, fold, listed, remarks
 
 if TYPE_CHECKING:
-    from ...api import Ended, Handle
+    from ...api import Handle, RunResult
     from ...execution import Outcome
 
 _RESULT_SHOWN = 2000  # characters
 
 
-def as_json(ended: Ended) -> dict[str, Any]:
+def as_json(ended: RunResult) -> dict[str, Any]:
     return {
         "status": ended.status,
         "exit_code": EXIT_CODES[ended.status],
@@ -59,7 +59,7 @@ def as_json(ended: Ended) -> dict[str, Any]:
     }
 
 
-def as_words(ended: Ended, place: Handle, *, for_programs: bool, quiet: bool, with_traceback: bool) -> None:
+def as_words(ended: RunResult, place: Handle, *, for_programs: bool, quiet: bool, with_traceback: bool) -> None:
     """The last lines of a run. The outcome goes to stdout, unless programs get JSON there; the rest goes to stderr."""
     if ended.status == "waiting" and not ended.entered:
         for line in remarks(ended.report.remarks, columns(sys.stderr)):
@@ -83,7 +83,7 @@ def as_words(ended: Ended, place: Handle, *, for_programs: bool, quiet: bool, wi
         _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to continue at once")
 
 
-def _tell_result(ended: Ended, place: Handle) -> None:
+def _tell_result(ended: RunResult, place: Handle) -> None:
     if not ended.entered and ended.status == "completed":
         left = f"; the agent did not take {counted(ended.waiting, 'file')} in the inbox" if ended.waiting else ""
         click.echo(f"{_status('completed')}: {ended.run_id} is already completed; there is nothing to do{left}")
@@ -105,7 +105,7 @@ def _tell_result(ended: Ended, place: Handle) -> None:
         _tell_value(ended)
 
 
-def _tell_value(ended: Ended) -> None:
+def _tell_value(ended: RunResult) -> None:
     if ended.result is not None:
         click.echo(f"  result: {json_line(msgspec.json.decode(encode(ended.result, 'the result')), _RESULT_SHOWN)}")
 
@@ -122,7 +122,7 @@ def not_repeated(outcome: Outcome) -> str:
     return ", ".join(said)
 
 
-def _why(ended: Ended) -> str:
+def _why(ended: RunResult) -> str:
     match ended.status:
         case "paused" if ended.pause is not None and ended.reason != SIGNAL:
             return f" ({one_line(said(ended.pause), 200)})"
@@ -141,7 +141,7 @@ def _in_brackets(reason: str) -> str:
     return f" ({one_line(reason, 200)})" if reason else ""
 
 
-def _tell_failure(ended: Ended, with_traceback: bool) -> None:
+def _tell_failure(ended: RunResult, with_traceback: bool) -> None:
     if with_traceback and ended.error is not None:
         import traceback
 
@@ -163,7 +163,7 @@ def _aside(line: str) -> None:
     click.echo(line, err=True)
 
 
-def standing_as_json(standing: Standing) -> dict[str, Any]:
+def standing_as_json(standing: RunStatus) -> dict[str, Any]:
     moment, definition, problem = standing.moment, standing.definition, standing.problem or standing.mistake
     progress = standing.plan.progress if standing.plan else None
     return {

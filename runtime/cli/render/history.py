@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from ....workspace.base import lines, visible
-from ....workspace.history import Call, CallChange, DataChange, MessageChange, Worked
+from ....workspace.history import Call, CallChange, DataChange, MessageChange, StepHistory
 from ....workspace.journal.records import Line
 from ...api import Difference
 from ...present import CHANGES, call_name, colour, cut, describe_call, describe_record, json_line, one_line, place_words
@@ -147,7 +147,7 @@ def call_json(call: Call) -> dict[str, Any]:
     return {name: each for name, each in said.items() if each or name in ("no", "n", "effect")} | troubles | result
 
 
-def work_as_json(found: Worked) -> dict[str, Any]:
+def work_as_json(found: StepHistory) -> dict[str, Any]:
     """With whole results."""
     work = [
         {name: each for name, each in asdict(work).items() if name != "calls"}

@@ -13,7 +13,7 @@ import msgspec
 from ....workspace.base import visible
 from ....workspace.inspect import lease
 from ....workspace.state import Moment
-from ...api import ACTIVE, OVER, OpenQuestion, Row, Standing, before_a_start, is_readable
+from ...api import ACTIVE, OVER, LogRow, OpenQuestion, RunStatus, before_a_start, is_readable
 from ...present import answered, describe_record, done_of, failure_text, not_called, one_line, run_id_of
 from . import shapes
 
@@ -66,7 +66,7 @@ def run_of_task(task: str) -> str:
     return unquote(task.rpartition(".")[0])
 
 
-def line(run: str, standing: Standing) -> shapes.RunLine:
+def line(run: str, standing: RunStatus) -> shapes.RunLine:
     """A run in a list."""
     return shapes.RunLine(
         run,
@@ -81,9 +81,9 @@ def line(run: str, standing: Standing) -> shapes.RunLine:
     )
 
 
-def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunStatus:
+def status(run: str, standing: RunStatus, allowed: frozenset[str]) -> shapes.RunSummary:
     """All that a client needs to know of a run."""
-    found = shapes.RunStatus(run, standing.state, next_of(run, standing, allowed))
+    found = shapes.RunSummary(run, standing.state, next_of(run, standing, allowed))
     found.run_id = run_id_of(standing)
     found.items, found.last_activity, found.inbox = items(standing), standing.at, standing.waiting
     found.notes = [*map(str, standing.complaints)]
@@ -130,7 +130,7 @@ def question(asked: OpenQuestion) -> shapes.AskedQuestion:
     )
 
 
-def record(row: Row) -> shapes.ShownRecord:
+def record(row: LogRow) -> shapes.ShownRecord:
     """A record for a reader who has no use for long texts."""
     told = {key: value for key, value in row.record.items() if key not in _OF_THE_LINE}
     words = one_line(describe_record(row.line.record).line, _TEXT)
@@ -180,7 +180,7 @@ def _shorter(text: str, repeated: str) -> str:
     return text
 
 
-def headline(found: shapes.RunStatus) -> str:
+def headline(found: shapes.RunSummary) -> str:
     """The status in a few lines, for a reader without structured content."""
     reason = f" ({found.reason})" if found.reason else ""
     lines = [f"{found.run}: {found.state}{reason}{progress(found.items)}. {found.next}"]
@@ -197,7 +197,7 @@ def _choices(asked: shapes.AskedQuestion) -> str:
     return f" ({' or '.join(asked.choices)})" if asked.choices else ""
 
 
-def items(standing: Standing) -> shapes.Items | None:
+def items(standing: RunStatus) -> shapes.Items | None:
     """How far the plan is; None if there is none."""
     found = standing.plan.progress if standing.plan and standing.plan.tasks else None
     return shapes.Items(found.settled, found.leaves) if found else None
@@ -208,7 +208,7 @@ def progress(found: shapes.Items | None) -> str:
     return f", {done_of(found.done, found.all, 'item')}" if found else ""
 
 
-def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
+def next_of(run: str, standing: RunStatus, allowed: frozenset[str]) -> str:
     """What to do next: a tool to call, or what a person has to do."""
 
     def call(action: str, how: str, command: str) -> str:
@@ -257,7 +257,7 @@ def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
             return "Nothing: it was cancelled."
 
 
-def is_supervised(standing: Standing) -> bool:
+def is_supervised(standing: RunStatus) -> bool:
     """Whether a supervisor is about to restart it."""
     last = standing.last
     if last is None or last.supervisor is None or last.host != socket.gethostname():

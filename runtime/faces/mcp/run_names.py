@@ -16,7 +16,7 @@ from mcp import MCPError
 from ....workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, myself, urls, visible
 from ....workspace.inspect import transfer_file
 from ... import api
-from ...api import Handle, Standing, is_run, leads_below
+from ...api import Handle, RunStatus, is_run, leads_below
 from . import describing, shapes
 
 _NAMED = 20  # runs that an error names
@@ -43,7 +43,7 @@ class Runs:
         found = {self.name(each): each for each in api.open_all(self.root)}
         return {name: found[name] for name in sorted(found)}
 
-    def standings(self) -> dict[str, Standing]:
+    def standings(self) -> dict[str, RunStatus]:
         """The brief status of each run, by name, in the order of the names. Includes places that a run has left."""
         found = {self._name_at(each.folder): each for each in api.ls(self.root)}
         return {name: found[name] for name in sorted(found)}
@@ -138,7 +138,7 @@ class Asking(NamedTuple):
         client = visible(" ".join(self.client.split()))[:_LONGEST]
         return f"{myself()} over MCP ({client})" if client else f"{myself()} over MCP"
 
-    def status(self, handle: Handle) -> shapes.RunStatus:
+    def status(self, handle: Handle) -> shapes.RunSummary:
         """The status of a run, read now."""
         return describing.status(self.runs.name(handle), handle.status(), self.allowed)
 

@@ -124,7 +124,7 @@ class Items(Struct):
     all: int
 
 
-class RunStatus(Struct):
+class RunSummary(Struct):
     """Where a run is, and what to do next."""
 
     run: str

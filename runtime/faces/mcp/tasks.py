@@ -17,7 +17,7 @@ from mcp import MCPError
 
 from ....workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
 from ....workspace.inbound.approvals import APPROVE, properties_of
-from ...api import ACTIVE, OVER, Handle, OpenQuestion, Standing
+from ...api import ACTIVE, OVER, Handle, OpenQuestion, RunStatus
 from ...present import not_called
 from . import describing, tools
 from .run_names import Asking
@@ -70,7 +70,7 @@ class Tasks:
                 found["error"] = {"code": types.INTERNAL_ERROR, "message": describing.error(why)}
         return found
 
-    def summary(self, asking: Asking, task: str, handle: Handle, standing: Standing) -> dict[str, Any]:
+    def summary(self, asking: Asking, task: str, handle: Handle, standing: RunStatus) -> dict[str, Any]:
         """The same without what depends on the status."""
         name = asking.runs.name(handle)
         created = self._created.get(task) or _created(handle, standing)
@@ -88,7 +88,7 @@ class Tasks:
             "pollIntervalMs": often if is_working else _SELDOM,
         }
 
-    def find(self, asking: Asking, task: str) -> tuple[Handle, Standing]:
+    def find(self, asking: Asking, task: str) -> tuple[Handle, RunStatus]:
         """The run of a task. A run whose folder was renamed has another id."""
         try:
             handle = asking.runs.find(describing.run_of_task(task))
@@ -144,7 +144,7 @@ class Tasks:
                 tools.begin(handle)  # its agent undoes what it must
 
 
-def status_of(standing: Standing) -> Status:
+def status_of(standing: RunStatus) -> Status:
     """The status of a task. A failed agent is a result: `failed` is for what is wrong with the workspace."""
     match standing.state:
         case "completed" | "failed":
@@ -158,7 +158,7 @@ def status_of(standing: Standing) -> Status:
     return "working"
 
 
-def _waits_to_be_resumed(standing: Standing) -> bool:
+def _waits_to_be_resumed(standing: RunStatus) -> bool:
     """Whether it rests until a person resumes it."""
     match standing.state:
         case "waiting":
@@ -171,21 +171,21 @@ def _waits_to_be_resumed(standing: Standing) -> bool:
     return False
 
 
-def _key_of_resume(standing: Standing) -> str | None:
+def _key_of_resume(standing: RunStatus) -> str | None:
     """Another one for each time that it has to be resumed."""
     if standing.questions or standing.moment is None or not _waits_to_be_resumed(standing):
         return None
     return f"{_RESUME}{standing.moment.seq}"
 
 
-def _message(name: str, standing: Standing, asking: Asking) -> str:
+def _message(name: str, standing: RunStatus, asking: Asking) -> str:
     why = not_called(standing) or (standing.moment.reason if standing.moment else "")
     reason = f" ({why})" if why else ""
     progress = describing.progress(describing.items(standing))
     return f"{standing.state}{reason}{progress}. {describing.next_of(name, standing, asking.allowed)}"
 
 
-def _created(handle: Handle, standing: Standing) -> str:
+def _created(handle: Handle, standing: RunStatus) -> str:
     """When the run began, as far as its journal goes back."""
     if standing.moment is not None:
         with suppress(SatchelError):
@@ -193,7 +193,7 @@ def _created(handle: Handle, standing: Standing) -> str:
     return handle.store.trace(DEFINITION).at or standing.at
 
 
-def _input_requests(asking: Asking, name: str, standing: Standing, client: Client) -> dict[str, Any]:
+def _input_requests(asking: Asking, name: str, standing: RunStatus, client: Client) -> dict[str, Any]:
     """What the client is to ask its user. Nothing that it could not answer then."""
     if not client.can_ask:
         return {}
@@ -272,7 +272,7 @@ def _accepted(response: Any) -> Mapping[str, Any] | None:
     return content if isinstance(content, Mapping) else {}
 
 
-def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any], standing: Standing) -> None:
+def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any], standing: RunStatus) -> None:
     (asked,) = (each for each in standing.questions if each.id == id)
     is_form = not asked.question.may_change and _fields(asked.question.schema) is not None
     decision: Any = dict(content) if is_form else content.get("decision")

@@ -34,7 +34,7 @@ def list_runs(asking: Asking, wanted: shapes.ListArguments) -> shapes.RunList:
     return shapes.RunList(found[:_LISTED], max(0, len(found) - _LISTED))
 
 
-def status(asking: Asking, wanted: shapes.OneRun) -> shapes.RunStatus:
+def status(asking: Asking, wanted: shapes.OneRun) -> shapes.RunSummary:
     return asking.status(asking.runs.find(wanted.run))
 
 
@@ -70,7 +70,7 @@ _LOOK = 0.05
 _REMOTE_LOOK = 1.0
 
 
-def start(asking: Asking, wanted: shapes.StartArguments) -> shapes.RunStatus:
+def start(asking: Asking, wanted: shapes.StartArguments) -> shapes.RunSummary:
     handle = asking.runs.find(wanted.run)
     if wanted.input is None and (found := asking.status(handle)).state in ACTIVE:
         return found  # so that a client which has lost the first reply can ask again
@@ -78,7 +78,7 @@ def start(asking: Asking, wanted: shapes.StartArguments) -> shapes.RunStatus:
     return asking.status(handle)
 
 
-def resume(asking: Asking, wanted: shapes.OneRun) -> shapes.RunStatus:
+def resume(asking: Asking, wanted: shapes.OneRun) -> shapes.RunSummary:
     handle = asking.runs.find(wanted.run)
     if not is_pausing(handle) or handle.withdraw().status not in ("withdrawn", "requested"):
         begin(handle, resume=True)
@@ -206,7 +206,7 @@ READING = (
         "Where a run is: what is done, what it asks, what went wrong, its result and "
         "outputs, and what to do next. Call it again every few seconds while a run is running.",
         shapes.OneRun,
-        shapes.RunStatus,
+        shapes.RunSummary,
         status,
     ),
     Tool(
@@ -234,7 +234,7 @@ ACTING = (
         "Start a run in the background, or continue one after a crash. Returns at once; status "
         "tells how it goes on. A run that is running stays as it is, and one that is paused needs resume.",
         shapes.StartArguments,
-        shapes.RunStatus,
+        shapes.RunSummary,
         start,
     ),
     Tool(
@@ -270,7 +270,7 @@ ACTING = (
         "Continue a run that is paused, waits, sleeps, was interrupted or has failed, in the "
         "background. Returns at once.",
         shapes.OneRun,
-        shapes.RunStatus,
+        shapes.RunSummary,
         resume,
     ),
     Tool(
@@ -367,7 +367,7 @@ def told(result: Struct) -> types.CallToolResult:
             f"the result has {len(data):,} bytes, and at most {LIMIT:,} are given",
             remedy="ask for less, or read the files of the run as resources",
         )
-    text = describing.headline(result) if isinstance(result, shapes.RunStatus) else data.decode()
+    text = describing.headline(result) if isinstance(result, shapes.RunSummary) else data.decode()
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=msgspec.json.decode(data))
 
 

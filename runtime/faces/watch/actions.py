@@ -19,7 +19,7 @@ from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
 from ....workspace.inbound.approvals import with_changes
-from ...api import ACTIVE, OVER, Draft, Editing, Handle, changes_of, say_revoked
+from ...api import ACTIVE, OVER, Draft, EditResult, Handle, changes_of, say_revoked
 from ...present import counted, describe_stop, run_id_of
 from .dialogs import AnswerForm, Confirm, TypedAnswer, Writing
 from .feed import Feed
@@ -122,7 +122,7 @@ class EditorFile:
             shutil.rmtree(os.path.dirname(self.path), ignore_errors=True)
 
 
-def _waiting(done: Editing) -> str:
+def _waiting(done: EditResult) -> str:
     return f"{done.file} is saved: {'; '.join(done.says)}; {done.waits_for or 'the next start'} takes it"
 
 

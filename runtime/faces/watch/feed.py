@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ....workspace.base import SatchelError
-from ...api import OVER, Handle, Latest, Row, Shot, Standing, events
+from ...api import OVER, Handle, Latest, LogRow, RunStatus, Shot, events
 from ...present import Timeline, TimelineEvent
 
 _RECORDS = 5000
@@ -60,7 +60,7 @@ class Feed:
     """The reader of one run. `make` returns a handle on it: each task has its own, and uses it in one thread a time."""
 
     def __init__(self, make: Callable[[], Handle], changed: Callable[[], None]):
-        self.standing: Standing | None = None
+        self.standing: RunStatus | None = None
         self.seen: deque[TimelineEvent] = deque(maxlen=_RECORDS)
         self.streams: dict[tuple[str, str, int], StreamedAnswer] = {}
         self.seq = 0  # of the last event
@@ -107,14 +107,14 @@ class Feed:
             _ = shot.standing.plan.progress, shot.standing.plan.tasks  # they are parsed here, and not by the screen
         return shot
 
-    def _keep(self, found: Standing | None, problem: Exception | None) -> None:
+    def _keep(self, found: RunStatus | None, problem: Exception | None) -> None:
         """Take the new status, or the last known one with the reason why there is no newer one."""
         if found is None or problem is not None:
             ours = problem if isinstance(problem, SatchelError) else SatchelError("can't be read", why=str(problem))
-            found = replace(found or self.standing or Standing("", state="damaged"), problem=ours)
+            found = replace(found or self.standing or RunStatus("", state="damaged"), problem=ours)
         self.standing = found
 
-    async def _tell(self, rows: Sequence[Row]) -> None:
+    async def _tell(self, rows: Sequence[LogRow]) -> None:
         """Put the records since the last look into words, in a thread: of a long run they are thousands at first."""
         newest = self.seen[-1].seq if self.seen else 0
         if rows and rows[-1].line.seq < newest:  # another run has taken this place

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from ....workspace.plan import Task
-from ...api import ACTIVE, Standing
+from ...api import ACTIVE, RunStatus
 from ...present import (
     agent_lines,
     approval_line,
@@ -99,7 +99,7 @@ class Outline:
     def __init__(self) -> None:
         self._of: tuple[str, Content] | None = None
 
-    def content(self, standing: Standing | None) -> Content:
+    def content(self, standing: RunStatus | None) -> Content:
         if standing is None or standing.plan is None or not standing.plan.tasks:
             return _folded("plan", ["" if standing is None else "no items yet"])
         plan = standing.plan
@@ -145,7 +145,7 @@ def streams(feed: Feed, width: int, *, is_brief: bool) -> Content:
     return _lines(newest if is_brief else f"text  {counted(len(found), 'answer')} being streamed", shown)
 
 
-def _left(standing: Standing, width: int) -> Content:
+def _left(standing: RunStatus, width: int) -> Content:
     """Text that a crash has cut off."""
     shown: list[Text] = []
     for each in standing.streams:
@@ -159,7 +159,7 @@ def _where(stream: StreamedAnswer) -> str:
     return f"{stream.agent}:{stream.scope}" if stream.agent else stream.scope
 
 
-def questions(standing: Standing | None) -> Content:
+def questions(standing: RunStatus | None) -> Content:
     asked = standing.questions if standing else []
 
     def line(index: int, width: int) -> Text:
@@ -182,7 +182,7 @@ def messages(found: Sequence[tuple[str, Any]], width: int) -> Content:
     return _lines(f"messages  the last {len(found)}" if found else "messages", shown or [Text("no messages")])
 
 
-def details(standing: Standing | None, width: int) -> Content:
+def details(standing: RunStatus | None, width: int) -> Content:
     if standing is None:
         return _folded("details", ["looking ..."])
     shown: list[Text] = []
@@ -192,7 +192,7 @@ def details(standing: Standing | None, width: int) -> Content:
     return _lines("details", shown, 0)
 
 
-def _details(standing: Standing) -> Iterator[tuple[str, str]]:
+def _details(standing: RunStatus) -> Iterator[tuple[str, str]]:
     """Titles and values; both may be from strangers."""
     yield "place", standing.url
     if standing.definition:

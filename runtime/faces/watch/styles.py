@@ -7,14 +7,14 @@ from datetime import datetime
 from rich.text import Text
 
 from ....workspace.base import moment_of
-from ...api import Standing
+from ...api import RunStatus
 from ...present import MARKS, TimelineEvent, ago, colour, cost, duration, fraction, run_id_of, state_colour
 from .lines import joined, plain
 
 _ACT = 11  # columns of what happened
 
 
-def state(standing: Standing) -> Text:
+def state(standing: RunStatus) -> Text:
     return Text(standing.state, f"bold {state_colour(standing.state) or ''}".strip())
 
 
@@ -50,7 +50,7 @@ def event(told: TimelineEvent, width: int) -> Text:
     return line.append(said, style).append(took, "dim")
 
 
-def head(standing: Standing | None, name: str, width: int) -> Text:
+def head(standing: RunStatus | None, name: str, width: int) -> Text:
     """The first line about a run: who, state, progress, cost, last activity. The name gives way to the rest."""
     if standing is None:
         return joined([Text(plain(name, max(8, width - 12)), "bold"), Text("looking ...")])

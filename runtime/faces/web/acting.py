@@ -24,7 +24,7 @@ from ....workspace.state import folder_of_agent
 from ... import api
 from ...api import EXIT_CODES, OpenQuestion, is_pausing, say_revoked
 from ...present import counted, describe_stop
-from ...supervision.emergency import Stopped
+from ...supervision.emergency import StopResult
 from . import forms
 from .forms import Act, Again, Done, RunForm, said
 from .site import Note, Site
@@ -290,7 +290,7 @@ def stop_all(site: Site, request: Request) -> Response:
     return RedirectResponse(f"{PATH}?note={note}", 303)
 
 
-def told(site: Site, stopped: list[Stopped]) -> list[str]:
+def told(site: Site, stopped: list[StopResult]) -> list[str]:
     """A line about all, and one for each run."""
     if not stopped:
         return ["There is no run to stop."]

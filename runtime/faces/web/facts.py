@@ -14,7 +14,7 @@ from msgspec import Struct
 from ....workspace.base import UsageError
 from ....workspace.plan import Plan, Task
 from ....workspace.state import ROOT, json_patch
-from ...api import Row, RunningCall, Shot, Standing
+from ...api import LogRow, RunningCall, RunStatus, Shot
 from ...present import StatusLine, Timeline, TimelineEvent, agent_lines, call_name, file_lines, json_line, stream_name
 
 PLAN = 60
@@ -107,7 +107,7 @@ def of_shot(shot: Shot) -> dict[str, Any]:
     }
 
 
-def times(standing: Standing) -> list[str]:
+def times(standing: RunStatus) -> list[str]:
     """The times that the words about its state, its pause and its schedule tell."""
     moment, holder = standing.moment, standing.holder
     found = [holder.since if holder else "", standing.heard]
@@ -119,7 +119,7 @@ def times(standing: Standing) -> list[str]:
     return [each for each in found if each]
 
 
-def notices(standing: Standing) -> list[StatusLine]:
+def notices(standing: RunStatus) -> list[StatusLine]:
     """What is to be said of its files: at most `NOTICES` of each kind, so that none hides the others."""
     kinds, found = Counter[tuple[str, object]](), list[StatusLine]()
     for each in file_lines(standing):
@@ -153,13 +153,13 @@ def _depth(task: Task, tasks: Sequence[Task]) -> int:
     return depth
 
 
-def timeline(rows: Iterable[Row]) -> list[TimelineEvent]:
+def timeline(rows: Iterable[LogRow]) -> list[TimelineEvent]:
     """Records in words, in their order."""
     words = Timeline()
     return [words.of(row.line) for row in rows]
 
 
-def doing(standing: Standing) -> list[Doing]:
+def doing(standing: RunStatus) -> list[Doing]:
     """The open scopes of all agents, the run's own first."""
     found = []
     for path, agent in standing.moment.agents.items() if standing.moment else ():
@@ -176,7 +176,7 @@ def doing(standing: Standing) -> list[Doing]:
     return found
 
 
-def streams(standing: Standing) -> Iterator[StreamedText]:
+def streams(standing: RunStatus) -> Iterator[StreamedText]:
     """The ends of streamed texts."""
     for each in standing.streams[:LISTED]:
         head = each.head
@@ -198,7 +198,7 @@ def pieces(text: str) -> Iterator[Piece]:
         at = end
 
 
-def outputs(standing: Standing) -> list[tuple[str, int]]:
+def outputs(standing: RunStatus) -> list[tuple[str, int]]:
     """The outputs by path, with their bytes."""
     return sorted((path, each.bytes) for path, each in standing.moment.outputs.items()) if standing.moment else []
 

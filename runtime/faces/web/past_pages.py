@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, StorageFailed, UsageError
-from ...api import RECORD_TYPES, Handle, Message, Row, SeenRun, conversation, records_before
+from ...api import RECORD_TYPES, Handle, LogRow, Message, SeenRun, conversation, records_before
 from ...present import json_line
 from . import facts
 from .site import Site, run_url
@@ -68,7 +68,7 @@ def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     if not item and not kind:
         rows, problem = records_before(handle, before, LOG)
     else:
-        wanted: deque[Row] = deque(maxlen=LOG)
+        wanted: deque[LogRow] = deque(maxlen=LOG)
         try:
             for row in handle.log(item=item or None, type=kind or None):
                 if before is not None and row.line.seq >= before:

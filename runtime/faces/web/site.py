@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse
 
 from ....workspace.base import SatchelError, UsageError, version, visible
 from ... import api, present
-from ...api import Handle, Overview, Seen, SeenRun, Standing
+from ...api import Handle, Overview, RunStatus, Seen, SeenRun
 from . import facts, words
 
 _MOST = 500
@@ -145,7 +145,7 @@ def _as_name(below: str, url: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def standing_of(handle: Handle) -> Standing | None:
+def standing_of(handle: Handle) -> RunStatus | None:
     """Where a run is, in brief. None if it can't be read."""
     try:
         return handle.status(brief=True)

@@ -9,4 +9,4 @@ kill.py       writes the stop down, kills every process of a run, and checks tha
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .kill import Stopped, spared, stop
+    from .kill import StopResult, spared, stop

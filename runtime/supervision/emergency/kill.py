@@ -39,7 +39,7 @@ _AT_ONCE = 16  # workspaces
 How = Literal["stopped", "idle", "new", "elsewhere", "draining", "failed"]
 
 
-class Stopped(Struct, frozen=True):
+class StopResult(Struct, frozen=True):
     """The outcome for one workspace. `how`: processes were killed, or saw pause.yaml first; there were none; the run
     has never begun; they are on another machine, and will see pause.yaml; or an error prevented it."""
 
@@ -49,7 +49,7 @@ class Stopped(Struct, frozen=True):
     said: str = ""
 
 
-def stop(stores: Sequence[Store], reason: str, by: str) -> list[Stopped]:
+def stop(stores: Sequence[Store], reason: str, by: str) -> list[StopResult]:
     """Stop the runs of these workspaces at once, whatever they do. Only a person can start them again: every start
     looks at pause.yaml, which is durable before the first process is killed."""
     if not stores:
@@ -63,7 +63,7 @@ def stop(stores: Sequence[Store], reason: str, by: str) -> list[Stopped]:
         return list(several.map(_outcome, stores, running, refused, killed))
 
 
-def spared(stores: Sequence[Store]) -> dict[str, Stopped]:
+def spared(stores: Sequence[Store]) -> dict[str, StopResult]:
     """Those, by URL, that a stop of all runs leaves as they are, with nothing written."""
     with _several() as several:
         return {found.url: found for found in several.map(_spared, stores) if found is not None}
@@ -73,17 +73,17 @@ def _several() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_AT_ONCE, "satchel-stop")
 
 
-def _spared(store: Store) -> Stopped | None:
+def _spared(store: Store) -> StopResult | None:
     """A run that no process has, and that has never begun or is paused until a person resumes it. None for what has to
     be stopped, and where the files don't tell."""
     with suppress(SatchelError, OSError):
         if lease.read(store) is not None:
             return None
         if not any(next(iter(store.list(folder)), None) for folder in (journal.FOLDER, journal.CHECKPOINTS)):
-            return Stopped(store.url, "new", said="it has not begun")
+            return StopResult(store.url, "new", said="it has not begun")
         pause = lease.read_pause(store)
         if pause is not None and pause.status == "paused" and not pause.until and pause.reason != SIGNAL:
-            return Stopped(store.url, "idle", said=f"paused before, and stays so: {pause.reason}")
+            return StopResult(store.url, "idle", said=f"paused before, and stays so: {pause.reason}")
     return None
 
 
@@ -219,23 +219,23 @@ def _names_the_owner(store: Store, held: Lease) -> bool:
     return processes.has_open(held.pid, os.path.join(store.url, LOCK)) is not False
 
 
-def _outcome(store: Store, running: Sequence[Process], refused: str, found: _Found) -> Stopped:
+def _outcome(store: Store, running: Sequence[Process], refused: str, found: _Found) -> StopResult:
     pids = tuple(process.pid for process in found.killed)
     if refused or found.refused:
-        return Stopped(store.url, "failed", pids, refused or found.refused)
+        return StopResult(store.url, "failed", pids, refused or found.refused)
     if store.abilities.remote:
         return _outcome_over_there(store, found, pids)
     give_up = time.monotonic() + _PATIENCE
     while (gone := _is_gone(store, {*running, *found.killed})) is not True:
         if gone is not False:  # the others are stopped all the same
-            return Stopped(store.url, "failed", pids, str(gone))
+            return StopResult(store.url, "failed", pids, str(gone))
         if found.lease is not None and found.lease.host != socket.gethostname():
-            return Stopped(store.url, "elsewhere", (), f"{found.lease.process} runs it")
+            return StopResult(store.url, "elsewhere", (), f"{found.lease.process} runs it")
         if time.monotonic() > give_up:
-            return Stopped(store.url, "failed", pids, _who_is_left(found))
+            return StopResult(store.url, "failed", pids, _who_is_left(found))
         time.sleep(_LOOK)
     over = _record(store)
-    return Stopped(store.url, "stopped" if pids or running else "idle", pids, "" if pids or running else over)
+    return StopResult(store.url, "stopped" if pids or running else "idle", pids, "" if pids or running else over)
 
 
 def _record(store: Store) -> str:
@@ -245,20 +245,20 @@ def _record(store: Store) -> str:
     return after_stop(store)
 
 
-def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> Stopped:
+def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> StopResult:
     """For a workspace without a lock: what was killed here must be gone, and processes elsewhere have one poll to
     obey."""
     held, give_up = found.lease, time.monotonic() + _PATIENCE
     while alive := [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]:
         if time.monotonic() > give_up:
-            return Stopped(store.url, "failed", pids, f"process {alive[0]} has not ended")
+            return StopResult(store.url, "failed", pids, f"process {alive[0]} has not ended")
         time.sleep(_LOOK)
     for pid in pids:
         code.clear(pid)
     if held is None:
-        return Stopped(store.url, "idle", said=_record(store))
+        return StopResult(store.url, "idle", said=_record(store))
     if pids or lease.has_died(held):
-        return Stopped(store.url, "stopped" if pids else "idle", pids)
+        return StopResult(store.url, "stopped" if pids else "idle", pids)
     who, renewed, before = held.process, False, store.version(lease.PATH)
     give_up = time.monotonic() + _HEARTBEAT
     while time.monotonic() < give_up:
@@ -267,12 +267,12 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
             store.refresh()
             version, pause = store.version(lease.PATH), lease.read_pause(store)
         except (SatchelError, OSError) as error:
-            return Stopped(store.url, "elsewhere", pids, f"{who} runs it, and the storage can't be reached: {error}")
+            return StopResult(store.url, "elsewhere", pids, f"{who} runs it, and the storage can't be reached: {error}")
         if version is None or (pause is not None and not pause.asks_for_emergency):
-            return Stopped(store.url, "stopped", pids, f"{who} has stopped")
+            return StopResult(store.url, "stopped", pids, f"{who} has stopped")
         renewed = renewed or version != before
     sign = "runs it" if renewed else f"has sent no heartbeat for {_HEARTBEAT:.0f} s"
-    return Stopped(store.url, "elsewhere", pids, f"{who} {sign}")
+    return StopResult(store.url, "elsewhere", pids, f"{who} {sign}")
 
 
 def _is_gone(store: Store, told: Collection[Process]) -> bool | Exception:

@@ -15,7 +15,7 @@ import warm
 
 import satchel
 from satchel import Partial, Retry, Run, agent, run, step
-from satchel.results import Marker
+from satchel.results import RecoveryMarker
 from satchel.workspace.base.errors import AgentError, NotSerializable, UsageError
 
 STORY = [f"word{number} " for number in range(400)]
@@ -105,7 +105,7 @@ def cut_off(times: int, crash: Any, seen: list[Any], *, word: str = "word ", **o
 
 
 def test_the_marker_says_what_was_cut_off(workspace: Path, crash: Any) -> None:
-    seen: list[tuple[str | None, Marker | None]] = []
+    seen: list[tuple[str | None, RecoveryMarker | None]] = []
     main = cut_off(1, crash, seen)
     with pytest.raises(crash):
         run(workspace, main)
@@ -450,7 +450,7 @@ def test_what_a_person_made_of_a_cut_off_answer_is_cut_in_a_word(
     workspace: Path, crash: Any, edit: str, where: str
 ) -> None:
     """In partials/ before a start, or in recovered/ after it."""
-    seen: list[tuple[str | None, Marker | None]] = []
+    seen: list[tuple[str | None, RecoveryMarker | None]] = []
     main = cut_off(1, crash, seen)
     with pytest.raises(crash):
         run(workspace, main)

@@ -405,4 +405,4 @@ def test_an_outcome_and_a_standing_are_short_when_printed(workspace: Path) -> No
 
     outcome = run(workspace, main)
     assert repr(outcome) == "Outcome(status='completed', result=3)"
-    assert repr(satchel.open(workspace).status()) == f"Standing(state='completed', url={str(workspace)!r})"
+    assert repr(satchel.open(workspace).status()) == f"RunStatus(state='completed', url={str(workspace)!r})"

@@ -220,7 +220,7 @@ def test_a_call_in_a_bucket_begins_after_its_approval_was_revoked(
         if text == "eve" and not answers:
             answers.append(satchel.open(url).revoke(by="Bob"))
 
-    answers: list[satchel.results.Answering] = []
+    answers: list[satchel.results.AnswerResult] = []
     main = paying(calls, before=before)
     assert run(open_store(url), main).status == "waiting"
     satchel.open(url).answer("approve", standing=True, by="Ada")

@@ -21,7 +21,7 @@ from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore, Store, Syscalls
-from satchel.workspace.transfer import Journey, copy_files
+from satchel.workspace.transfer import TransferResult, copy_files
 
 AGENT = """
 from satchel import agent, step
@@ -101,7 +101,7 @@ def lives(folder: Path) -> bool:
     return True
 
 
-def go(kind: str, source: Store | Path, to: Store | Path) -> Journey:
+def go(kind: str, source: Store | Path, to: Store | Path) -> TransferResult:
     first, second = (DiskStore(place, Hasty()) if isinstance(place, Path) else place for place in (source, to))
     return DO[kind](first, second, by="me@here")
 
