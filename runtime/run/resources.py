@@ -1,21 +1,29 @@
-"""The resources of a run. They open before the agent is called and are released after it, tier by tier; each outcome is
-recorded."""
+"""What a run works with besides its data: resources, prompts, and what it refers to.
+
+Resources open before the agent is called and are released after it, tier by tier; each outcome is recorded. A prompt is
+a file `prompts/NAME.md` with placeholders, and a version that the run may be held to. A placeholder is `{{name}}`, so
+the braces of JSON in a prompt have no meaning. A reference names something outside that the agent needs.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial as bind
 from typing import Any
 
-from ...workspace.base import SatchelError, UsageError
+from ...schemas import Problem
+from ...workspace.base import AgentError, InvalidFile, SatchelError, UsageError, decode, place
 from ...workspace.journal import records
-from ...workspace.journal.records import PauseRequested
+from ...workspace.journal.records import Configured, PauseRequested
 from ...workspace.lifecycle import Workspace
+from ...workspace.state import prompts
 from ..agent import TIERS, Held, Resource, ResourceOutcome, Tier, describe, runs_on_loop, takes_run, unhindered
-from ..engine import AgentContext, check_outside_steps
+from ..engine import AgentContext, Context, Session, check_outside_steps, current_call
 from ..live import StopRequests, Suspended
-from ..steps import awaited
+from ..steps import Prompt, awaited
 
 
 class OpenResources:
@@ -163,3 +171,72 @@ def _is_manager(what: Any) -> bool:
 
 def _record(held: Held, event: Any, came: ResourceOutcome) -> records.Resource:
     return records.Resource(name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms)
+
+
+_PLACE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+
+
+def read_prompt(session: Session, loop: asyncio.AbstractEventLoop, name: str, values: dict[str, Any]) -> Prompt:
+    """The prompt `name` with `values` in its placeholders, in the version that the run is held to, else as the file is
+    now. The text is kept when this returns. May be called from any thread; `loop` is the one of the run.
+
+    UsageError if there is no such prompt, AgentError if it has a secret, InvalidFile if a placeholder has no value.
+    """
+    workspace, path = session.context.workspace, prompts.path_of(name)
+    pinned = prompts.pinned(workspace.moment.config)
+    version = (pinned or {}).get(name, "")
+    if version:
+        text = prompts.prompt_text(session.store, name, version)
+    else:
+        shelf = prompts.Shelf(session.store, workspace.definition.prompts_folder)
+        try:
+            found = shelf.read(name)
+        except FileNotFoundError:
+            raise shelf.missing(name) from None
+        text, path = decode(found.data, found.path), found.path
+        version = prompts.keep(session.store, name, found.data, workspace.redactor)
+    if missing := [match for match in _PLACE.finditer(text) if match[1] not in values]:
+        raise InvalidFile(
+            path,
+            [
+                Problem(place(text, each.start()), each[0], "a value for it", f"Call run.prompt(..., {each[1]}=...)")
+                for each in missing
+            ],
+        )
+    if pinned is not None and name not in pinned:
+        try:
+            is_here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            _pin(workspace, name, version)
+        else:  # of a step: what it returns is recorded later
+            loop.call_soon_threadsafe(_pin, workspace, name, version)
+    if (call := current_call.get()) is not None:
+        call.prompts[name] = version
+    return Prompt(_PLACE.sub(lambda match: str(values[match[1]]), text), name, version)
+
+
+def _pin(workspace: Workspace, name: str, version: str) -> None:
+    config = workspace.moment.config
+    known = prompts.pinned(config)
+    if known is not None and name not in known:
+        workspace.journal.add(Configured(config={**config, prompts.PINNED: {**known, name: version}}))
+
+
+def refer(context: Context, reference: str) -> None:
+    """Record durably that the agent needs what is at `reference`. What it holds is recorded as soon as that is known.
+    AgentError for a secret in it, which no later start could follow."""
+    workspace = context.workspace
+    for _, rule in workspace.redactor.found_in(reference):
+        raise AgentError(
+            "a reference has a secret", why=rule, remedy="let the environment have it, as fsspec's options"
+        )
+    if reference not in workspace.definition.references:
+        workspace.journal.flush()  # what it works with may be about to be recorded
+        config = workspace.moment.config
+        known = config.get("references", [])
+        if reference not in known:
+            workspace.journal.add(Configured(config={**config, "references": [*known, reference]}))
+            workspace.journal.flush()
+    context.on_refer(reference)

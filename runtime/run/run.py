@@ -162,7 +162,7 @@ class Run(RunParameter, Generic[S]):
         start says if it has changed; `on_reference:` in workspace.yaml says what then. Name it again after the agent
         has changed it itself."""
         from ...workspace.base import arguments
-        from .inputs import refer
+        from .resources import refer
 
         if not isinstance(reference, str) or not reference:
             raise UsageError("run.refer() takes a path or a URL", why=f"got {reference!r}")
@@ -197,9 +197,9 @@ class Run(RunParameter, Generic[S]):
         whole text as an argument, and Satchel keeps the text of that version. With `prompts: pinned` in workspace.yaml
         the run keeps using the version that it began with, or has used first.
         """
-        from .inputs import read
+        from .resources import read_prompt
 
-        return read(self._session, self._loop, name, values)
+        return read_prompt(self._session, self._loop, name, values)
 
     @awaited("run.sleep")
     async def sleep(self, duration: float | timedelta | datetime) -> None:

@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import declared, prompt, round_trip
+    from . import declared, round_trip
     from .calls import (
         MODEL,
         Formerly,
@@ -22,13 +22,13 @@ if not deferred(__name__):
         run_parameter,
         runs_going,
     )
-    from .cleaning import clean
     from .codec import (
         ANY,
         Codec,
         canonical,
         check_depth,
         check_numbers,
+        clean,
         encode,
         encode_of_any_depth,
         fill_defaults,
@@ -39,9 +39,7 @@ if not deferred(__name__):
     from .json_schema import Closed
     from .partial import Partial, recover
     from .parts import ANYTHING, Part
-    from .prompt import Prompt
     from .retry import A_DAY, ONCE, Retry, is_mistake
-    from .sealed import Sealed
-    from .signatures import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond
-    from .step_decorator import step
+    from .step_decorator import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond, step
+    from .texts import Prompt, Sealed
     from .unknown_keys import put_aside, put_back

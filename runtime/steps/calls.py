@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property, wraps
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NewType, Protocol, cast, overload
 
 import msgspec
@@ -227,9 +227,7 @@ class Step(Generic[P, R]):
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_A_FUNCTION:
-            from . import likeness  # only other libraries ask
-
-            return likeness.attribute(self.function, name, self.injected)
+            return _attribute(self, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
@@ -339,6 +337,42 @@ class _Shape:
             whole[self._more] = {name: value for name, value in arguments.items() if name not in self._known}
         bound = inspect.BoundArguments(signature, {name: whole[name] for name in signature.parameters})
         return bound.args, bound.kwargs
+
+
+def _attribute(step: Step, name: str) -> Any:
+    """An attribute of functions: what other libraries see of a step.
+
+    A decorator of a framework reads the signature, the types and the flags of a function, and makes a tool of it. A
+    step answers as its function does, without the parameters that Satchel fills in. In a run every call of a step must
+    be awaited, so a step is a coroutine function, also if its own function is not `async def`.
+    """
+    if name not in ("__signature__", "__annotations__", "__annotate__"):
+        found = getattr(declared.function_of(step.function), name)
+        is_code = isinstance(found, CodeType) and not step.is_generator
+        return found.replace(co_flags=found.co_flags | inspect.CO_COROUTINE) if is_code else found
+    signature, hints = inspect.signature(step.function), _annotated(step.function)
+    hidden = step.injected(hints, signature.parameters)
+    seen = [each for each in signature.parameters.values() if each.name not in hidden]
+    if name == "__signature__":
+        returned = hints.get("return", signature.return_annotation)
+        seen = [each.replace(annotation=hints.get(each.name, each.annotation)) for each in seen]
+        return signature.replace(parameters=seen, return_annotation=returned)
+    names = {"return", *(each.name for each in seen)}
+    annotations = {each: hint for each, hint in hints.items() if each in names}
+    return annotations if name == "__annotations__" else lambda format: annotations
+
+
+def _annotated(called: Callable[..., Any]) -> dict[str, Any]:
+    """The types as they are annotated. One with a name that is not defined yet stays text."""
+    function = declared.function_of(called)
+    found = {}
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        found[name] = annotation
+        alone = SimpleNamespace(__annotations__={name: annotation})
+        with suppress(NameError):
+            names = getattr(inspect.unwrap(function), "__globals__", {})
+            found[name] = typing.get_type_hints(alone, names, include_extras=True)[name]
+    return found
 
 
 def _former(formerly: Formerly, name: str) -> tuple[tuple[str, ...], dict[str, str]]:

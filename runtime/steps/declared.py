@@ -71,7 +71,7 @@ def pydantic_class(name: str) -> Any:
 
 def sealed_class() -> Any:
     """The same for the class `Sealed`."""
-    module = sys.modules.get(f"{__package__}.sealed")
+    module = sys.modules.get(f"{__package__}.texts")
     return module.Sealed if module else ()
 
 

@@ -1,19 +1,66 @@
-"""`@step`: make a function a step."""
+"""`@step`: make a function a step.
+
+What type checkers know of `@step` and `@effect`: a call takes the parameters of the function without those that Satchel
+fills in, if these come first, or first after `self`. The functions that accept a text in such a place are told apart
+before, because a parameter of the type `str`, `Any` or `object` would accept a `Key` too. A protocol with two overloads
+matches what both match: the first one takes the parameters with their names, the second one says what the function must
+accept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .calls import Formerly, P, R, Step
-from .partial import OnPartial
+from .calls import Formerly, Key, P, R, RunParameter, Step
+from .partial import OnPartial, Partial
 from .retry import Retry
 
-if TYPE_CHECKING:
-    from .signatures import Given, Given2, GivenThenText, Later, Own, Q, TextFirst, TextSecond
+Rest = ParamSpec("Rest")
+Q = ParamSpec("Q")
+R_co = TypeVar("R_co", covariant=True)
+
+Later: TypeAlias = Coroutine[Any, Any, R]
+"""What a call of an `async def` returns."""
+
+Own = TypeVar("Own")
+"""A first parameter that is not filled in, such as `self`."""
+
+Given = TypeVar("Given", bound=Key | Partial | RunParameter)
+Given2 = TypeVar("Given2", bound=Key | Partial | RunParameter)
+"""Parameters that Satchel fills in."""
+
+Given_contra = TypeVar("Given_contra", bound=Key | Partial | RunParameter, contravariant=True)
+
+
+class TextFirst(Protocol[Rest, Q, R_co]):
+    """The first parameter accepts a text."""
+
+    @overload
+    def __call__(self, *args: Rest.args, **kwargs: Rest.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, text: str, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
+
+
+class TextSecond(Protocol[Rest, Q, R_co]):
+    """The second parameter accepts a text."""
+
+    @overload
+    def __call__(self, *args: Rest.args, **kwargs: Rest.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, first: Any, text: str, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
+
+
+class GivenThenText(Protocol[Given_contra, Rest, Q, R_co]):
+    """The first parameter is filled in, and the second one accepts a text. `Rest` is without the first one."""
+
+    @overload
+    def __call__(self, given: Given_contra, /, *args: Rest.args, **kwargs: Rest.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, given: Given_contra, text: str, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
 
 
 class StepDecorator(Struct, frozen=True):

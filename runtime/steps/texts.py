@@ -1,10 +1,24 @@
-"""`Sealed`: a text that files show encrypted."""
+"""Texts that are more than their characters: a `Prompt` has the name and the version of its file, and files show a
+`Sealed` text encrypted.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...workspace.base import UsageError
+
+
+class Prompt(str):
+    """A prompt with its values. If it is an argument of a step, the step's record has its name and version."""
+
+    name: str
+    version: str
+
+    def __new__(cls, text: str, name: str, version: str) -> Prompt:
+        made = super().__new__(cls, text)
+        made.name, made.version = name, version
+        return made
 
 
 class Sealed:
