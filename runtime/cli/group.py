@@ -167,9 +167,9 @@ class Commands(click.Group):
         said, has_died = "", False
         is_supervised = words[1:2] == ["--supervised"]
         if is_supervised:  # before click, so that a refused option is also reported and is no crash
-            from ..supervision.child import lifeline
+            from ..live import supervisor_link
 
-            lifeline.begin(words[2])
+            supervisor_link.begin(words[2])
         try:
             code = super().main(words, **extra)
         except Exception as error:
@@ -179,8 +179,6 @@ class Commands(click.Group):
             code, said = tell_error(error, with_traceback="--traceback" in words), str(error)
         code = code if isinstance(code, int) else 0
         if is_supervised and not has_died:
-            from ..live import supervisor_link
-
             supervisor_link.leave(code, said)
         sys.exit(code)
 

@@ -27,13 +27,12 @@ from ..live import Doubts, StopRequests, Suspension
 from ..run import Offer, OpenResources, Run
 from ..steps import result_codec, runs_going
 from . import leaving, preflight
-from .aside import aside, held_aside, to_its_end
 from .decision import Go
 from .live_files import started
 from .outcome import After, Outcome
 from .preflight import StateCheck, check_recorded
 from .references import Contents
-from .start import Start, call_arguments, record_arguments
+from .start import Start, call_arguments, record_arguments, to_its_end
 
 _LISTED = 3
 
@@ -207,7 +206,7 @@ class Entering:
         """Call the agent, and wait until none of its code runs. `root` is the scope of its own calls."""
         context = self._context
         session = Session(context, agent, root=root)
-        await aside(self._start, session.publish_schemas)
+        await self._start.aside(session.publish_schemas)
         self._offer = Offer(inbox.offered(context.store, context.moment))
         begun = asyncio.Event()
         called = self._call(session, begun, has_input=root == ROOT)
@@ -356,7 +355,7 @@ class Entering:
             work()
 
         await to_its_end(self._loop.create_task(journal.lend()))
-        await aside(self._start, taken)
+        await self._start.aside(taken)
 
     async def _close(self, ended: AgentEnd) -> None:
         context = self._context
@@ -418,7 +417,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         in_thread=start.shares_loop,
         is_decided=True,
     )
-    async with held_aside(start, entering) as opened:
+    async with start.held_aside(entering) as opened:
         if opened.moment.asks_whether_back:
             return await _waits_for_an_answer(start, opened, go)
         if opened.was_finished:
@@ -427,11 +426,11 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
             opened.close("paused", DRIFTED)
             preflight.refuse(go.found.drift)
         announcer = Announcer(opened, start.watch, is_silent=start.only is not None or start.rehearsal is not None)
-        await aside(start, lambda: _prepare(opened, go))
+        await start.aside(lambda: _prepare(opened, go))
         if start.watch:
             start.watch.opened(report)
         try:
-            root = await aside(start, lambda: _agent(start, seen, go, opened))
+            root = await start.aside(lambda: _agent(start, seen, go, opened))
         except SatchelError as error:
             pausing.clear_lifted(opened)
             report.add("wanted", f"the agent was not called: {error}")
@@ -457,7 +456,7 @@ async def _waits_for_an_answer(start: Start, opened: Workspace, go: Go) -> After
     if go.wanted is not None:
         pausing.clear(opened, go.wanted)
     announcer = Announcer(opened, start.watch)
-    await aside(start, lambda: opened.close("waiting", "files of a checkpoint were copied over those of the run"))
+    await start.aside(lambda: opened.close("waiting", "files of a checkpoint were copied over those of the run"))
     announcer.ended("waiting")
     await announcer.finish()
     return leaving.left(opened.moment, opened.report, is_waiting=True)

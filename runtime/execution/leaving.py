@@ -17,7 +17,6 @@ from ..agent import load
 from ..limits import Announcer
 from ..steps import ANY, result_codec
 from . import preflight
-from .aside import aside, held_aside
 from .decision import Leave, Stay
 from .outcome import After, Outcome
 from .start import Start, record_arguments
@@ -27,7 +26,7 @@ async def until_saved(start: Start) -> None:
     """Wait until people have finished saving files, or for a signal."""
     told: set[str] = set()
     looks = open_files.until_saved(start.store)
-    while (found := await aside(start, lambda: next(looks, None))) is not None:
+    while (found := await start.aside(lambda: next(looks, None))) is not None:
         pause, path = found
         if start.watch and path not in told:
             start.watch.noticed("waiting", open_files.said(path))
@@ -58,9 +57,9 @@ async def is_free(start: Start) -> bool:
 async def leave(start: Start, seen: Look, leaves: Leave) -> After:
     """First does what a kill has left undone when the run last stopped."""
     report = leaves.refused or Report()
-    is_whole = await aside(start, lambda: recovery.is_whole(start.store, seen, leaves.noticed))
+    is_whole = await start.aside(lambda: recovery.is_whole(start.store, seen, leaves.noticed))
     if not is_whole and await is_free(start):
-        seen = await aside(start, lambda: _repaired(start, seen, report))
+        seen = await start.aside(lambda: _repaired(start, seen, report))
     return left(seen.moment, report, is_waiting=leaves.refused is not None)
 
 
@@ -84,11 +83,11 @@ async def stay(start: Start, seen: Look, stays: Stay) -> After:
         return await leave(start, seen, Leave())
     report = Report()
     opens = opening.opened(start.store, "pause", report, seen=seen, reaches_out=True, is_decided=True)
-    async with held_aside(start, opens) as opened:
+    async with start.held_aside(opens) as opened:
         if opened.was_finished and request is None:  # nothing is left that could be paused
             if wanted.mode == "drain":
                 pausing.lift(opened, wanted, "the end of the run")
-            await aside(start, opened.close)
+            await start.aside(opened.close)
             return completed(start, opened, report)
         if changed is not None and stays.request is None:
             opened.report.add("edited", f"{pause_file.PATH}: the run is paused now: {pausing.said(changed)}")
@@ -96,7 +95,7 @@ async def stay(start: Start, seen: Look, stays: Stay) -> After:
         if start.watch:
             start.watch.opened(report)
         status: EndStatus | None = None if wanted.in_force and request is None else "paused"
-        await aside(start, lambda: opened.close(status, opened.moment.reason))
+        await start.aside(lambda: opened.close(status, opened.moment.reason))
         announcer = Announcer(opened, start.watch)
         announcer.ended("paused")
     await announcer.finish()
@@ -125,7 +124,7 @@ async def _keep(start: Start, seen: Look, arguments: bytes) -> Look:
             opened.close()
         return look(start.store)
 
-    return await aside(start, recorded)
+    return await start.aside(recorded)
 
 
 def completed(start: Start, of: Workspace | Look, report: Report) -> After:

@@ -32,7 +32,6 @@ from ...workspace.views import STATE, TODO, Settling, Stage, conversation
 from ..engine import AgentContext, Context, ParallelScopes, Session
 from ..limits import limits
 from ..live import StopRequests, Suspension
-from .aside import held_aside
 from .start import Start
 
 SETTLE = 0.05
@@ -147,7 +146,7 @@ class EditWatch:
                 loop.call_soon_threadsafe(self._hint.set)
 
         try:
-            async with held_aside(self._start, self._store.watch(("", "approvals", "inbox"), hint)):
+            async with self._start.held_aside(self._store.watch(("", "approvals", "inbox"), hint)):
                 while True:
                     await self.pause.look()
                     began = time.monotonic()

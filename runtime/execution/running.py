@@ -26,7 +26,6 @@ from ..agent import Agent
 from ..live import Interruption, Watch, supervisor_link
 from ..steps import R
 from . import leaving
-from .aside import aside
 from .decision import Go, Leave, NothingToDo, Stay, decide
 from .execute import execute
 from .leaving import is_free, until_saved
@@ -241,7 +240,7 @@ async def _run_once(start: Start, admit: Admit | None = None) -> After:
         return seen, decide(start, seen)
 
     while True:
-        seen, decision = await aside(start, decided)
+        seen, decision = await start.aside(decided)
         with suppress(opening.Outdated):
             return await _carried_out(start, seen, decision)
 
@@ -253,6 +252,6 @@ async def _carried_out(start: Start, seen: Look, decision: Leave | Stay | Nothin
         case Stay() as stays:
             return await leaving.stay(start, seen, stays)
         case NothingToDo():
-            return await aside(start, lambda: leaving.done(start, seen))
+            return await start.aside(lambda: leaving.done(start, seen))
         case Go() as go:
             return await execute(start, seen, go) if await is_free(start) else leaving.left(seen.moment)

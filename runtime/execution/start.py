@@ -1,11 +1,16 @@
-"""The arguments of a start, what prevents one, and the arguments that it gives to the run's own agent: its own ones,
-those of workspace.yaml, or the recorded ones.
+"""A start: its options, its thread for work that blocks, what prevents one, and the arguments that it gives to the
+run's own agent: its own ones, those of workspace.yaml, or the recorded ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager
+from contextvars import copy_context
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +25,14 @@ from ...workspace.store import Store
 from ..agent import Agent, Parameters, load
 from ..engine import Rehearsal
 from ..live import Interruption, ReplayTarget, Tap, Watch
+
+T = TypeVar("T")
+
+_AT_ONCE = 1
+"""On a disk: an opening computes as well as waits, and takes the interpreter from the loop for milliseconds."""
+
+_of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = weakref.WeakKeyDictionary()
+"""The threads of a loop, since a process that was forked has the threads of no other."""
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -56,6 +69,46 @@ class Start(RunOptions, frozen=True, kw_only=True):
     rehearsal: Rehearsal | None = None
     restarts: bool = False  # a supervisor continues it in another process when `restart_every` says so
     shares_loop: bool = False  # the loop is its caller's, and must not stand still
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """What `work` returns. Work that blocks, such as an opening with its syncs, is done in a thread if the loop is
+        shared, so that all else on it goes on. See `to_its_end`."""
+        if not self.shares_loop:
+            return work()
+        loop = asyncio.get_running_loop()
+        threads = None  # those of the loop: a request over a network only waits
+        if not self.store.abilities.remote:
+            threads = _of_loops.get(loop) or _of_loops.setdefault(loop, ThreadPoolExecutor(_AT_ONCE, "satchel-opening"))
+        return await to_its_end(loop.run_in_executor(threads, copy_context().run, work))
+
+    @asynccontextmanager
+    async def held_aside(self, held: AbstractContextManager[T]) -> AsyncIterator[T]:
+        """The same of what comes before and after a block."""
+        found = await self.aside(held.__enter__)
+        try:
+            yield found
+        except BaseException as error:
+            raised = error  # the name of the clause is gone after it
+            if not await self.aside(lambda: held.__exit__(type(raised), raised, raised.__traceback__)):
+                raise
+        else:
+            await self.aside(lambda: held.__exit__(None, None, None))
+
+
+async def to_its_end(done: asyncio.Future[T]) -> T:
+    """What `done` returns. If the task is cancelled meanwhile, the work goes on to its end, and the cancellation comes
+    at the next place where the task waits, as it would after work in the loop."""
+    task, is_cancelled = asyncio.current_task(), False
+    assert task is not None
+    while not done.done():
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError:
+            task.uncancel()
+            is_cancelled = True
+    if is_cancelled:
+        task.cancel()
+    return done.result()
 
 
 _WATCHED = tuple(name for name in vars(Watch) if not name.startswith("_"))

@@ -120,10 +120,10 @@ def serve(
     `drain_timeout`: seconds that a stop waits for running work. `tell` is called with events of each run. UsageError if
     `root` is no folder.
     """
-    from ..supervision.serve import Server, cores  # slow, and one run needs none of it
+    from ..supervision.serve import Server, usable_cores  # slow, and one run needs none of it
     from ..supervision.serve import serve as turn
 
-    at_most = arguments.count("at_most", at_most, least=1) or max(2, cores.usable())
+    at_most = arguments.count("at_most", at_most, least=1) or max(2, usable_cores())
     drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
     arguments.function("tell", tell)
     typed = arguments.place("root", root)

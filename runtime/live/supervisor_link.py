@@ -1,22 +1,34 @@
-"""What a supervised process tells its supervisor: that its event loop runs, and at its end its exit code and error. A
-process that ends without this has crashed, whatever its exit code, because agents may end it with any code.
+"""The two pipes between a supervised process and its supervisor.
 
-All of it goes through one pipe: dots, then the last word. A process without a supervisor sends nothing.
+Through one the process tells that its event loop runs, and at its end its exit code and error: dots, then the last
+word. A process that ends without this has crashed, whatever its exit code, because agents may end it with any code. A
+process without a supervisor sends nothing.
+
+The other one is its lifeline. It ends when the supervisor ends, however it ends. Its content is lines.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from ...workspace.inspect import lease
+
+WAS_ASKED = b"!\n"
+"""A line of the lifeline: the supervisor has already requested a stop, and a second signal would force it."""
+
 _LIMIT = 4096  # how much a pipe takes at once
 _EVERY = 2.0
 _BEAT = b"."
+_PR_SET_PDEATHSIG = 1
 
 _fd, _pid = -1, 0
 _shares_slots = False
@@ -38,17 +50,55 @@ class Heard(NamedTuple):
 # In the process that is supervised
 
 
-def hold(fd: int, *, shares_slots: bool) -> None:
-    """Send through `fd`, which programs that this process starts do not inherit. From now on failed prints are ignored,
-    because the log may be on a full disk. `shares_slots`: other runs wait for this one's end."""
+def begin(told: str) -> None:
+    """Be the child of a supervisor: `told` is the value of `--supervised`, which is made in `Child` (child.py).
+
+    Programs that this process starts do not inherit the pipes. From now on failed prints are ignored, because the log
+    may be on a full disk.
+    """
     global _fd, _pid, _shares_slots
-    os.set_inheritable(fd, False)
-    os.set_blocking(fd, False)
-    _fd, _pid, _shares_slots = fd, os.getpid(), shares_slots
+    lifeline, up, supervisor, patience = told.split(",")
+    _fd, _pid, _shares_slots = int(up), os.getpid(), supervisor == "0"
+    os.set_inheritable(_fd, False)
+    os.set_blocking(_fd, False)
     for name, number in (("stdout", 1), ("stderr", 2)):
         old = getattr(sys, name)
         file = io.BufferedWriter(_Lossy(number, "wb", closefd=False))
         setattr(sys, name, io.TextIOWrapper(file, old.encoding, old.errors, line_buffering=True))
+    os.set_inheritable(int(lifeline), False)
+    _wake_at_its_death()
+    stop = (int(lifeline), float(patience) if patience else None)
+    threading.Thread(target=_stop_with_it, args=stop, name="satchel-lifeline", daemon=True).start()
+    if not _shares_slots:
+        lease.supervised_by(int(supervisor))  # so that the lease says who would start this process again
+
+
+def _wake_at_its_death() -> None:
+    """If the supervisor dies while Ctrl-Z has stopped both, the system continues this process, which then notices."""
+    if sys.platform == "linux":
+        import ctypes  # slow, and a supervisor needs none of it
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
+def _stop_with_it(lifeline: int, patience: float | None) -> None:
+    """Stop this process, as SIGTERM does, when the supervisor is gone. Kill its group if that takes longer than
+    `patience` (seconds; None: never), or than a line of the lifeline says."""
+    was_asked = False
+    with open(lifeline, "rb", 0) as lines:
+        for line in lines:
+            if line == WAS_ASKED:
+                was_asked = True
+            else:
+                patience = float(line) if line.strip() else None
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGCONT)  # what this process has started was stopped with it
+    if not was_asked:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    if patience is not None:
+        time.sleep(patience)
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def is_first_run() -> bool:
@@ -109,6 +159,12 @@ class _Lossy(io.FileIO):
 
 
 # In its supervisor
+
+
+def be_patient(seconds: float | None) -> bytes:
+    """The line of the lifeline that says how long the child may drain after the end of the supervisor. None: for
+    ever."""
+    return b"\n" if seconds is None else f"{seconds}\n".encode()
 
 
 def read(fd: int) -> Heard:

@@ -19,9 +19,9 @@ import mcp_types as types
 import warm
 from msgspec import Struct
 
-from satchel.runtime.faces.mcp import describing, protocol_server, shapes, tools, transports, watching
+from satchel.runtime.faces.mcp import describing, protocol_server, shapes, tools, watching
+from satchel.runtime.faces.mcp.command import ACTIONS
 from satchel.runtime.faces.mcp.run_names import Asking, Runs
-from satchel.runtime.faces.mcp.serving import ACTIONS
 from satchel.runtime.faces.web import address_of
 from satchel.runtime.supervision.child import background
 from satchel.workspace.formats import decoder
@@ -152,6 +152,6 @@ class ConformanceServer(protocol_server.RunServer):
 
 if __name__ == "__main__":
     protocol_server.STARTING = (*protocol_server.STARTING, *AGENTS)  # type: ignore[assignment]
-    transports.RunServer = ConformanceServer  # type: ignore[misc]
+    protocol_server.RunServer = ConformanceServer  # type: ignore[misc]
     background.subprocess = SimpleNamespace(Popen=warm.Popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
-    transports.over_http(Runs(sys.argv[1]), frozenset(ACTIONS), address_of(sys.argv[2]), (), print)
+    protocol_server.over_http(Runs(sys.argv[1]), frozenset(ACTIONS), address_of(sys.argv[2]), (), print)

@@ -19,9 +19,9 @@ from mcp.client import advertise
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ConfigDict
 
+from satchel.runtime.faces.mcp.command import allowed_of
 from satchel.runtime.faces.mcp.protocol_server import RunServer
 from satchel.runtime.faces.mcp.run_names import Runs
-from satchel.runtime.faces.mcp.serving import allowed_of
 from satchel.runtime.faces.mcp.tasks import EXTENSION
 from satchel.runtime.supervision.child import background
 

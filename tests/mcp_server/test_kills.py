@@ -86,9 +86,7 @@ def served(root: Path, port: int) -> Iterator[Any]:
     """A server in a process of its own, made of one that has imported everything. It is killed at the end at the
     latest."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["satchel.runtime.faces.mcp.protocol_server", "satchel.runtime.faces.mcp.transports"]
-    )
+    context.set_forkserver_preload(["satchel.runtime.faces.mcp.protocol_server"])
     reader, writer = context.Pipe(duplex=False)
     options = {"allow": "start,answer,resume", "http": str(port), "tell": writer.send}
     process = context.Process(target=serve_mcp, args=(root,), kwargs=options)

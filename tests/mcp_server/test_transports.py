@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse
 
 import satchel
 from satchel.runtime.faces.mcp import serve_mcp
-from satchel.runtime.faces.mcp.transports import TransportGuard, where
+from satchel.runtime.faces.mcp.protocol_server import TransportGuard, where
 from satchel.runtime.faces.web import Address, address_of
 
 from .conftest import call, run

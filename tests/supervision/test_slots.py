@@ -14,7 +14,7 @@ import warm
 from satchel import Run, agent, run, step
 from satchel.runtime.live import supervisor_link
 from satchel.runtime.supervision.child.supervisor import Policy
-from satchel.runtime.supervision.serve import cores
+from satchel.runtime.supervision.serve import run_server
 from satchel.workspace.inspect import lease
 
 from .serve_in_process import Served
@@ -192,7 +192,7 @@ def test_a_container_s_share_of_the_cores_is_not_heeded(tmp_path: Path) -> None:
     own.write_text("1:name=systemd:/other\n0::/pods/one\n")
 
     def quota() -> float | None:
-        return cores._quota(str(groups), str(own))
+        return run_server._quota(str(groups), str(own))
 
     assert quota() is None
     (groups / "pods/one/cpu.max").write_text("max 100000\n")
@@ -203,4 +203,4 @@ def test_a_container_s_share_of_the_cores_is_not_heeded(tmp_path: Path) -> None:
     assert quota() == 0.5
     own.write_text("no group at all\n")
     assert quota() is None
-    assert 1 <= cores.usable() <= (os.cpu_count() or 1)
+    assert 1 <= run_server.usable_cores() <= (os.cpu_count() or 1)

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from waits import PATIENCE
 
 from satchel.runtime.api import Overview
-from satchel.runtime.faces.watch.app import WatchApp
+from satchel.runtime.faces.watch.list_screen import WatchApp
 
 __all__ = ["_nobody_is_saving", "make"]
 

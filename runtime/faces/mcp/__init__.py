@@ -1,14 +1,13 @@
 """Runs for other agents: a server of the Model Context Protocol over the workspaces below a folder or URL.
 
-command          `satchel mcp`
-serving          starts the server; `transports` are stdin and stdout, and HTTP behind a guard
-protocol_server  what the protocol asks for, put together from the modules below
+command          `satchel mcp`, and what starts the server
+protocol_server  what the protocol asks for, put together from the modules below: on stdin and stdout, or over HTTP
 run_names        the runs below the root, by name
 tools            the tools; `shapes` is what they take and give, `describing` fills it
 tasks            a run as a task of the protocol
 watching         the files of the runs as resources, and who is told when one changes
 
-Only `serving` may be imported without the package `mcp`.
+Only `command` may be imported without the package `mcp`.
 """
 
 # mypy: implicit-reexport
@@ -16,4 +15,4 @@ Only `serving` may be imported without the package `mcp`.
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .serving import ACTIONS, allowed_of, serve_mcp
+    from .command import ACTIONS, allowed_of, serve_mcp

@@ -1,8 +1,7 @@
 """`satchel watch`: runs in a terminal. Reads and acts through `api`, and never runs an agent in this process.
 
-command      `satchel watch`
-app          `watch`: the application, and how it ends
-list_screen  the screen with all runs below a root
+command      `satchel watch`: begins the application, and ends it
+list_screen  the application, and its screen with all runs below a root
 run_screen   the screen of one run; `panes` are its parts
 actions      what a person does to a run
 dialogs      what a person is asked: the form for an answer, a confirmation, work to send
@@ -16,4 +15,4 @@ styles       the words of `present` as styled text
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .app import watch
+    from .command import watch

@@ -1,21 +1,22 @@
-"""The screen with all runs below a root."""
+"""The application, and its first screen: all runs below a root."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
 from ... import api
-from ...api import STATES, Handle, Overview, SeenRun, State
+from ...api import STATES, Overview, SeenRun, State
 from ...present import ago, cost, counted, fraction, run_id_of
 from . import styles
+from .dialogs import Help
 from .lines import Bar, Lines, fold, key_line, plain
 from .run_screen import RunScreen
 
@@ -24,6 +25,51 @@ _LOOK = 0.5
 
 _NARROW, _WIDE = 60, 100  # columns
 _STATE, _ITEMS, _WANTED, _COST, _LAST = 11, 13, 19, 12, 12  # columns of the list
+
+
+_PATIENCE = 5.0
+"""Seconds during which a request to a bucket is repeated. The screen says that it failed, and tries again."""
+
+
+class WatchApp(App[None]):
+    """Shows all runs below a root, or one run if the root is a run itself."""
+
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; }
+    ModalScreen { background: transparent; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "leave", show=False),
+        Binding("ctrl+c", "leave", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False),
+        Binding("question_mark", "keys", show=False),
+    ]
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, overview: Overview) -> None:
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"  # the colours of the terminal, which may be light
+        self._overview = overview
+
+    def on_mount(self) -> None:
+        self.push_screen(RunsScreen(self._overview))
+
+    def action_leave(self) -> None:
+        """An action that is under way ends first. The second time it is left to itself."""
+        for screen in self.screen_stack:
+            if isinstance(screen, RunScreen) and screen.acting.doing and not screen.acting.is_last:
+                screen.acting.is_last = True
+                screen.say(f"leaving after this: {screen.acting.doing}; q again leaves at once")
+                return
+        self.exit()
+
+    def action_suspend_process(self) -> None:
+        """Go to the background, if there is a shell that can bring it back: one that gave it a process group."""
+        if os.getpgrp() != os.getsid(0):
+            super().action_suspend_process()
+
+    def action_keys(self) -> None:
+        self.push_screen(Help())
 
 
 class RunsScreen(Screen[None]):
@@ -35,10 +81,9 @@ class RunsScreen(Screen[None]):
         Binding("escape", "clear", show=False),
     ]
 
-    def __init__(self, overview: Overview, make: Callable[[str], Handle]):
-        """`make` returns a handle on the run at a folder or URL."""
+    def __init__(self, overview: Overview):
         super().__init__()
-        self._overview, self._make = overview, make
+        self._overview = overview
         self._shown: list[SeenRun] = []
         self._number, self._problem, self._read = -1, "", ""
         self._by_need, self._chosen = True, ""
@@ -177,7 +222,9 @@ class RunsScreen(Screen[None]):
             self._open(self._shown[event.index], is_alone=False)
 
     def _open(self, run: SeenRun, *, is_alone: bool) -> None:
-        self.app.push_screen(RunScreen(lambda: self._make(run.url), run.name or run.url, is_alone=is_alone))
+        self.app.push_screen(
+            RunScreen(lambda: api.open(run.url, patience=_PATIENCE), run.name or run.url, is_alone=is_alone)
+        )
 
 
 def _text(run: SeenRun) -> str:

@@ -1,6 +1,5 @@
-"""A run's supervisor, and the process that it starts.
+"""A run's supervisor, and the process that it starts. The pipes between them are in live/supervisor_link.py.
 
-lifeline.py     the child's end of a pipe that tells it that its supervisor is gone
 child.py        starts one child, talks to it and hears signals
 deadline.py     when a child must have stopped, whatever has requested it
 supervisor.py   drains, kills and restarts a child
@@ -13,7 +12,7 @@ background.py   a supervisor that outlives the terminal
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import background, lifeline
+    from . import background
     from .background import Background
     from .child import FORCE_AFTER, RESTARTS
     from .supervisor import Order, supervise

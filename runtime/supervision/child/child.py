@@ -17,7 +17,6 @@ from typing import IO
 
 from ...live import Word, release, supervisor_link
 from ..emergency import processes
-from . import lifeline
 
 ASKED = (signal.SIGINT, signal.SIGTERM)
 _HEARD = (*ASKED, signal.SIGCHLD, signal.SIGTSTP)
@@ -144,7 +143,7 @@ class Child:
     def ask(self, number: signal.Signals) -> None:
         """Send it a signal."""
         with suppress(OSError):  # it has just ended
-            os.write(self._lifeline, lifeline.WAS_ASKED)  # so that it does not take our death for another signal
+            os.write(self._lifeline, supervisor_link.WAS_ASKED)  # so that it does not take our death for another signal
         self._process.send_signal(number)
 
     def may_drain_for(self, patience: float | None) -> None:
@@ -152,7 +151,7 @@ class Child:
         if patience != self._patience:
             self._patience = patience
             with suppress(OSError):
-                os.write(self._lifeline, lifeline.be_patient(patience))
+                os.write(self._lifeline, supervisor_link.be_patient(patience))
 
     def freeze(self) -> None:
         """Stop it and its process group until `thaw`. Not by SIGTSTP, which a process without a terminal ignores."""

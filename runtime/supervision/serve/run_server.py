@@ -5,6 +5,8 @@ Looks at files, imports no agent and takes no lock; only what it starts does: ch
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import threading
 import time
@@ -417,3 +419,27 @@ def serve(server: Server, *, once: bool) -> None:
                 return
             for number in heard(bell, min(server.wake_at, time.monotonic() + _TURN), server.running):
                 server.ask(number)
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use, of the machine or of its container. At least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota()
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def _quota(groups: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> float | None:
+    """The smallest limit of this process's control group (version 2) and the groups around it, in cores; None: no
+    limit."""
+    found: list[float] = []
+    try:
+        with open(own) as file:
+            path = next((line[3:].strip() for line in file if line.startswith("0::")), "")
+    except (OSError, ValueError):
+        return None
+    while path:
+        with suppress(OSError, ValueError), open(f"{groups}{path.rstrip('/')}/cpu.max") as file:
+            limit, period = file.read().split()
+            found.append(int(limit) / int(period))  # a ValueError: `max`
+        path = os.path.dirname(path) if path != "/" else ""
+    return min(found, default=None)
