@@ -88,8 +88,8 @@ def _goes_on(name: str, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert files(outside) == before, f"{name}: a look changes nothing"
     for action in expected["go_on"]:
         _act(run, action)
-    standing = satchel.open(run).status()
-    assert standing.state == expected.get("ends", "completed"), f"{name}: {standing.problem or standing.report}"
+    status = satchel.open(run).status()
+    assert status.state == expected.get("ends", "completed"), f"{name}: {status.problem or status.report}"
     assert not satchel.open(run).check().problems, name
     assert _lines(outside / "bank.txt") == sorted(expected["bank"]), f"{name}: each effect is done once"
     assert _lines(outside / "reads.txt") == sorted(expected.get("reads", [])), name
@@ -98,8 +98,8 @@ def _goes_on(name: str, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _look(handle: satchel.Handle, expected: dict[str, Any]) -> None:
-    standing = handle.status()
-    assert standing.state == expected["state"], standing.problem
+    status = handle.status()
+    assert status.state == expected["state"], status.problem
     found = [str(problem) for problem in handle.check().problems]
     wanted = expected.get("problems", [])
     assert len(found) == len(wanted) and all(map(str.startswith, found, wanted)), found

@@ -91,31 +91,31 @@ def test_a_record_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> Non
 
 
 def test_a_status_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> None:
-    standing = run.status()
+    status = run.status()
     name = Path(run.url).name
     shown = {
         "command line": squeezed(cli("status", run.url).stdout),
         "page": page_of(run),
-        "terminal": squeezed("".join(f"{title}{text}" for title, text in panes._details(standing))),
+        "terminal": squeezed("".join(f"{title}{text}" for title, text in panes._details(status))),
     }
-    mcp = describing.headline(describing.status(name, standing, frozenset()))
-    assert standing.moment is not None and standing.state in mcp
-    assert f"{progress(standing.plan, 'item').partition(',')[0]}." in mcp
+    mcp = describing.headline(describing.status(name, status, frozenset()))
+    assert status.moment is not None and status.state in mcp
+    assert f"{progress(status.plan, 'item').partition(',')[0]}." in mcp
     for face, text in shown.items():
-        assert squeezed(usage_line(standing.moment)) in text, face
-        assert squeezed(detail(standing).lstrip(": ").partition(", by")[0]) in text, face
-        for each in (*file_lines(standing), *budget_lines(standing)):
+        assert squeezed(usage_line(status.moment)) in text, face
+        assert squeezed(detail(status).lstrip(": ").partition(", by")[0]) in text, face
+        for each in (*file_lines(status), *budget_lines(status)):
             assert squeezed(each.text) in text, face
-    for asked in standing.questions:
+    for asked in status.questions:
         assert asked.text in mcp
         assert all(squeezed(asked.text) in shown[face] for face in ("command line", "page"))
-        assert squeezed(asked.text) in squeezed(panes.questions(standing).line(0, 1000).plain)
+        assert squeezed(asked.text) in squeezed(panes.questions(status).line(0, 1000).plain)
 
 
 def test_the_details_of_the_terminal_say_a_fact_twice(run: Handle) -> None:
-    standing = run.status()
-    lines = [line.strip() for _, text in panes._details(standing) for line in text.splitlines()]
-    for said in (detail(standing).lstrip(": "), *(each.text for each in file_lines(standing))):
+    status = run.status()
+    lines = [line.strip() for _, text in panes._details(status) for line in text.splitlines()]
+    for said in (detail(status).lstrip(": "), *(each.text for each in file_lines(status))):
         for line in said.splitlines():
             assert sum(line in each for each in lines) == 1, (line, lines)
 

@@ -87,7 +87,7 @@ def main(path: Path) -> None:
             sys.exit("the agent has streamed nothing")
         try:
             latest, deadline = Latest(satchel.open(place)), time.monotonic() + PATIENCE
-            while not latest.look().standing.streams:
+            while not latest.look().status.streams:
                 if time.monotonic() > deadline:
                     sys.exit("the streamed text is not in its file")
                 time.sleep(0.05)

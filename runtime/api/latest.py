@@ -35,11 +35,11 @@ class Shot(Struct, frozen=True):
     """A run at one look.
 
     `rows` are its last records, oldest first, as many as were asked for. `number` is another one if the status or the
-    records have changed since an earlier look, and `text` if the streamed text (`standing.streams`) has. If the storage
+    records have changed since an earlier look, and `text` if the streamed text (`status.streams`) has. If the storage
     does not answer, `problem` says why, and the rest is that of the look before.
     """
 
-    standing: RunStatus
+    status: RunStatus
     rows: tuple[LogRow, ...]
     number: int
     text: int
@@ -88,20 +88,18 @@ class Latest:
         self._store.refresh()
         signs, partials = self._signs_of_all(), self._signs_of_text()
         if before is None or signs != self._signs:
-            standing = self._handle.status()
-            if before is not None and standing.moment is None and isinstance(standing.problem, StorageFailed):
-                raise standing.problem  # nothing of the run could be read
-            if standing.plan:
-                standing.plan.next_to_do()  # parsed now: not each of several readers may do that
-            self._read_rows(standing)
-            if isinstance(standing.problem, StorageFailed):
+            status = self._handle.status()
+            if before is not None and status.moment is None and isinstance(status.problem, StorageFailed):
+                raise status.problem  # nothing of the run could be read
+            if status.plan:
+                status.plan.next_to_do()  # parsed now: not each of several readers may do that
+            self._read_rows(status)
+            if isinstance(status.problem, StorageFailed):
                 signs = None  # it may answer the next time, though nothing has changed
-            shot = Shot(
-                standing, tuple(self._rows), before.number + 1 if before else 1, before.text + 1 if before else 1
-            )
-        elif partials != self._partials and before.standing.moment is not None:
-            found = recovery.leftovers(self._store, before.standing.moment)
-            before.standing.streams = [each for each in found if not each.stale]
+            shot = Shot(status, tuple(self._rows), before.number + 1 if before else 1, before.text + 1 if before else 1)
+        elif partials != self._partials and before.status.moment is not None:
+            found = recovery.leftovers(self._store, before.status.moment)
+            before.status.streams = [each for each in found if not each.stale]
             shot = replace(before, text=before.text + 1, problem=None)
         else:
             shot = replace(before, problem=None) if before.problem else before
@@ -115,13 +113,13 @@ class Latest:
         return signature(store), lease.holder(store), store.version(running_file.PATH), files
 
     def _signs_of_text(self) -> object:
-        agents = self._shot.standing.moment.agents.values() if self._shot and self._shot.standing.moment else ()
+        agents = self._shot.status.moment.agents.values() if self._shot and self._shot.status.moment else ()
         folders = [each for agent in agents for each in self._store.folders(f"{agent.folder}{PARTIALS}")]
         return [each for folder in folders for each in self._store.list(folder)]
 
-    def _read_rows(self, standing: RunStatus) -> None:
+    def _read_rows(self, status: RunStatus) -> None:
         """The records since the last look; the last ones, if this is the first, or if the run was replaced."""
-        newest = standing.moment.seq if standing.moment else 0
+        newest = status.moment.seq if status.moment else 0
         if self._last is None or newest < self._last.seq:
             self._rows.clear()
             after, before = max(first_kept(self._store) - 1, newest - (self._rows.maxlen or 0), 0), None

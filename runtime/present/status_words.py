@@ -24,37 +24,37 @@ _NAMED = 5  # files of the inbox that are named
 _LISTED = 3  # effects
 
 
-def run_id_of(standing: RunStatus) -> str:
+def run_id_of(status: RunStatus) -> str:
     """Empty if it is not known."""
-    known = standing.definition or standing.moved
+    known = status.definition or status.moved
     return known.run_id if known else ""
 
 
 # Its state
 
 
-def answered(standing: RunStatus) -> str:
+def answered(status: RunStatus) -> str:
     """`answered, has to be resumed` of a run that waits for a person although no question is open any more. Otherwise
     empty."""
-    moment = standing.moment
+    moment = status.moment
     is_asked = moment is not None and (moment.doubts or moment.approvals)
-    return "" if standing.state != "waiting" or moment is None or is_asked else "answered, has to be resumed"
+    return "" if status.state != "waiting" or moment is None or is_asked else "answered, has to be resumed"
 
 
-def detail(standing: RunStatus) -> str:
+def detail(status: RunStatus) -> str:
     """What follows the state in a sentence: `: process 7 on ada, since ...`, ` for a person: 2 open questions`. Safe to
     print."""
-    moment = standing.moment
-    match standing.state:
+    moment = status.moment
+    match status.state:
         case "running" | "draining":
-            assert standing.holder
-            heard = f", last heartbeat {since(standing.heard)}" if standing.heard else ""
-            return f": {one_line(_process(standing), 80)}, since {since(standing.holder.since)}{heard}"
+            assert status.holder
+            heard = f", last heartbeat {since(status.heard)}" if status.heard else ""
+            return f": {one_line(_process(status), 80)}, since {since(status.holder.since)}{heard}"
         case "interrupted" if moment and moment.clean:
             return ": repaired after a crash, not running"
         case "interrupted":
-            return f": {one_line(_process(standing), 80)} ended without closing the run; what was recorded is safe"
-        case "waiting" if said := answered(standing):
+            return f": {one_line(_process(status), 80)} ended without closing the run; what was recorded is safe"
+        case "waiting" if said := answered(status):
             return f": {said}"
         case "waiting" if moment:
             return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
@@ -67,12 +67,12 @@ def detail(standing: RunStatus) -> str:
         case "paused" if moment and moment.reason == "signal":
             return " by a signal"
         case _:
-            return f": {one_line(pause_reason(standing, moment.reason), _TEXT)}" if moment and moment.reason else ""
+            return f": {one_line(pause_reason(status, moment.reason), _TEXT)}" if moment and moment.reason else ""
 
 
-def pause_reason(standing: RunStatus, text: str) -> str:
+def pause_reason(status: RunStatus, text: str) -> str:
     """Why it is paused. A conflict that a person has resolved since is over."""
-    is_settled = text.startswith("conflict: ") and not standing.wants_merge
+    is_settled = text.startswith("conflict: ") and not status.wants_merge
     return (
         text.replace("`satchel merge` resolves it", "it is resolved; `satchel resume` continues")
         if is_settled
@@ -80,17 +80,17 @@ def pause_reason(standing: RunStatus, text: str) -> str:
     )
 
 
-def pause_lines(standing: RunStatus) -> list[str]:
+def pause_lines(status: RunStatus) -> list[str]:
     """Why the run is paused or asked to pause, by whom and until when; and what in pause.yaml can't be understood."""
-    moment, found = standing.moment, []
+    moment, found = status.moment, []
     if moment is not None and moment.pause is not None:
         forced = "; it was forced and interrupted running work" if moment.pause.forced else ""
-        found.append(f"{pause_reason(standing, said(moment.pause))}{forced}")
-    elif standing.wish is not None:
-        at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
-        found.append(f"{said(standing.wish)}{at_once}")
-    if standing.pause_problem is not None:
-        found += str(standing.pause_problem).splitlines()
+        found.append(f"{pause_reason(status, said(moment.pause))}{forced}")
+    elif status.wish is not None:
+        at_once = "; an emergency stop" if status.wish.mode == "emergency" else ""
+        found.append(f"{said(status.wish)}{at_once}")
+    if status.pause_problem is not None:
+        found += str(status.pause_problem).splitlines()
     return found
 
 
@@ -104,36 +104,36 @@ def failure_line(failure: Failure) -> str:
     return one_line(failure_text(failure), 500)
 
 
-def not_called(standing: RunStatus) -> str:
+def not_called(status: RunStatus) -> str:
     """Why the last start has not called the agent, if that is why the run does not go on. Needs more than a brief
     look."""
-    if standing.state != "interrupted" or standing.moment is None or not standing.moment.clean:
+    if status.state != "interrupted" or status.moment is None or not status.moment.clean:
         return ""
-    return "\n".join(remark.text for remark in standing.report if remark.kind == "wanted")
+    return "\n".join(remark.text for remark in status.report if remark.kind == "wanted")
 
 
-def why_lines(standing: RunStatus) -> list[str]:
+def why_lines(status: RunStatus) -> list[str]:
     """Why a run rests or stops, a fact a line: what is wrong with it, and what a person has to settle, come first."""
-    moment, found = standing.moment, list[str]()
-    if standing.moved:
-        found.append(f"the run is now at {standing.moved.to}")
-    elif standing.problem:
-        found.append(str(standing.problem))
-    found += [each.text for each in file_lines(standing) if each.tone in ("ask", "bad")]
-    stops = pause_lines(standing) if standing.state in ("paused", "draining") or standing.pause_problem else []
-    if not stops and standing.state in ("interrupted", "waiting", "failed", "sleeping", "paused", "cancelled"):
-        found += filter(None, [detail(standing).lstrip(": ")])
-    if standing.state == "failed" and moment is not None and moment.error:
+    moment, found = status.moment, list[str]()
+    if status.moved:
+        found.append(f"the run is now at {status.moved.to}")
+    elif status.problem:
+        found.append(str(status.problem))
+    found += [each.text for each in file_lines(status) if each.tone in ("ask", "bad")]
+    stops = pause_lines(status) if status.state in ("paused", "draining") or status.pause_problem else []
+    if not stops and status.state in ("interrupted", "waiting", "failed", "sleeping", "paused", "cancelled"):
+        found += filter(None, [detail(status).lstrip(": ")])
+    if status.state == "failed" and moment is not None and moment.error:
         found += moment.error.where
     found += [f"pause: {line}" for line in stops]
-    if standing.mistake:
-        found.append(str(standing.mistake))
+    if status.mistake:
+        found.append(str(status.mistake))
     return found
 
 
-def _process(standing: RunStatus) -> str:
+def _process(status: RunStatus) -> str:
     """The process that has the workspace, or had it last."""
-    process = standing.holder or standing.last
+    process = status.holder or status.last
     return process.process if process else "a process"
 
 
@@ -175,17 +175,17 @@ def done_of(settled: int, leaves: int, noun: str = "") -> str:
     return f"{settled:,} of {counted(leaves, noun) if noun else f'{leaves:,}'} done"
 
 
-def at_work_line(standing: RunStatus) -> str:
+def at_work_line(status: RunStatus) -> str:
     """`running: Letter 3`, `begun: ...` of a run that rests, or `next: ...`; empty if no item is left."""
-    if (task := standing.at_work) is None:
+    if (task := status.at_work) is None:
         return ""
-    how = "next" if task.mark != "begun" else "running" if standing.state == "running" else "begun"
+    how = "next" if task.mark != "begun" else "running" if status.state == "running" else "begun"
     return f"{how}: {one_line(task.text, _TEXT)}"
 
 
-def cost(standing: RunStatus) -> str:
+def cost(status: RunStatus) -> str:
     """`$1.20`; of a run without costs its tokens: `12k tokens`."""
-    usage = standing.moment.usage if standing.moment else Usage()
+    usage = status.moment.usage if status.moment else Usage()
     if not (usage.usd or usage.tokens):
         return ""
     return usd(usage.usd) if usage.usd else f"{_short(usage.tokens)} tokens"
@@ -225,10 +225,10 @@ class StatusLine(NamedTuple):
     file: str = ""
 
 
-def budget_lines(standing: RunStatus) -> list[StatusLine]:
+def budget_lines(status: RunStatus) -> list[StatusLine]:
     """`4.1 of 5 usd, nearly used up`, for each limit."""
     found = []
-    for share in standing.budget:
+    for share in status.budget:
         how: tuple[str, Tone | None] = ("", None)
         if share.is_used_up:
             how = ", used up", "bad"
@@ -248,14 +248,14 @@ def approval_line(id: str, approval: Approval) -> str:
 _UNOPENED = "done by a start whose agent did not open its inbox"
 
 
-def schedule_lines(standing: RunStatus) -> Iterator[str]:
+def schedule_lines(status: RunStatus) -> Iterator[str]:
     """`daily: last ...; next ...`, and that a clock is wrong."""
-    for each in standing.schedule:
+    for each in status.schedule:
         settled = f", {_UNOPENED}" if each.last and each.last.unopened else ""
         last = f"last {since(each.last.due)}{settled}; " if each.last else ""
         yield f"{each.name}: {last}next {since(each.next) if each.next else 'never'}"
-    if standing.ahead:
-        yield standing.ahead
+    if status.ahead:
+        yield status.ahead
 
 
 class AgentLine(NamedTuple):
@@ -280,35 +280,35 @@ def agent_lines(moment: Moment, path: str = "", depth: int = 0) -> Iterator[Agen
 # What waits for it, or for a person
 
 
-def inbox_line(standing: RunStatus) -> str:
+def inbox_line(status: RunStatus) -> str:
     """`2 waiting, 1 taken but not done (order.yaml), 3 done`; empty if there was never a task."""
-    moment = standing.moment
+    moment = status.moment
     tasks = list(moment.tasks.values()) if moment else []
-    if not standing.waiting and not (moment and moment.tasks_taken):
+    if not status.waiting and not (moment and moment.tasks_taken):
         return ""
     names = ", ".join(one_line(task.file.rpartition("/")[2], 40) for task in tasks[:_NAMED])
     at_work = f", {len(tasks)} taken but not done ({names}{', ...' if len(tasks) > _NAMED else ''})" if tasks else ""
     ever = moment.tasks_taken - len(tasks) if moment else 0
-    passed_over = standing.state == "completed" and standing.waiting and not standing.has_tasks
+    passed_over = status.state == "completed" and status.waiting and not status.has_tasks
     left = " (the agent completed without them; only a new one starts it again)" if passed_over else ""
-    return f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done" if ever else "")
+    return f"{status.waiting} waiting{left}{at_work}" + (f", {ever} done" if ever else "")
 
 
-def file_lines(standing: RunStatus, merge: str = "satchel merge") -> list[StatusLine]:
+def file_lines(status: RunStatus, merge: str = "satchel merge") -> list[StatusLine]:
     """Files that differ from what the run has written: conflicts, edits that the next start or the active run takes or
     refuses, files that are being saved, and reasons of refused edits. `merge`: the command that resolves a conflict, as
     the reader can type it."""
-    noticed, found = standing.noticed, list[StatusLine]()
+    noticed, found = status.noticed, list[StatusLine]()
     for asked in noticed.questions if noticed else ():
         found.append(
             StatusLine("conflict", f"{asked.path} conflicts with the run: {asked.places[0]}", "ask", asked.path)
         )
-    if standing.begun:
-        found.append(StatusLine("conflict", str(standing.begun), "ask"))
-    if standing.wants_merge:
+    if status.begun:
+        found.append(StatusLine("conflict", str(status.begun), "ask"))
+    if status.wants_merge:
         text = f"`{merge}` shows both versions; with `--use ours` it uses the run's version"
         found.append(StatusLine("merge", text, "ask"))
-    elif standing.has_conflict and standing.state in ACTIVE:
+    elif status.has_conflict and status.state in ACTIVE:
         found.append(StatusLine("merge", "a file conflicts with the run", "ask"))
     for edit in noticed.edits if noticed else ():
         for each in edit.record.says:
@@ -316,16 +316,16 @@ def file_lines(standing: RunStatus, merge: str = "satchel merge") -> list[Status
             found.append(StatusLine("edited", text, "hold", edit.record.file))
     if noticed and noticed.back:
         found.append(StatusLine("edited", f"a start asks: {noticed.back.question}", "ask"))
-    for path in standing.waiting_edits:
-        if path not in standing.being_saved:
+    for path in status.waiting_edits:
+        if path not in status.being_saved:
             found.append(
                 StatusLine("edited", f"{path} was saved; the run reads it at the next safe point", "hold", path)
             )
-    for path in standing.being_saved:
+    for path in status.being_saved:
         found.append(StatusLine("saving", open_files.said(path), "hold", path))
     for refusal in noticed.refusals if noticed else ():
         found.append(StatusLine("edited", f"refused: {refusal.error}", "bad", refusal.path))
-    for path in standing.refused:
+    for path in status.refused:
         text = f"{path} says why an edit was not accepted; delete it when you have read it"
         found.append(StatusLine("refused", text, "bad", path))
     return found

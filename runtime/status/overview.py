@@ -18,8 +18,9 @@ from ...workspace.base import SatchelError, StorageFailed, arguments, time_text,
 from ...workspace.inspect import below, below_store, discovery, lease
 from ...workspace.store import AT_ONCE, Store, open_store
 from ..supervision.serve import FolderRoot, Root, RootSignature, UrlRoot
+from . import run_status
 from .place import Place, root_of
-from .run_status import RunStatus, Signs, look_once, signs, status
+from .run_status import RunStatus, Signs, look_once, signs
 
 _SHARE = 4
 """A look is followed by a rest that is at least so many times as long."""
@@ -70,8 +71,8 @@ def look_at_all(
     found, doubts = list[RunStatus](), dict[int, Signs]()
     threads = ThreadPoolExecutor(AT_ONCE, "satchel-ls")
     try:
-        for number, (standing, doubted) in enumerate(threads.map(_look_once, there)):
-            found.append(standing)
+        for number, (status, doubted) in enumerate(threads.map(_look_once, there)):
+            found.append(status)
             if doubted is not None:
                 doubts[number] = doubted
             if progress:
@@ -81,8 +82,8 @@ def look_at_all(
             with suppress(SatchelError, OSError):
                 root.refresh()
             again = [number for number, doubted in doubts.items() if signs(_opened(there[number])) != doubted]
-        for number, standing in zip(again, threads.map(look_at, [there[number] for number in again]), strict=True):
-            found[number] = standing
+        for number, status in zip(again, threads.map(look_at, [there[number] for number in again]), strict=True):
+            found[number] = status
     finally:
         threads.shutdown(cancel_futures=True)
     return found
@@ -99,7 +100,7 @@ def compare_ids(found: Sequence[RunStatus]) -> None:
 
 def look_at(found: Store | str) -> RunStatus:
     """The brief status of a workspace that a search has found. If it can't be read, `problem` says why."""
-    return _guarded(found, lambda place: (status(place, brief=True), None))[0]
+    return _guarded(found, lambda place: (run_status.status(place, brief=True), None))[0]
 
 
 def _look_once(found: Store | str) -> tuple[RunStatus, Signs | None]:
@@ -111,14 +112,14 @@ def _guarded(
 ) -> tuple[RunStatus, Signs | None]:
     folder, doubted = found if isinstance(found, str) else found.url, None
     try:
-        standing, doubted = look(Place(_opened(found), folder))
+        status, doubted = look(Place(_opened(found), folder))
     except SatchelError as error:
-        standing = RunStatus(_url(folder), problem=error)
+        status = RunStatus(_url(folder), problem=error)
     except Exception as error:  # an error in one must not hide the others
         what = f"can't be read ({type(error).__name__}: {error})"
-        standing = RunStatus(_url(folder), problem=SatchelError(what, path=folder))
-    standing.folder = folder
-    return standing, doubted
+        status = RunStatus(_url(folder), problem=SatchelError(what, path=folder))
+    status.folder = folder
+    return status, doubted
 
 
 def _opened(found: Store | str) -> Store:
@@ -131,15 +132,15 @@ def _url(folder: str) -> str:
 
 class SeenRun(Struct, frozen=True):
     """One run of an overview. `name` is its path below the root with `/`, and empty if the root is the run itself.
-    `standing` is brief, as `ls` shows it."""
+    `status` is brief, as `ls` shows it."""
 
     name: str
-    standing: RunStatus
+    status: RunStatus
 
     @property
     def url(self) -> str:
         """What `satchel.open` takes."""
-        return self.standing.folder
+        return self.status.folder
 
 
 class Seen(Struct, frozen=True):
@@ -205,22 +206,22 @@ class Overview:
         places = dict(self._root.folders())
         runs = {place: self._runs.get(place) or _Run(folder) for place, folder in places.items()}
         changed = [(place, run) for place, run in runs.items() if self._has_changed(place, run)]
-        for (_, run), standing in zip(changed, self._standings(changed, progress), strict=True):
-            run.standing, run.read = standing, time.monotonic()
-            if standing.plan:
-                standing.plan.next_to_do()  # parsed now: not each of several readers may do that
+        for (_, run), status in zip(changed, self._statuses(changed, progress), strict=True):
+            run.status, run.read = status, time.monotonic()
+            if status.plan:
+                status.plan.next_to_do()  # parsed now: not each of several readers may do that
         before = self._seen
         is_same = before is not None and not before.problem and not changed and runs.keys() == self._runs.keys()
         number = (before.number if before else 0) + (not is_same)
         self._runs = runs
-        found = [SeenRun(self._name(place), run.standing) for place, run in runs.items() if run.standing]
-        compare_ids([run.standing for run in found])
+        found = [SeenRun(self._name(place), run.status) for place, run in runs.items() if run.status]
+        compare_ids([run.status for run in found])
         return Seen(sorted(found, key=lambda run: run.name), number, at)
 
     def _has_changed(self, place: str, run: _Run) -> bool:
         """Whether to read it now. Then its signs are those of this look."""
         signs = self._signs(place, run)
-        if run.standing is not None:
+        if run.status is not None:
             if self.is_remote and signs.urgent == run.signs.urgent and run.is_active:
                 has_changed = time.monotonic() >= run.read + _ACTIVE
             else:
@@ -238,7 +239,7 @@ class Overview:
             return _Signs(urgent, found)
         return _Signs((lease.holder(store),), found)  # the end of a process that was killed changes no file
 
-    def _standings(
+    def _statuses(
         self, changed: list[tuple[str, _Run]], progress: Callable[[int, int], None] | None
     ) -> Iterator[RunStatus]:
         if self._store is not None and self.is_remote:
@@ -267,13 +268,13 @@ class _Run(Struct):
 
     folder: str
     store: Store | None = None  # kept on a disk, where opening one resolves its path
-    standing: RunStatus | None = None
+    status: RunStatus | None = None
     signs: _Signs = _Signs((), ())  # when it was read
     read: float = 0.0  # when, by time.monotonic
 
     @property
     def is_active(self) -> bool:
-        return self.standing is not None and self.standing.holder is not None
+        return self.status is not None and self.status.holder is not None
 
 
 def _is_urgent(path: str) -> bool:

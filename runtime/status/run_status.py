@@ -182,21 +182,21 @@ def status(place: Place, *, brief: bool) -> RunStatus:
     A process may write or end between two reads. Then the files seem damaged, or the run interrupted. So that is only
     reported if nothing has changed since the look began, or after a few looks."""
     for _ in range(_LOOKS):
-        standing, doubted = look_once(place, brief=brief)
+        status, doubted = look_once(place, brief=brief)
         if doubted is None:
             break
         with suppress(SatchelError, OSError):
             place.store.refresh()
         if signs(place.store) == doubted:
             break
-    return standing
+    return status
 
 
 def look_once(place: Place, *, brief: bool) -> tuple[RunStatus, Signs | None]:
     """What one look shows. If it is doubtful, also the signs that a new listing must still show."""
     before = signs(place.store)
-    standing = _status(place, brief=brief)
-    return standing, before if standing.state in _DOUBTFUL or standing.problem is not None else None
+    status = _status(place, brief=brief)
+    return status, before if status.state in _DOUBTFUL or status.problem is not None else None
 
 
 def signs(store: Store) -> Signs | None:
@@ -208,53 +208,53 @@ def signs(store: Store) -> Signs | None:
 
 
 def _status(place: Place, *, brief: bool) -> RunStatus:
-    standing = stand(place.store, with_edits=not brief)
-    moment = standing.moment
+    status = stand(place.store, with_edits=not brief)
+    moment = status.moment
     if moment is not None:
-        standing.questions = questions_of(moment, None if brief else place)
+        status.questions = questions_of(moment, None if brief else place)
     if not brief:
         with suppress(SatchelError):
-            standing.report = report.last(place.store)
+            status.report = report.last(place.store)
     if not brief and moment is not None:
         try:
-            standing.input = value_of(place.store, moment.root.input)
-            standing.result = value_of(place.store, moment.root.result)
-            standing.streams = [each for each in recovery.leftovers(place.store, moment) if not each.stale]
-            standing.complaints += _changed(place.store, standing, moment)
-            standing.running = activity.running(place.store, moment, standing.holder)
-            standing.history = retention.size_of(place.store, moment)
+            status.input = value_of(place.store, moment.root.input)
+            status.result = value_of(place.store, moment.root.result)
+            status.streams = [each for each in recovery.leftovers(place.store, moment) if not each.stale]
+            status.complaints += _changed(place.store, status, moment)
+            status.running = activity.running(place.store, moment, status.holder)
+            status.history = retention.size_of(place.store, moment)
         except SatchelError as error:
-            standing.problem = standing.problem or error
-        if standing.definition is not None:
-            _limits(place.store, standing, moment, standing.definition)
-            if standing.definition.prompts == "pinned":
-                shelf = prompts.Shelf(place.store, standing.definition.prompts_folder)
-                standing.complaints += prompts.held(shelf, moment.config)
-    standing.next = _next(place, standing)
-    return standing
+            status.problem = status.problem or error
+        if status.definition is not None:
+            _limits(place.store, status, moment, status.definition)
+            if status.definition.prompts == "pinned":
+                shelf = prompts.Shelf(place.store, status.definition.prompts_folder)
+                status.complaints += prompts.held(shelf, moment.config)
+    status.next = _next(place, status)
+    return status
 
 
-def _changed(store: Store, standing: RunStatus, moment: Moment) -> list[str]:
+def _changed(store: Store, status: RunStatus, moment: Moment) -> list[str]:
     """The outputs that differ from what the run had made. Not while it runs: it may be writing them."""
-    if standing.holder is not None:
+    if status.holder is not None:
         return []
     from ..live import reverify
 
     return reverify.wrong_outputs(store, reverify.outputs_at_rest(moment), seconds=reverify.BRIEF)
 
 
-def _limits(store: Store, standing: RunStatus, moment: Moment, definition: Definition) -> None:
+def _limits(store: Store, status: RunStatus, moment: Moment, definition: Definition) -> None:
     """What is used of each limit, and the times of the schedule. The time of an ended process is taken from its
     records."""
     from ..limits import budget, windows
 
     now = datetime.now(UTC)
-    is_running = standing.state == "running" or not moment.last_at
-    standing.budget = budget.shares_of(
+    is_running = status.state == "running" or not moment.last_at
+    status.budget = budget.shares_of(
         definition.budget, moment, now if is_running else datetime.fromisoformat(moment.last_at)
     )
     if definition.schedule and (ahead := windows.ahead(moment, now)):
-        standing.ahead = windows.said_ahead(ahead)
+        status.ahead = windows.said_ahead(ahead)
     if moment.status == "cancelled":
         return
     try:
@@ -265,31 +265,31 @@ def _limits(store: Store, standing: RunStatus, moment: Moment, definition: Defin
         following = windows.next_start([start], now)
         last = moment.fired.get(start.name, [])[-1:]
         due = inbox.firing_at("", following).due if following else ""
-        standing.schedule.append(Scheduled(start.name, last[0] if last else None, due))
+        status.schedule.append(Scheduled(start.name, last[0] if last else None, due))
 
 
-def _next(place: Place, standing: RunStatus) -> str:
-    if standing.wants_merge and not standing.wants_adoption:
+def _next(place: Place, status: RunStatus) -> str:
+    if status.wants_merge and not status.wants_adoption:
         return place.command("merge")
-    options = ["--adopt"] if standing.wants_adoption else []
+    options = ["--adopt"] if status.wants_adoption else []
     resume, run = place.command("resume", *options), place.command("run", *options)
-    match standing.state:
+    match status.state:
         case "new":
             return run
-        case "paused" if standing.moment is not None and standing.moment.is_new:
+        case "paused" if status.moment is not None and status.moment.is_new:
             return run  # there is nothing to resume yet
-        case "paused" if standing.moment is not None and standing.moment.reason == DRIFTED:
+        case "paused" if status.moment is not None and status.moment.reason == DRIFTED:
             return f"undo the changes of code and settings, or {place.command('resume', *options, '--accept-drift')}"
-        case "waiting" if not standing.wants_adoption and _asked(standing):
-            return _after([*before_a_start(standing), "answer"], resume)
+        case "waiting" if not status.wants_adoption and _asked(status):
+            return _after([*before_a_start(status), "answer"], resume)
         case "interrupted" | "paused" | "failed" | "waiting":
-            return _after(before_a_start(standing), resume)
+            return _after(before_a_start(status), resume)
         case "sleeping":
-            return _after(before_a_start(standing), f"{run} when it is time, {resume} to continue at once")
+            return _after(before_a_start(status), f"{run} when it is time, {resume} to continue at once")
         case "damaged":
             return place.command("check")
-        case "completed" if standing.has_new_work:
-            return _after(before_a_start(standing), resume)
+        case "completed" if status.has_new_work:
+            return _after(before_a_start(status), resume)
         case _:
             return ""
 
@@ -298,21 +298,21 @@ def _after(steps: list[str], command: str) -> str:
     return f"{', '.join(steps)}, then {command}" if steps else command
 
 
-def before_a_start(standing: RunStatus) -> list[str]:
+def before_a_start(status: RunStatus) -> list[str]:
     """What a person has to do before a start is taken, as far as the files tell, besides answers, conflicts and the
     adoption of a copy."""
-    moment = standing.moment
+    moment = status.moment
     pause = moment.pause if moment is not None else None
-    steps = ["correct pause.yaml"] if standing.pause_problem else []
-    steps += [f"correct {each.path}" for each in (standing.noticed.refusals if standing.noticed else ())]
-    if pause is not None and standing.budget:
+    steps = ["correct pause.yaml"] if status.pause_problem else []
+    steps += [f"correct {each.path}" for each in (status.noticed.refusals if status.noticed else ())]
+    if pause is not None and status.budget:
         from ..limits import budget
 
-        used_up = [share.kind for share in standing.budget if share.is_used_up and pause.by == budget.BY]
+        used_up = [share.kind for share in status.budget if share.is_used_up and pause.by == budget.BY]
         steps += [f"raise `budget: {kind}:` in {DEFINITION}" for kind in used_up]
-    if standing.lacks_instructions:
+    if status.lacks_instructions:
         steps.append("write `instructions:` into pause.yaml")
-    if standing.begun:
+    if status.begun:
         steps.append("mark the begun items in todo.md")
     return steps
 
@@ -320,83 +320,83 @@ def before_a_start(standing: RunStatus) -> list[str]:
 def stand(store: Store, *, with_edits: bool = False) -> RunStatus:
     """Raises only if there is no workspace; other errors are in the result. `with_edits` also looks for edits in the
     files."""
-    standing = RunStatus(store.url)
+    status = RunStatus(store.url)
     seen: Look | None = None
     try:
         seen = glance(store, (report.PATH,) if with_edits else ())
     except SatchelError as error:
-        standing.problem = error
-    _read_holder(store, standing)
+        status.problem = error
+    _read_holder(store, status)
     if seen is None:
-        _read_definition(store, standing)
-        return standing
+        _read_definition(store, status)
+        return status
     moment = seen.moment
-    _complain(store, standing, seen)
-    standing.definition, standing.mistake, standing.moment = seen.definition, seen.mistake, moment
-    standing.at = moment.last_at
-    standing.state = _state(standing, moment, _is_stopped(standing, store, moment))
-    if standing.holder is not None:
-        standing.waiting_edits = tuple(untaken(store, moment))
-    _read_what_people_left(store, standing, moment)
-    if standing.state not in ACTIVE and with_edits:  # else the files change meanwhile
-        _notice_edits(store, standing, seen)
+    _complain(store, status, seen)
+    status.definition, status.mistake, status.moment = seen.definition, seen.mistake, moment
+    status.at = moment.last_at
+    status.state = _state(status, moment, _is_stopped(status, store, moment))
+    if status.holder is not None:
+        status.waiting_edits = tuple(untaken(store, moment))
+    _read_what_people_left(store, status, moment)
+    if status.state not in ACTIVE and with_edits:  # else the files change meanwhile
+        _notice_edits(store, status, seen)
     if moment.root.has_plan:
-        standing.plan = moment.root.plan
+        status.plan = moment.root.plan
     else:
-        _read_plan(store, standing)
-    return standing
+        _read_plan(store, status)
+    return status
 
 
-def _read_holder(store: Store, standing: RunStatus) -> None:
+def _read_holder(store: Store, status: RunStatus) -> None:
     """The process that has it, and the last one that had it."""
     try:
-        standing.last = lease.read(store)
-        standing.holder = lease.holder(store)
-        standing.heard = store.trace(lease.PATH).at if standing.holder and standing.holder.ttl else ""
+        status.last = lease.read(store)
+        status.holder = lease.holder(store)
+        status.heard = store.trace(lease.PATH).at if status.holder and status.holder.ttl else ""
     except (SatchelError, OverflowError):  # a number that can't be a process
-        standing.holder = None
+        status.holder = None
 
 
-def _complain(store: Store, standing: RunStatus, seen: Look) -> None:
+def _complain(store: Store, status: RunStatus, seen: Look) -> None:
     """What is wrong and does not keep the run from being looked at."""
-    standing.complaints = [*seen.complaints]
+    status.complaints = [*seen.complaints]
     if seen.mistake:
-        standing.complaints.append(in_force(seen.mistake))
+        status.complaints.append(in_force(seen.mistake))
     for name in store.unusable(archive.FOLDER):
-        standing.complaints.append(f"inbox/{name} is ignored: the name is not valid on every system. Rename the file")
-    standing.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
-    if standing.holder is None:
+        status.complaints.append(f"inbox/{name} is ignored: the name is not valid on every system. Rename the file")
+    status.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
+    if status.holder is None:
         try:
             adopt.judge(store, seen.moment, seen.moment.url, seen.moment.host, reaches_out=False)
         except SatchelError as error:
-            standing.may_be_copy = True
+            status.may_be_copy = True
             if not urls.is_remote(seen.moment.url):  # a look does not connect where a journal says
-                standing.complaints.append(str(error))
+                status.complaints.append(str(error))
 
 
-def _read_what_people_left(store: Store, standing: RunStatus, moment: Moment) -> None:
+def _read_what_people_left(store: Store, status: RunStatus, moment: Moment) -> None:
     """Files that wait for the run, and files that wait for a person."""
     try:
-        standing.being_saved = tuple(being_saved(store, with_inbox=True))
-        standing.waiting = len(inbox.waiting(store, moment))
-        standing.refused = _refused(store, moment)
-        standing.has_conflict = bool(not_settled(store, moment))
-        standing.has_tasks = standing.state == "completed" and inbox.has_work(store, moment)
+        status.being_saved = tuple(being_saved(store, with_inbox=True))
+        status.waiting = len(inbox.waiting(store, moment))
+        status.refused = _refused(store, moment)
+        status.has_conflict = bool(not_settled(store, moment))
+        status.has_tasks = status.state == "completed" and inbox.has_work(store, moment)
     except SatchelError as error:
-        standing.problem = error
+        status.problem = error
 
 
-def _notice_edits(store: Store, standing: RunStatus, seen: Look) -> None:
+def _notice_edits(store: Store, status: RunStatus, seen: Look) -> None:
     """The edits that the next opening would take."""
     try:
-        standing.noticed = notice(
+        status.noticed = notice(
             store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF, listed=seen.listed
         )
-        standing.has_conflict |= bool(standing.noticed.questions)
+        status.has_conflict |= bool(status.noticed.questions)
     except SatchelError as error:
-        standing.problem = error
+        status.problem = error
     if seen.is_rebuilt:
-        standing.begun = begun(seen.moment)
+        status.begun = begun(seen.moment)
 
 
 def _refused(store: Store, moment: Moment) -> list[str]:
@@ -406,14 +406,14 @@ def _refused(store: Store, moment: Moment) -> list[str]:
     return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
 
 
-def _read_definition(store: Store, standing: RunStatus) -> None:
+def _read_definition(store: Store, status: RunStatus) -> None:
     """What can be said of a workspace that can't be read."""
     try:
-        standing.definition = define(store)
+        status.definition = define(store)
     except SatchelError as error:
-        standing.problem = error
-        standing.moved = _moved(store)
-        standing.state = "moved" if standing.moved else "damaged"
+        status.problem = error
+        status.moved = _moved(store)
+        status.state = "moved" if status.moved else "damaged"
 
 
 def _moved(store: Store) -> Tombstone | None:
@@ -423,38 +423,38 @@ def _moved(store: Store) -> Tombstone | None:
         return None
 
 
-def _is_stopped(standing: RunStatus, store: Store, moment: Moment) -> bool:
+def _is_stopped(status: RunStatus, store: Store, moment: Moment) -> bool:
     """Whether a pause is requested or in force. A file that can't be understood is a request, too."""
     if moment.status == "cancelled":
         return False
     try:
         wanted = pausing.wish(store, moment, BRIEF)
     except SatchelError as error:
-        standing.pause_problem = error
+        status.pause_problem = error
         return moment.status != "completed"
     if wanted is None or wanted.is_lifted or moment.status == "completed":
         return False
     try:
         pausing.check_may_go_on(wanted)
     except Refused:
-        standing.lacks_instructions = True
+        status.lacks_instructions = True
     changed = pausing.amended(wanted)
     request = changed or pausing.requested(wanted)
-    if request and standing.definition:
+    if request and status.definition:
         with suppress(SatchelError):  # a rule that no start would accept
-            redactor = redactor_of(standing.definition)
+            redactor = redactor_of(status.definition)
             request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
     if changed is not None and request is not None and moment.pause is not None:
         moment.pause = replace(moment.pause, reason=request.reason, by=request.by, until=request.until)
         moment.reason = request.reason if moment.status == "paused" else moment.reason
         request = None  # the next start records it
-    standing.wish = request
+    status.wish = request
     return True
 
 
-def _state(standing: RunStatus, moment: Moment, is_stopped: bool) -> State:
-    if standing.holder and (not moment.clean or standing.holder.epoch > moment.epoch):
-        is_asked = moment.status == "draining" and standing.holder.epoch == moment.epoch  # by a signal: without a file
+def _state(status: RunStatus, moment: Moment, is_stopped: bool) -> State:
+    if status.holder and (not moment.clean or status.holder.epoch > moment.epoch):
+        is_asked = moment.status == "draining" and status.holder.epoch == moment.epoch  # by a signal: without a file
         return "draining" if is_stopped or is_asked else "running"
     if is_stopped:
         return "paused"
@@ -463,50 +463,50 @@ def _state(standing: RunStatus, moment: Moment, is_stopped: bool) -> State:
     return "paused" if moment.status == "draining" else moment.status
 
 
-def _read_plan(store: Store, standing: RunStatus) -> None:
+def _read_plan(store: Store, status: RunStatus) -> None:
     """The plan that a person has written for a run that has not begun."""
     if store.abilities.remote and store.version(TODO) is None:
         return  # most runs without a plan never get one, and in a bucket the listing shows that for nothing
     try:
         found = read_markdown(store.read(TODO).data)
-        standing.plan = Plan(found.body.decode())
+        status.plan = Plan(found.body.decode())
     except (FileNotFoundError, UnicodeDecodeError):
         pass
     except SatchelError as error:
-        standing.problem = error
+        status.problem = error
 
 
-def wanted(standing: RunStatus) -> str:
+def wanted(status: RunStatus) -> str:
     """What a person can do so that the run goes on: `an answer: a1, a2`, or the name of a command. Empty: nothing.
     Safe to print."""
-    if standing.moved:
-        return f"see {one_line(standing.moved.to)}"
-    if standing.wants_adoption:
+    if status.moved:
+        return f"see {one_line(status.moved.to)}"
+    if status.wants_adoption:
         return "resume --adopt"
-    if standing.wants_merge:
+    if status.wants_merge:
         return "merge"  # first: until then neither a start nor an answer is taken
-    if asked := _asked(standing):
+    if asked := _asked(status):
         return "an answer: " + ", ".join(asked)
-    if standing.mistake:
+    if status.mistake:
         return "fix workspace.yaml"
-    if standing.state == "paused" and standing.moment and standing.moment.is_new:
+    if status.state == "paused" and status.moment and status.moment.is_new:
         return "run"
-    return "resume" if standing.has_tasks else STATES[standing.state].command
+    return "resume" if status.has_tasks else STATES[status.state].command
 
 
-def by_need(standing: RunStatus) -> tuple[bool, int]:
+def by_need(status: RunStatus) -> tuple[bool, int]:
     """Sorts runs: those that need a person first, of these those that ask something."""
-    is_asking = standing.wants_merge or bool(_asked(standing))
-    needs = standing.needs_person
-    return not needs, 0 if needs and is_asking else list(STATES).index(standing.state)
+    is_asking = status.wants_merge or bool(_asked(status))
+    needs = status.needs_person
+    return not needs, 0 if needs and is_asking else list(STATES).index(status.state)
 
 
-def _asked(standing: RunStatus) -> list[str]:
+def _asked(status: RunStatus) -> list[str]:
     """The ids of its open questions, those about effects in doubt first."""
-    moment = standing.moment
-    return [*moment.doubts, *moment.approvals] if moment is not None and standing.state != "cancelled" else []
+    moment = status.moment
+    return [*moment.doubts, *moment.approvals] if moment is not None and status.state != "cancelled" else []
 
 
-def _ends_by_itself(standing: RunStatus) -> bool:
-    pause = standing.wish or (standing.moment.pause if standing.moment else None)
+def _ends_by_itself(status: RunStatus) -> bool:
+    pause = status.wish or (status.moment.pause if status.moment else None)
     return pause is not None and bool(pause.until)

@@ -19,20 +19,20 @@ def test_a_moved_run_is_not_whole(make: Make, tmp_path: Path) -> None:
     handle = satchel.open(make())
     handle.pause()
     told: list[tuple[str, int, int]] = []
-    journey = handle.move(tmp_path / "there", by="ada", progress=lambda *each: told.append(each))
-    assert (journey.kind, journey.to, journey.was_done) == ("move", str(tmp_path / "there"), False)
+    result = handle.move(tmp_path / "there", by="ada", progress=lambda *each: told.append(each))
+    assert (result.kind, result.to, result.was_done) == ("move", str(tmp_path / "there"), False)
     assert told and all(done <= total for _, done, total in told)
     assert os.listdir(handle.url) == ["moved.yaml"] or (Path(handle.url) / "moved.yaml").exists()
     with pytest.raises(UsageError, match="moved"):
         handle.run()
-    assert satchel.open(journey.to).resume().status == "completed"
+    assert satchel.open(result.to).resume().status == "completed"
 
 
 def test_a_copy_lives_next_to_the_original(make: Make, tmp_path: Path) -> None:
     handle = satchel.open(make())
     handle.pause()
-    journey = asyncio.run(handle.copy_async(tmp_path / "there"))
-    assert journey.kind == "copy" and journey.files > 3
+    result = asyncio.run(handle.copy_async(tmp_path / "there"))
+    assert result.kind == "copy" and result.files > 3
     with pytest.raises(satchel.SatchelError, match="--adopt"):
         satchel.open(tmp_path / "there").resume()
     assert satchel.open(tmp_path / "there").resume(adopt=True).status == "completed"

@@ -223,8 +223,8 @@ def test_a_run_whose_reader_has_left_goes_on_or_is_not_closed(workspace: Path) -
     (workspace / "agent.py").write_text(SLOW)
     told = asyncio.run(collected(satchel.stream(workspace), until=events.Tokens))
     assert names(told) == ["RunStarted", "Tokens"]
-    standing = satchel.open(str(workspace)).status()
-    assert standing.state == "paused" and standing.moment is not None and standing.moment.clean
+    status = satchel.open(str(workspace)).status()
+    assert status.state == "paused" and status.moment is not None and status.moment.clean
     (workspace / "go").touch()
     again = asyncio.run(collected(satchel.stream(workspace, wake=True)))
     assert again[-1].outcome.result == "a beginning" and "Resumed" in names(again)
@@ -243,8 +243,8 @@ def test_a_plain_break_leaves_the_run_open(workspace: Path) -> None:
         await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
 
     asyncio.run(leave())
-    standing = satchel.open(str(workspace)).status()
-    assert standing.state == "paused" and standing.moment is not None and standing.moment.clean
+    status = satchel.open(str(workspace)).status()
+    assert status.state == "paused" and status.moment is not None and status.moment.clean
 
 
 def test_a_stream_hides_an_error(workspace: Path) -> None:

@@ -52,9 +52,9 @@ def test_a_pause_counts_or_a_checkpoint_hides_what_was_done(tmp_path: Path, para
 
     @step
     async def look(text: str) -> None:
-        standing = satchel.open(workspace).status()
-        assert standing.moment is not None
-        looks[text] = [standing.forecast, len(standing.moment.root.ended_at)]
+        status = satchel.open(workspace).status()
+        assert status.moment is not None
+        looks[text] = [status.forecast, len(status.moment.root.ended_at)]
 
     @step
     async def ready() -> None:

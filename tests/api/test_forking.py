@@ -379,8 +379,8 @@ def test_a_fork_that_is_killed_when_it_is_complete_is_refused_or_interrupted(mak
             break
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         fork = satchel.open(to)
-        standing = fork.status()
-        assert (standing.state, standing.moment and standing.moment.reason) == ("paused", "forked"), at
+        status = fork.status()
+        assert (status.state, status.moment and status.moment.reason) == ("paused", "forked"), at
         assert satchel.ls(to)[0].state == "paused" and fork.check().ok and not fork.steps().problem
         assert fork.diff("latest", "latest").is_empty and not fork.blame().problem
         note = to / ".satchel/moving.json"

@@ -99,8 +99,8 @@ def test_a_run_in_a_bucket_can_not_go_back(handle: api.Handle, tmp_path: Path) -
     replayed_there = handle.replay("^1", f"{handle.url}-4", run_id="fourth")
     assert replayed_there.end == "done" and replayed_there.is_same, "people have answered these questions"
     for each, name in ((there, "second"), (here, "third"), (satchel.open(replayed_there.to), "fourth")):
-        standing = each.status()
-        assert standing.moment and standing.moment.run_id == name and each.check().ok, each.check().problems
+        status = each.status()
+        assert status.moment and status.moment.run_id == name and each.check().ok, each.check().problems
         assert each.resume().status == "completed" and answers(each) == answers(handle)
     assert handle.rewind(to="^1").is_done and answers(handle) == {} and handle.check().ok
     assert handle.resume().status == "completed" and answers(handle) == {"Grant?": "approve", "How much?": 250}

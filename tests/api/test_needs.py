@@ -64,9 +64,9 @@ OTHERS = ["running", "later", "new", "completed", "cancelled", "moved"]
 def test_a_run_that_needs_nobody_comes_before_one_that_does(root: Path, cli: Cli) -> None:
     gated = Gated()
     with gated.going(made(root / "running")):
-        runs = sorted(Overview(root).look().runs, key=lambda run: (by_need(run.standing), run.name))
-        assert {run.name: run.standing.state for run in runs}["conflict"] == "completed"
-        assert [run.name for run in runs if run.standing.needs_person] == NEEDING
+        runs = sorted(Overview(root).look().runs, key=lambda run: (by_need(run.status), run.name))
+        assert {run.name: run.status.state for run in runs}["conflict"] == "completed"
+        assert [run.name for run in runs if run.status.needs_person] == NEEDING
         assert [run.name for run in runs] == NEEDING + OTHERS
         told = data_of(cli("ls", "--json", root))
         assert sorted(Path(each["folder"]).name for each in told if each["needs_person"]) == sorted(NEEDING)

@@ -47,7 +47,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def states(seen: Seen) -> dict[str, str]:
-    return {run.name: run.standing.state for run in seen.runs}
+    return {run.name: run.status.state for run in seen.runs}
 
 
 def test_a_run_that_has_not_changed_is_read_again(
@@ -73,7 +73,7 @@ def test_a_run_that_has_not_changed_is_read_again(
     shutil.copytree(deep, tmp_path / "other")
     third = runs.look(now=True)
     assert states(third).keys() == {"letters", "more/deep", "other"}
-    same = {run.name: [Path(each).name for each in run.standing.same_run_id] for run in third.runs}
+    same = {run.name: [Path(each).name for each in run.status.same_run_id] for run in third.runs}
     assert same == {"letters": [], "more/deep": ["other"], "other": ["deep"]}
 
     shutil.rmtree(letters)

@@ -41,10 +41,10 @@ async def shown(handle: Handle, holds: Callable[[list[RunningCall]], object]) ->
     """The status, once it shows such calls."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        standing = await asyncio.to_thread(handle.status)
-        if holds(standing.running):
-            return standing
-        assert time.monotonic() < deadline and standing.state != "failed", standing
+        status = await asyncio.to_thread(handle.status)
+        if holds(status.running):
+            return status
+        assert time.monotonic() < deadline and status.state != "failed", status
         await asyncio.sleep(0.01)
 
 
@@ -90,8 +90,8 @@ def test_a_step_that_runs_is_not_shown(make: Make, cli: Cli) -> None:
         await run.todo.each(work)
 
     async def look() -> None:
-        standing = await shown(seen, len)
-        (call,) = standing.running
+        status = await shown(seen, len)
+        (call,) = status.running
         assert (call.step, call.call, call.scope, call.agent) == ("summarise", '("path":"a.txt","words":40)', "1", "")
         assert 0 < call.seconds < PATIENCE and call.words.endswith(" s, item ^1")
         said = await asyncio.to_thread(cli, "status", seen.url)
@@ -221,8 +221,8 @@ def test_a_call_that_waits_to_be_tried_again_is_said_to_run(make: Make) -> None:
     async def look() -> None:
         await shown(seen, len)
         fail.set()
-        standing = await shown(seen, lambda found: not found)
-        assert [each.step for each in standing.retries] == ["ask"]
+        status = await shown(seen, lambda found: not found)
+        assert [each.step for each in status.retries] == ["ask"]
         seen.pause(reason="enough")
 
     assert play(handle, main, look) == "paused"
@@ -328,8 +328,8 @@ def test_what_a_killed_process_did_is_said_to_run(make: Make) -> None:
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    standing = seen.status()
-    assert standing.state == "interrupted" and standing.running == []
+    status = seen.status()
+    assert status.state == "interrupted" and status.running == []
     assert (folder / running_file.PATH).exists()
 
     @agent
@@ -355,8 +355,8 @@ def test_a_damaged_file_says_something(make: Make, data: bytes) -> None:
         seen = satchel.open(folder)
         await shown(seen, len)
         (folder / running_file.PATH).write_bytes(data)
-        standing = seen.status()
-        assert standing.state == "running" and standing.running == [] and standing.problem is None
+        status = seen.status()
+        assert status.state == "running" and status.running == [] and status.problem is None
         go.set()
 
     assert play(satchel.open(folder), main, look) == "completed"
@@ -377,7 +377,7 @@ def test_a_screen_that_stays_open_does_not_see_that_a_call_runs(make: Make) -> N
     async def look() -> None:
         latest, deadline = Latest(satchel.open(folder)), time.monotonic() + PATIENCE
         for wanted in (["wait()"], []):
-            while calls((await asyncio.to_thread(latest.look)).standing.running) != wanted:
+            while calls((await asyncio.to_thread(latest.look)).status.running) != wanted:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.01)
             go.set()

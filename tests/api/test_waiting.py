@@ -133,7 +133,7 @@ def test_an_emergency_stop_kills_the_process_that_supervises(make: Make, monkeyp
 def test_the_old_name_of_a_run_that_was_moved_is_no_workspace_to_a_stop(make: Make, tmp_path: Path) -> None:
     handle = satchel.open(make())
     handle.run()
-    journey = handle.move(tmp_path / "new")
+    result = handle.move(tmp_path / "new")
     with pytest.raises(UsageError, match="is at another place now") as raised:
         handle.stop()
-    assert journey.to in str(raised.value)
+    assert result.to in str(raised.value)

@@ -247,7 +247,7 @@ def test_each_of_many_interrupted_runs_is_listed_again(s3: Server, monkeypatch: 
     for number in range(5):
         for path, data in before.items():
             bucket.put(f"all/{number}/{path}", data)
-    for look_at_all in (satchel.ls, lambda url: [run.standing for run in Overview(url).look().runs]):
+    for look_at_all in (satchel.ls, lambda url: [run.status for run in Overview(url).look().runs]):
         with counting(monkeypatch) as asked:
             found = look_at_all(f"{bucket.url}/all")
         assert [each.state for each in found] == ["interrupted"] * 5 and asked["list_objects_v2"] <= 3, asked

@@ -79,9 +79,9 @@ def test_a_copy_is_told_to_start_without_its_adoption(make: Make, cli: Cli, tmp_
     if how == "completed":
         (copy / "todo.md").write_text((copy / "todo.md").read_text() + "- [ ] read\n")
     assert next_said(copy, cli) == f"satchel resume {copy} --adopt"
-    standing = satchel.open(copy).status()
-    assert wanted(standing) == "resume --adopt"
-    assert next_of("demo", standing, frozenset({"resume", "answer", "start"})) == (
+    status = satchel.open(copy).status()
+    assert wanted(status) == "resume --adopt"
+    assert next_of("demo", status, frozenset({"resume", "answer", "start"})) == (
         "It may be a copy. A person has to say that it continues here: `satchel resume demo --adopt`."
     )
     type_it(next_said(copy, cli), cli)

@@ -241,9 +241,9 @@ def test_a_client_that_can_not_be_told_ends_the_server_of_the_others(
 def test_a_name_that_no_run_has_is_looked_for_among_all_of_them_again_and_again(
     make: Make, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs, real = Runs(root), Runs.standings
+    runs, real = Runs(root), Runs.statuses
     looks: list[Runs] = []
-    monkeypatch.setattr(Runs, "standings", lambda each: looks.append(each) or real(each))
+    monkeypatch.setattr(Runs, "statuses", lambda each: looks.append(each) or real(each))
     watched = watching.Watched(frozenset((describing.uri("later", "todo.md"),)), frozenset())
     look = watching._Look(Asking(runs, frozenset(), ""), Tasks(), TaskClient(True, True))
     assert [look.changes(watched) for _ in range(3)] == [[], [], []] and len(looks) == 1

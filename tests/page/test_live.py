@@ -327,7 +327,7 @@ def test_streamed_text_comes_late(tmp_path: Path) -> None:
     texts: list[str] = []
 
     def has_text() -> bool:
-        texts[:] = [each.text for each in latest.look().standing.streams]
+        texts[:] = [each.text for each in latest.look().status.streams]
         return texts == ["the first words, "]
 
     until(has_text)
@@ -335,7 +335,7 @@ def test_streamed_text_comes_late(tmp_path: Path) -> None:
     gate.set()
     thread.join(PATIENCE)
     shot = latest.look()
-    assert shot.standing.state == "completed" and not shot.standing.streams
+    assert shot.status.state == "completed" and not shot.status.streams
     assert [row.line.seq for row in shot.rows] == [*range(1, shot.rows[-1].line.seq + 1)]
 
 
@@ -353,9 +353,9 @@ def test_a_storage_that_fails_takes_the_page_away(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(handle.store, part, fails)
         failed = latest.look(whole=True)
-        assert failed.standing is before.standing and "Input/output error" in str(failed.problem)
+        assert failed.status is before.status and "Input/output error" in str(failed.problem)
     after = latest.look()
-    assert after.problem is None and after.standing.state == "waiting" and after.rows == before.rows
+    assert after.problem is None and after.status.state == "waiting" and after.rows == before.rows
 
 
 def test_one_file_that_can_not_be_read_holds_the_page_at_an_old_moment(
@@ -376,8 +376,4 @@ def test_one_file_that_can_not_be_read_holds_the_page_at_an_old_moment(
 
     monkeypatch.setattr(handle.store, "read", fails)
     after = latest.look(whole=True)
-    assert (
-        before.standing.state == "waiting"
-        and after.standing.state == "cancelled"
-        and len(after.rows) > len(before.rows)
-    )
+    assert before.status.state == "waiting" and after.status.state == "cancelled" and len(after.rows) > len(before.rows)

@@ -164,12 +164,12 @@ def test_a_missing_extra_is_a_traceback(cli: Cli, tmp_path: Path, monkeypatch: p
 
 def test_a_run_of_another_name_is_found(site: Site) -> None:
     run = site.find("letters/spring")
-    assert satchel.open(run.url).status().state == run.standing.state == "waiting"
+    assert satchel.open(run.url).status().state == run.status.state == "waiting"
 
 
 def test_a_notice_about_the_files_of_a_run_is_missing_or_hides_another(site: Site) -> None:
-    def shown(standing: RunStatus) -> str:
-        return site.render("run/wanted.html", name="talk", standing=standing, moment=None)
+    def shown(status: RunStatus) -> str:
+        return site.render("run/wanted.html", name="talk", status=status, moment=None)
 
     told = shown(RunStatus("x", state="running", has_conflict=True, ahead="a clock was fast"))
     assert 'href="/run/talk/-/merge">Settle the conflict</a>' in told and "a clock was fast" in told
@@ -181,9 +181,9 @@ def test_a_notice_about_the_files_of_a_run_is_missing_or_hides_another(site: Sit
 
 
 def test_a_schedule_hides_that_a_clock_is_wrong_or_says_it_twice(site: Site) -> None:
-    standing = RunStatus("x", state="sleeping", ahead="a clock was fast")
-    standing.schedule = [Scheduled(f"at-{number}", None, "") for number in range(9)]
-    told = site.render("run/facts.html", name="talk", standing=standing, moment=None, outputs=[])
+    status = RunStatus("x", state="sleeping", ahead="a clock was fast")
+    status.schedule = [Scheduled(f"at-{number}", None, "") for number in range(9)]
+    told = site.render("run/facts.html", name="talk", status=status, moment=None, outputs=[])
     assert "at-5: next never" in told and "clock" not in told
 
 

@@ -131,9 +131,9 @@ def test_those_who_look_see_the_secret_that_a_person_has_typed(
     path = Path(handle.url) / "approvals/a1.yaml"
     path.write_text(path.read_text().replace("\ndecision:", f"\ndecision: {decision}"))
     (Path(handle.url) / "pause.yaml").write_text(f"reason: {BOTH}\nby: {TOKEN}\n")
-    standing = handle.status()
-    assert standing.wish and standing.wish.reason == HIDDEN
-    assert standing.questions[0].reply or standing.questions[0].mistake
+    status = handle.status()
+    assert status.wish and status.wish.reason == HIDDEN
+    assert status.questions[0].reply or status.questions[0].mistake
     said = "".join(cli(*words, handle.url).output for words in (["status"], ["status", "--json"], ["check"]))
     assert "redacted" in said and VALUE not in said and TOKEN[:9] not in said
     for _ in range(2):

@@ -429,9 +429,9 @@ def test_who_dies_at_once_is_started_for_ever(folder: Path, start: Started) -> N
     assert code == 1 and "giving up after 3 crashes shortly after start" in said, said
     assert said.count("it starts again in") == 2
     assert sum(record["type"] == "opened" and record["why"] == "run" for record in journal(folder)) == 3
-    standing = stand(DiskStore(folder))
-    assert standing.state == "failed" and standing.moment is not None and standing.moment.error is not None
-    assert standing.moment.error.message in said, "`status` does not tell the reason"
+    status = stand(DiskStore(folder))
+    assert status.state == "failed" and status.moment is not None and status.moment.error is not None
+    assert status.moment.error.message in said, "`status` does not tell the reason"
 
 
 def test_early_deaths_are_counted_though_it_lived_long_between(folder: Path, start: Started) -> None:
@@ -449,9 +449,9 @@ def test_waiting_to_start_again_cannot_be_interrupted_or_leaves_no_pause(folder:
         (folder / "pause.yaml").write_text("reason: mine\n")
     code, said = ended(process)
     assert code == 3 and ("stopped while it waited" if by == "signal" else "pause.yaml says") in said
-    standing = stand(DiskStore(folder))
-    assert standing.moment and standing.moment.clean and standing.moment.pause, "it is paused only by its exit code"
-    assert standing.moment.pause.reason == ("signal" if by == "signal" else "mine")
+    status = stand(DiskStore(folder))
+    assert status.moment and status.moment.clean and status.moment.pause, "it is paused only by its exit code"
+    assert status.moment.pause.reason == ("signal" if by == "signal" else "mine")
     assert "status: paused" in (folder / "pause.yaml").read_text()
 
 

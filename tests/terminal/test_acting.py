@@ -365,8 +365,8 @@ def test_a_file_is_edited_with_the_editor_of_the_person(
     editor(tmp_path, 'echo "- [ ] write to Edsger" >> "$1"', monkeypatch)
     said = edited(handle, "todo.md")
     assert said.startswith("todo.md is saved: ") and "write to Edsger" in said and said.endswith("next start takes it")
-    standing = handle.status()
-    assert standing.noticed and len(standing.noticed.edits) == 1
+    status = handle.status()
+    assert status.noticed and len(status.noticed.edits) == 1
     for code, failed in (("exit 3", "ended with exit code 3"), ("kill -TERM $$", "was killed by signal 15")):
         editor(tmp_path, code, monkeypatch)
         with pytest.raises(UsageError, match=f"{failed}: nothing is saved"):

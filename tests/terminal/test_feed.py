@@ -50,18 +50,18 @@ def test_a_storage_that_goes_offline_is_told_and_comes_back(make: Make, monkeypa
         nonlocal is_offline
         feed = Feed(opened, lambda: None)
         tasks = [asyncio.create_task(feed.look()), asyncio.create_task(feed.follow())]
-        await until(lambda: feed.problem and feed.standing)
-        assert feed.standing and "does not answer" in str(feed.standing.problem) and feed.standing.state == "damaged"
+        await until(lambda: feed.problem and feed.status)
+        assert feed.status and "does not answer" in str(feed.status.problem) and feed.status.state == "damaged"
         is_offline = False
-        await until(lambda: feed.seen and feed.standing and not feed.standing.problem)
-        assert feed.standing.state == "waiting" and not feed.problem
+        await until(lambda: feed.seen and feed.status and not feed.status.problem)
+        assert feed.status.state == "waiting" and not feed.problem
         is_offline = True
         with monkeypatch.context() as patched:
             patched.setattr(Feed, "_status", staticmethod(lambda handle: status()))
-            await until(lambda: feed.standing and feed.standing.problem)
-            assert feed.standing.state == "waiting" and feed.standing.questions  # what was known stays in sight
+            await until(lambda: feed.status and feed.status.problem)
+            assert feed.status.state == "waiting" and feed.status.questions  # what was known stays in sight
         is_offline = False
-        await until(lambda: feed.standing and not feed.standing.problem)
+        await until(lambda: feed.status and not feed.status.problem)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -81,10 +81,10 @@ def test_an_error_that_no_reader_has_foreseen_is_told_and_ends_nothing(
         feed = Feed(lambda: handle, lambda: None)
         monkeypatch.setattr(Feed, "_status", staticmethod(status))
         task = asyncio.create_task(feed.look())
-        await until(lambda: feed.standing)
-        assert feed.standing and "too deep" in str(feed.standing.problem)
+        await until(lambda: feed.status)
+        assert feed.status and "too deep" in str(feed.status.problem)
         monkeypatch.undo()
-        await until(lambda: feed.standing and feed.standing.state == "new")
+        await until(lambda: feed.status and feed.status.state == "new")
         task.cancel()
         await asyncio.wait([task])
 
@@ -106,11 +106,11 @@ def test_the_status_of_a_run_that_rests_is_read_again_and_again(make: Make, monk
         feed = Feed(lambda: handle, lambda: None)
         task = asyncio.create_task(feed.look())
         await until(lambda: len(looks) > 5)
-        assert looks[0] and not any(looks[1:]) and len(read) == 1 and feed.standing
+        assert looks[0] and not any(looks[1:]) and len(read) == 1 and feed.status
         feed.look_now()
         await until(lambda: len(read) == 2)
         handle.send("a task")
-        await until(lambda: feed.standing and feed.standing.waiting == 1)
+        await until(lambda: feed.status and feed.status.waiting == 1)
         task.cancel()
         await asyncio.wait([task])
 

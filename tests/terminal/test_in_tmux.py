@@ -156,8 +156,8 @@ def test_a_run_is_started_answered_paused_edited_and_stopped_with_keys(terminal:
     terminal.until("todo.md is saved")
     terminal.press("q")
     terminal.until("it ended with 0")
-    standing = satchel.open(folder).status()
-    assert standing.state == "paused" and "- [ ] rewrite it" in (folder / "todo.md").read_text().replace("[/]", "[ ]")
+    status = satchel.open(folder).status()
+    assert status.state == "paused" and "- [ ] rewrite it" in (folder / "todo.md").read_text().replace("[/]", "[ ]")
     assert [row.record["decision"] for row in satchel.open(folder).log(type="approval.answered")] == ["yes"]
     assert [row.record["mode"] for row in satchel.open(folder).log(type="pause.requested")][-1] == "emergency"
 

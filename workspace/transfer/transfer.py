@@ -48,9 +48,7 @@ class TransferResult(Struct):
     sha256: str = ""  # of the list of files, see copy_files.digest
     is_clean: bool = True  # its last process has closed it; otherwise the next opening repairs it
     notes: list[str] = field(default_factory=list)
-    left: list[str] = field(
-        default_factory=list
-    )  # files that were not removed, since they have changed or came meanwhile
+    left: list[str] = field(default_factory=list)  # files that have changed or came meanwhile, and were not removed
 
 
 def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> TransferResult:
@@ -63,15 +61,15 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     run_id = define(source).run_id
     with _still(source), held(to):
         source.refresh()
-        journey = TransferResult("copy", run_id, source.url, to.url)
+        result = TransferResult("copy", run_id, source.url, to.url)
         mine = Manifest(run_id=run_id, kind="copy", source=source.url, to=to.url, began=now(), by=by)
         there = transfer_file.read(to)
         if there is not None and there.is_same_journey(mine) and to.version(DEFINITION) is not None:
-            journey.was_done = True
+            result.was_done = True
         else:
-            _look(source, journey)
-            _define(to, _bring(source, to, mine, journey, tell))
-    return journey
+            _look(source, result)
+            _define(to, _bring(source, to, mine, result, tell))
+    return result
 
 
 def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> TransferResult:
@@ -84,29 +82,29 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     _refuse_elsewhere(source, to, run_id)
     with _owned(source, run_id) as newest, held(to):
         source.refresh()
-        journey = TransferResult("move", run_id, source.url, to.url)
+        result = TransferResult("move", run_id, source.url, to.url)
         gone = transfer_file.read_tombstone(source)
         sent: dict[str, TransferredFile] = {}
         if gone is not None and gone.run_id == run_id:
-            journey.resumed, journey.sha256 = True, gone.sha256
+            result.resumed, result.sha256 = True, gone.sha256
         else:
             gone = None
-            _look(source, journey)
+            _look(source, result)
         if gone is not None and _lives(to, run_id):
-            journey.was_done = not transfer_file.read_leaving(source)
+            result.was_done = not transfer_file.read_leaving(source)
         else:
             mine = Manifest(run_id=run_id, kind="move", source=source.url, to=to.url, began=now(), by=by)
-            sent = _bring(source, to, mine, journey, tell)
+            sent = _bring(source, to, mine, result, tell)
             if newest is not None:
                 _refuse_faster(source, newest, is_leaving=gone is not None)
-            _leave(source, journey, sent, by, is_begun=gone is not None)
+            _leave(source, result, sent, by, is_begun=gone is not None)
             if newest is not None:
                 _refuse_faster(source, newest, is_leaving=True)
             _define(to, sent)
-        journey.left = clear(source, sent, tell)
+        result.left = clear(source, sent, tell)
     if source.abilities.lock:
         source.remove(lease.PATH)  # of a process that was killed; it is no longer used
-    return journey
+    return result
 
 
 def _run_at(source: Store) -> str:
@@ -184,7 +182,7 @@ def _lives(store: Store, run_id: str) -> bool:
     return store.version(DEFINITION) is not None and read_definition(store).run_id == run_id
 
 
-def _look(source: Store, journey: TransferResult) -> None:
+def _look(source: Store, result: TransferResult) -> None:
     """The state in which it is transferred. Damage is copied as it is: the journal is the source of truth at both
     places."""
     try:
@@ -192,17 +190,17 @@ def _look(source: Store, journey: TransferResult) -> None:
     except NewerFormat:
         raise  # which files belong to it is not known
     except SatchelError as error:
-        journey.is_clean = False
-        journey.notes.append(f"it can't be opened as it is ({error}); Satchel copied it unchanged")
+        result.is_clean = False
+        result.notes.append(f"it can't be opened as it is ({error}); Satchel copied it unchanged")
         return
-    journey.is_clean = moment.clean
+    result.is_clean = moment.clean
     if any(source.list(DISPLACED)):
         rejection.put_back_displaced(source, moment)  # people's saves, which are recognised only at their own place
     if not moment.clean:
-        journey.notes.append("its last process did not close it; the next opening repairs that")
+        result.notes.append("its last process did not close it; the next opening repairs that")
 
 
-def _bring(source: Store, to: Store, mine: Manifest, journey: TransferResult, tell: Tell) -> dict[str, TransferredFile]:
+def _bring(source: Store, to: Store, mine: Manifest, result: TransferResult, tell: Tell) -> dict[str, TransferredFile]:
     """Copies everything but workspace.yaml, which is in the result."""
     if source.version(DEFINITION) is None:
         raise UsageError(
@@ -212,14 +210,14 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: TransferResult, te
             remedy=f"put {DEFINITION} back at one of them",
         )
     copy_files.refuse_faults(source, to)
-    journey.resumed |= claim(to, mine, tell)
+    result.resumed |= claim(to, mine, tell)
     sent = transfer(source, to, tell)
     data, at = definition_of(source)
     sha, md5 = hashes(data)
     sent[DEFINITION] = TransferredFile(DEFINITION, len(data), sha, md5, at, was_there=False, data=data)
-    journey.files, journey.bytes = len(sent), sum(each.size for each in sent.values())
-    journey.copied = sum(not each.was_there for each in sent.values())
-    journey.sha256 = copy_files.digest((each.path, each.sha256) for each in sent.values())
+    result.files, result.bytes = len(sent), sum(each.size for each in sent.values())
+    result.copied = sum(not each.was_there for each in sent.values())
+    result.sha256 = copy_files.digest((each.path, each.sha256) for each in sent.values())
     return sent
 
 
@@ -285,15 +283,13 @@ def _not_empty(to: Store, path: str) -> UsageError:
     return UsageError("is not empty", path=to.url, why=why, remedy="name a place that is empty, or does not exist yet")
 
 
-def _leave(
-    source: Store, journey: TransferResult, sent: dict[str, TransferredFile], by: str, *, is_begun: bool
-) -> None:
+def _leave(source: Store, result: TransferResult, sent: dict[str, TransferredFile], by: str, *, is_begun: bool) -> None:
     """After the tombstone, the run is no longer here. LeaseHeld if there is one of another call. `is_begun`: this
     continues an earlier move."""
     transfer_file.write_leaving(source, {each.path: each.sha256 for each in sent.values()})
-    stone = Tombstone(run_id=journey.run_id, to=journey.to, at=now(), by=by, satchel=version(), sha256=journey.sha256)
+    stone = Tombstone(run_id=result.run_id, to=result.to, at=now(), by=by, satchel=version(), sha256=result.sha256)
     there = transfer_file.read_tombstone(source)
-    if there is not None and there.run_id == journey.run_id and not is_begun:
+    if there is not None and there.run_id == result.run_id and not is_begun:
         raise finished(source, f"{there.by} moves it to {there.to}")
     if source.abilities.lock or source.version(transfer_file.MOVED) is not None:
         source.replace(transfer_file.MOVED, transfer_file.encode_tombstone(stone))

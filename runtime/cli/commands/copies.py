@@ -37,51 +37,51 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     here = find(source, with_options=urls.is_remote(source) or not is_remote)
     with transferring() as tell:
         do = here.copy if kind == "copy" else here.move
-        journey = do(to, progress=tell, storage_options=options.given() if is_remote else None)
+        result = do(to, progress=tell, storage_options=options.given() if is_remote else None)
     if as_json:
-        print_json(_transfer_as_json(journey))
+        print_json(_transfer_as_json(result))
         return
     width = columns(sys.stdout)
-    for line in _transfer_lines(journey):
+    for line in _transfer_lines(result):
         click.echo("\n".join(fold(visible(line), width)))
     click.echo(visible(f"next: {shlex.join(['satchel', 'status', to])}"), err=True)
 
 
-def _transfer_lines(journey: TransferResult) -> Iterator[str]:
-    if journey.was_done:
-        yield f"{journey.run_id} was {_VERBS[journey.kind]} to {journey.to} already; there is nothing to do"
+def _transfer_lines(result: TransferResult) -> Iterator[str]:
+    if result.was_done:
+        yield f"{result.run_id} was {_VERBS[result.kind]} to {result.to} already; there is nothing to do"
         return
-    yield f"{_VERBS[journey.kind]} {journey.run_id} from {journey.source} to {journey.to}"
-    if journey.files:
-        there = journey.files - journey.copied
+    yield f"{_VERBS[result.kind]} {result.run_id} from {result.source} to {result.to}"
+    if result.files:
+        there = result.files - result.copied
         before = f", {counted(there, 'file')} of them in an earlier attempt" if there else ""
-        yield f"  {counted(journey.files, 'file')}, {size(journey.bytes)}, each compared by its hash{before}"
+        yield f"  {counted(result.files, 'file')}, {size(result.bytes)}, each compared by its hash{before}"
     else:
         yield "  it had arrived already; the rest was removed here"
-    for note in journey.notes:
+    for note in result.notes:
         yield f"  {note}"
-    for path in journey.left:
+    for path in result.left:
         yield f"  not moved, because it was changed or added during the move: {path}"
-    if journey.kind == "copy":
+    if result.kind == "copy":
         yield "  there are two copies of this run now; while the other one exists, the new one asks before it continues"
 
 
-def _transfer_as_json(journey: TransferResult) -> dict[str, object]:
+def _transfer_as_json(result: TransferResult) -> dict[str, object]:
     return {
-        "kind": journey.kind,
+        "kind": result.kind,
         "exit_code": 0,
-        "run_id": journey.run_id,
-        "source": journey.source,
-        "to": journey.to,
-        "was_done": journey.was_done,
-        "resumed": journey.resumed,
-        "files": journey.files,
-        "bytes": journey.bytes,
-        "copied": journey.copied,
-        "sha256": journey.sha256,
-        "is_clean": journey.is_clean,
-        "notes": journey.notes,
-        "left": journey.left,
+        "run_id": result.run_id,
+        "source": result.source,
+        "to": result.to,
+        "was_done": result.was_done,
+        "resumed": result.resumed,
+        "files": result.files,
+        "bytes": result.bytes,
+        "copied": result.copied,
+        "sha256": result.sha256,
+        "is_clean": result.is_clean,
+        "notes": result.notes,
+        "left": result.left,
     }
 
 

@@ -49,7 +49,7 @@ def ls_command(root: str, with_code: bool, as_json: bool) -> None:
         found = ls(root, storage_options=given(), progress=progress)
     if as_json:
         print_json(
-            [ending.standing_as_json(each) | {"folder": each.folder, "same_run_id": each.same_run_id} for each in found]
+            [ending.status_as_json(each) | {"folder": each.folder, "same_run_id": each.same_run_id} for each in found]
         )
         return
     if not found:
@@ -74,20 +74,20 @@ def _same(found: list[RunStatus]) -> dict[str, list[str]]:
     return discovery.duplicate_groups((each.folder, each.definition.run_id) for each in found if each.definition)
 
 
-def _row(standing: RunStatus) -> tuple[str, ...]:
+def _row(status: RunStatus) -> tuple[str, ...]:
     return (
-        one_line(standing.folder),
-        one_line(run_id_of(standing) or "?", 30),
-        standing.state,
-        fraction(standing.plan) or "-",
-        str(standing.waiting or "-"),
-        standing.at[:19].replace("T", " ") or "-",
-        wanted(standing),
+        one_line(status.folder),
+        one_line(run_id_of(status) or "?", 30),
+        status.state,
+        fraction(status.plan) or "-",
+        str(status.waiting or "-"),
+        status.at[:19].replace("T", " ") or "-",
+        wanted(status),
     )
 
 
-def _code(standing: RunStatus) -> str:
-    return (standing.moment.code if standing.moment else "") or "-"
+def _code(status: RunStatus) -> str:
+    return (status.moment.code if status.moment else "") or "-"
 
 
 _SERVE_EXAMPLES = """\b

@@ -41,7 +41,7 @@ from ..render import asked, ending
 from ..render.output import columns, fold, print_json, remarks
 
 
-def schedule_as_json(standing: RunStatus) -> list[dict[str, Any]]:
+def schedule_as_json(status: RunStatus) -> list[dict[str, Any]]:
     return [
         {
             "name": each.name,
@@ -49,7 +49,7 @@ def schedule_as_json(standing: RunStatus) -> list[dict[str, Any]]:
             "last": each.last.due if each.last else None,
             "unopened": each.last.unopened if each.last else None,
         }
-        for each in standing.schedule
+        for each in status.schedule
     ]
 
 
@@ -77,67 +77,67 @@ def status_command(ctx: click.Context, workspace: str | None, as_json: bool) -> 
     it can read (exit code 2).
     """
     place = find(workspace)
-    standing = place.status()
-    if standing.definition is None and standing.problem and not as_json:
-        raise standing.problem
+    status = place.status()
+    if status.definition is None and status.problem and not as_json:
+        raise status.problem
     if as_json:
-        print_json(_json(standing))
+        print_json(_json(status))
     else:
-        for line in _lines(place, standing, columns(sys.stdout)):
+        for line in _lines(place, status, columns(sys.stdout)):
             click.echo(line)
-    if standing.problem:
+    if status.problem:
         if not as_json:
-            raise standing.problem
-        ctx.exit(code_of(standing.problem))
+            raise status.problem
+        ctx.exit(code_of(status.problem))
 
 
-def _lines(place: Handle, standing: RunStatus, width: int) -> Iterator[str]:
-    if standing.definition:
-        run_id = click.style(standing.definition.run_id, bold=True)
-        yield f"{'run':<{_TITLE}}{run_id}  in {visible(standing.url)}"
-        code = standing.moment.code if standing.moment else ""
-        yield _row("agent", f"{standing.definition.agent}{f', code {code}' if code else ''}")
-    state = click.style(standing.state, fg=state_colour(standing.state), bold=True)
-    first, *more = fold(f"{standing.state}{detail(standing)}", width, _TITLE)
-    yield f"{'state':<{_TITLE}}" + visible(first).replace(standing.state, state, 1)
+def _lines(place: Handle, status: RunStatus, width: int) -> Iterator[str]:
+    if status.definition:
+        run_id = click.style(status.definition.run_id, bold=True)
+        yield f"{'run':<{_TITLE}}{run_id}  in {visible(status.url)}"
+        code = status.moment.code if status.moment else ""
+        yield _row("agent", f"{status.definition.agent}{f', code {code}' if code else ''}")
+    state = click.style(status.state, fg=state_colour(status.state), bold=True)
+    first, *more = fold(f"{status.state}{detail(status)}", width, _TITLE)
+    yield f"{'state':<{_TITLE}}" + visible(first).replace(status.state, state, 1)
     yield from (_row("", line) for line in more)
-    if (moment := standing.moment) is not None:
-        if moment.status == "failed" and moment.error and standing.state == "failed":
+    if (moment := status.moment) is not None:
+        if moment.status == "failed" and moment.error and status.state == "failed":
             yield from (_row("", f"  {line}") for line in moment.error.where)
         if moment.forked is not None:
             was = moment.forked
             what = "; for a replay, so only `satchel resume` continues it" if moment.is_replay else ""
             yield from _row_of("forked", f"from record {was.seq:,} of {was.run_id} in {was.url}{what}", width)
-        yield from _value("input", standing.input)
-        yield from _work(standing)
+        yield from _value("input", status.input)
+        yield from _work(status)
         yield from _agents(moment)
-        yield from _value("result", standing.result)
+        yield from _value("result", status.result)
         yield from _made(place, moment)
         if not moment.is_new:
             yield _row("usage", usage_line(moment))
         if uncalled := uncalled_line(moment):
             yield from _row_of("effects", uncalled, width)
-        yield from _rows("budget", (each.text for each in budget_lines(standing)), width)
-        yield from _rows("schedule", schedule_lines(standing), width)
-        if standing.at:
-            yield _row("last", f"record {moment.seq}, {since(standing.at)}")
-        if standing.history and (standing.history.kept_from > 1 or standing.history.bytes >= _WORTH_TELLING):
-            files, bytes_, begins = standing.history
+        yield from _rows("budget", (each.text for each in budget_lines(status)), width)
+        yield from _rows("schedule", schedule_lines(status), width)
+        if status.at:
+            yield _row("last", f"record {moment.seq}, {since(status.at)}")
+        if status.history and (status.history.kept_from > 1 or status.history.bytes >= _WORTH_TELLING):
+            files, bytes_, begins = status.history
             yield _row("history", f"{size(bytes_)} in {counted(files, 'file')}, kept from record {begins:,} on")
-    for id, each in standing.approved.items():
+    for id, each in status.approved.items():
         yield from _row_of("approved", f"{approval_line(id, each)}; {place.command('answer', id)} --revoke", width)
-    for complaint in standing.complaints:
+    for complaint in status.complaints:
         yield from _row_of("note", complaint, width)
-    yield from _rows("pause", pause_lines(standing), width)
-    for found in file_lines(standing, place.command("merge")):
+    yield from _rows("pause", pause_lines(status), width)
+    for found in file_lines(status, place.command("merge")):
         yield from _row_of(found.title, found.text, width)
-    for number, line in enumerate(remarks(standing.report, width - _TITLE if width else 0)):
+    for number, line in enumerate(remarks(status.report, width - _TITLE if width else 0)):
         yield f"{'opening' if number == 0 else '':<{_TITLE}}{line}".rstrip()
-    for question in asked.as_words(standing.questions, place):
+    for question in asked.as_words(status.questions, place):
         yield ""
         yield from fold(question, width)
-    if standing.next:
-        yield f"{'next':<{_TITLE}}{click.style(visible(standing.next), bold=True)}"
+    if status.next:
+        yield f"{'next':<{_TITLE}}{click.style(visible(status.next), bold=True)}"
 
 
 def _row_of(title: str, text: str, width: int) -> Iterator[str]:
@@ -189,32 +189,32 @@ def _row(title: str, text: str) -> str:
     return f"{title:<{_TITLE}}{visible(text)}".rstrip()
 
 
-def _work(standing: RunStatus) -> Iterator[str]:
-    if standing.plan and standing.plan.tasks:
-        yield _row("items", "; ".join(filter(None, (progress(standing.plan), at_work_line(standing)))))
-        if (ahead := standing.forecast) is not None:
+def _work(status: RunStatus) -> Iterator[str]:
+    if status.plan and status.plan.tasks:
+        yield _row("items", "; ".join(filter(None, (progress(status.plan), at_work_line(status)))))
+        if (ahead := status.forecast) is not None:
             yield _row("", ahead.words)
-    for number, (key, scope) in enumerate([*standing.scopes.items()][:_SHOWN]):
+    for number, (key, scope) in enumerate([*status.scopes.items()][:_SHOWN]):
         newest = next(scope.newest(1), None)
         last = f", the last: {call_name(newest)}" if newest else ""
-        is_it = standing.at_work and key == standing.at_work.id and len(standing.scopes) == 1
+        is_it = status.at_work and key == status.at_work.id and len(status.scopes) == 1
         of = " of it" if is_it else f" of {one_line(scope.title, 40)!r}"
         yield _row("" if number else "steps", f"{counted(scope.finished, 'step')}{of} kept{last}")
-    if len(standing.scopes) > _SHOWN:
-        yield _row("", f"and {len(standing.scopes) - _SHOWN} more")
-    for number, call in enumerate(standing.running[:_SHOWN]):
+    if len(status.scopes) > _SHOWN:
+        yield _row("", f"and {len(status.scopes) - _SHOWN} more")
+    for number, call in enumerate(status.running[:_SHOWN]):
         yield _row("" if number else "running", call.words)
-    if len(standing.running) > _SHOWN:
-        yield _row("", f"and {len(standing.running) - _SHOWN} more")
-    for number, each in enumerate(standing.retries[:_SHOWN]):
+    if len(status.running) > _SHOWN:
+        yield _row("", f"and {len(status.running) - _SHOWN} more")
+    for number, each in enumerate(status.retries[:_SHOWN]):
         yield _row("" if number else "retry", describe_retry(each))
-    if inbox := inbox_line(standing):
+    if inbox := inbox_line(status):
         yield _row("inbox", inbox)
-    for stream in standing.streams[:_SHOWN]:
+    for stream in status.streams[:_SHOWN]:
         damaged = ", damaged" if stream.damaged else ""
         yield _row("stream", f"{stream.path}: {counted(len(stream.text), 'character')}{damaged}")
-    if len(standing.streams) > _SHOWN:
-        yield _row("", f"and {len(standing.streams) - _SHOWN} more")
+    if len(status.streams) > _SHOWN:
+        yield _row("", f"and {len(status.streams) - _SHOWN} more")
 
 
 def _made(place: Handle, moment: Moment) -> Iterator[str]:
@@ -225,9 +225,9 @@ def _made(place: Handle, moment: Moment) -> Iterator[str]:
         yield _row("", f"and {len(outputs) - _SHOWN} more in {place.store.url}/outputs")
 
 
-def _json(standing: RunStatus) -> dict[str, Any]:
-    moment, task = standing.moment, standing.at_work
-    known = ending.standing_as_json(standing) | {"next": standing.next or None}
+def _json(status: RunStatus) -> dict[str, Any]:
+    moment, task = status.moment, status.at_work
+    known = ending.status_as_json(status) | {"next": status.next or None}
     if moment is None:
         return known
     return known | {
@@ -236,7 +236,7 @@ def _json(standing: RunStatus) -> dict[str, Any]:
         "at_work": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
         "forecast": (
             {"items_per_minute": round(60 / ahead.each, 3), "seconds_left": round(ahead.left, 1)}
-            if (ahead := standing.forecast) is not None
+            if (ahead := status.forecast) is not None
             else None
         ),
         "scopes": [
@@ -246,7 +246,7 @@ def _json(standing: RunStatus) -> dict[str, Any]:
                 "steps": scope.finished,
                 "last_step": next((each.step for each in scope.newest(1)), None),
             }
-            for key, scope in standing.scopes.items()
+            for key, scope in status.scopes.items()
         ],
         "running": [
             {
@@ -257,46 +257,46 @@ def _json(standing: RunStatus) -> dict[str, Any]:
                 "since": each.since,
                 "seconds": round(each.seconds, 1),
             }
-            for each in standing.running
+            for each in status.running
         ],
-        "retries": [each._asdict() for each in standing.retries],
+        "retries": [each._asdict() for each in status.retries],
         "streams": [
-            {"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in standing.streams
+            {"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in status.streams
         ],
-        "input": standing.input,
-        "result": standing.result,
+        "input": status.input,
+        "result": status.result,
         "forked": msgspec.to_builtins(moment.forked),
         "is_replay": moment.is_replay,
         "attempt": moment.attempt,
         "until": moment.until or None,
         "usage": msgspec.to_builtins(moment.usage),
-        "history": standing.history._asdict() if standing.history else None,
+        "history": status.history._asdict() if status.history else None,
         "budget": {
             share.kind: {"used": share.used, "limit": share.limit, "used_up": share.is_used_up}
-            for share in standing.budget
+            for share in status.budget
         },
-        "schedule": schedule_as_json(standing),
+        "schedule": schedule_as_json(status),
         "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
-        "questions": asked.as_json(standing.questions),
+        "questions": asked.as_json(status.questions),
         "approved": [
             {"id": id, "tool": each.tool, "agent": each.agent, "by": each.by, "at": each.at, "uses": each.uses}
-            for id, each in standing.approved.items()
+            for id, each in status.approved.items()
         ],
         "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
-        "complaints": standing.complaints,
-        "edits": _foreseen(standing),
+        "complaints": status.complaints,
+        "edits": _foreseen(status),
         "conflicts": [
             {"file": each.path, "places": list(each.places)}
-            for each in (standing.noticed.questions if standing.noticed else ())
+            for each in (status.noticed.questions if status.noticed else ())
         ]
-        + ([{"file": standing.begun.path, "places": [str(standing.begun)]}] if standing.begun else []),
-        "report": [{"kind": remark.kind, "text": remark.text} for remark in standing.report],
+        + ([{"file": status.begun.path, "places": [str(status.begun)]}] if status.begun else []),
+        "report": [{"kind": remark.kind, "text": remark.text} for remark in status.report],
     }
 
 
-def _foreseen(standing: RunStatus) -> list[str]:
+def _foreseen(status: RunStatus) -> list[str]:
     """What a start makes of people's edits."""
-    noticed = standing.noticed
+    noticed = status.noticed
     if noticed is None:
         return []
     said = [f"{edit.record.file}: {say}" for edit in noticed.edits for say in edit.record.says]

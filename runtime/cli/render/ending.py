@@ -163,27 +163,27 @@ def _aside(line: str) -> None:
     click.echo(line, err=True)
 
 
-def standing_as_json(standing: RunStatus) -> dict[str, Any]:
-    moment, definition, problem = standing.moment, standing.definition, standing.problem or standing.mistake
-    progress = standing.plan.progress if standing.plan else None
+def status_as_json(status: RunStatus) -> dict[str, Any]:
+    moment, definition, problem = status.moment, status.definition, status.problem or status.mistake
+    progress = status.plan.progress if status.plan else None
     return {
-        "url": standing.url,
-        "run_id": run_id_of(standing) or None,
+        "url": status.url,
+        "run_id": run_id_of(status) or None,
         "agent": definition.agent if definition else None,
         "code": (moment.code or None) if moment else None,
-        "state": standing.state,
-        "needs_person": standing.needs_person,
-        "moved": msgspec.to_builtins(standing.moved),
+        "state": status.state,
+        "needs_person": status.needs_person,
+        "moved": msgspec.to_builtins(status.moved),
         "reason": moment.reason if moment else "",
         "items": progress._asdict() if progress else None,
-        "inbox": {"waiting": standing.waiting, "taken": len(moment.tasks) if moment else 0},
-        "at": standing.at or None,
+        "inbox": {"waiting": status.waiting, "taken": len(moment.tasks) if moment else 0},
+        "at": status.at or None,
         "pause": msgspec.to_builtins(replace(moment.pause, file="")) if moment and moment.pause else None,
-        "waiting_edits": list(standing.waiting_edits),
-        "being_saved": list(standing.being_saved),
+        "waiting_edits": list(status.waiting_edits),
+        "being_saved": list(status.being_saved),
         "uncalled": moment.uncalled if moment else [],
-        "questions": asked.as_json(standing.questions),
-        "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
-        "heard": standing.heard or None,
+        "questions": asked.as_json(status.questions),
+        "holder": msgspec.to_builtins(status.holder) if status.state == "running" else None,
+        "heard": status.heard or None,
         "problem": {"kind": type(problem).__name__, "message": str(problem)} if problem else None,
     }

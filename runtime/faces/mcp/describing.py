@@ -66,51 +66,50 @@ def run_of_task(task: str) -> str:
     return unquote(task.rpartition(".")[0])
 
 
-def line(run: str, standing: RunStatus) -> shapes.RunLine:
+def line(run: str, status: RunStatus) -> shapes.RunLine:
     """A run in a list."""
     return shapes.RunLine(
         run,
-        standing.state,
-        needs_person=standing.needs_person,
-        run_id=run_id_of(standing),
-        task_id=task_id(run, standing.moment),
-        items=items(standing),
-        questions=[each.id for each in standing.questions],
-        last_activity=standing.at,
-        problem=str(standing.problem or ""),
+        status.state,
+        needs_person=status.needs_person,
+        run_id=run_id_of(status),
+        task_id=task_id(run, status.moment),
+        items=items(status),
+        questions=[each.id for each in status.questions],
+        last_activity=status.at,
+        problem=str(status.problem or ""),
     )
 
 
-def status(run: str, standing: RunStatus, allowed: frozenset[str]) -> shapes.RunSummary:
+def status(run: str, status: RunStatus, allowed: frozenset[str]) -> shapes.RunSummary:
     """All that a client needs to know of a run."""
-    found = shapes.RunSummary(run, standing.state, next_of(run, standing, allowed))
-    found.run_id = run_id_of(standing)
-    found.items, found.last_activity, found.inbox = items(standing), standing.at, standing.waiting
-    found.notes = [*map(str, standing.complaints)]
-    found.running = [each.words for each in standing.running[:_LIST]]
-    found.questions = [*map(question, standing.questions)]
+    found = shapes.RunSummary(run, status.state, next_of(run, status, allowed))
+    found.run_id = run_id_of(status)
+    found.items, found.last_activity, found.inbox = items(status), status.at, status.waiting
+    found.notes = [*map(str, status.complaints)]
+    found.running = [each.words for each in status.running[:_LIST]]
+    found.questions = [*map(question, status.questions)]
     found.approved = [
-        shapes.Approved(id, each.tool, each.agent, each.by, each.at, each.uses)
-        for id, each in standing.approved.items()
+        shapes.Approved(id, each.tool, each.agent, each.by, each.at, each.uses) for id, each in status.approved.items()
     ]
-    if standing.problem is not None:
-        found.error = str(standing.problem)
-    if (moment := standing.moment) is None:
+    if status.problem is not None:
+        found.error = str(status.problem)
+    if (moment := status.moment) is None:
         return found
     found.task_id = task_id(run, moment)
-    found.reason = answered(standing) or moment.reason
+    found.reason = answered(status) or moment.reason
     found.until = moment.until or (moment.pause.until if moment.pause else "")
-    if moment.error and standing.state == "failed":
+    if moment.error and status.state == "failed":
         found.error = failure_text(moment.error)
-    found.error = found.error or not_called(standing)
-    if standing.at_work and standing.state not in OVER:
-        found.item = standing.at_work.text
+    found.error = found.error or not_called(status)
+    if status.at_work and status.state not in OVER:
+        found.item = status.at_work.text
     found.steps, found.tokens, found.usd = moment.usage.steps, moment.usage.tokens, moment.usage.usd
     outputs = sorted(moment.outputs)
     found.outputs = [uri(run, path) for path in outputs[:_OUTPUTS]]
     found.outputs_omitted = max(0, len(outputs) - _OUTPUTS)
-    if len(msgspec.json.encode(standing.result)) <= _RESULT:
-        found.result = standing.result
+    if len(msgspec.json.encode(status.result)) <= _RESULT:
+        found.result = status.result
     else:
         found.result_omitted = True
     return found
@@ -197,9 +196,9 @@ def _choices(asked: shapes.AskedQuestion) -> str:
     return f" ({' or '.join(asked.choices)})" if asked.choices else ""
 
 
-def items(standing: RunStatus) -> shapes.Items | None:
+def items(status: RunStatus) -> shapes.Items | None:
     """How far the plan is; None if there is none."""
-    found = standing.plan.progress if standing.plan and standing.plan.tasks else None
+    found = status.plan.progress if status.plan and status.plan.tasks else None
     return shapes.Items(found.settled, found.leaves) if found else None
 
 
@@ -208,38 +207,38 @@ def progress(found: shapes.Items | None) -> str:
     return f", {done_of(found.done, found.all, 'item')}" if found else ""
 
 
-def next_of(run: str, standing: RunStatus, allowed: frozenset[str]) -> str:
+def next_of(run: str, status: RunStatus, allowed: frozenset[str]) -> str:
     """What to do next: a tool to call, or what a person has to do."""
 
     def call(action: str, how: str, command: str) -> str:
         return how if action in allowed else f"A person has to do it: `satchel {command}`."
 
-    is_running = standing.state in ACTIVE
-    if standing.wants_adoption:
+    is_running = status.state in ACTIVE
+    if status.wants_adoption:
         return f"It may be a copy. A person has to say that it continues here: `satchel resume {run} --adopt`."
-    if standing.wants_merge:
+    if status.wants_merge:
         return f"A person has to resolve a conflict: `satchel merge {run}`."
-    if standing.questions:
-        ids = ", ".join(each.id for each in standing.questions)
+    if status.questions:
+        ids = ", ".join(each.id for each in status.questions)
         then = "" if is_running else " Then it has to be resumed."
         return f"It waits for answers to {ids}. {call('answer', 'Call answer.', f'answer {run} ID')}{then}"
-    if (steps := before_a_start(standing)) and not is_running:
+    if (steps := before_a_start(status)) and not is_running:
         return f"A person has to do this before it is resumed: {', '.join(steps)}."
     resume = call("resume", "Call resume.", f"resume {run}")
     start = call("start", "Call start.", f"run {run}")
     either = start if "start" in allowed and "resume" not in allowed else resume
-    match standing.state:
+    match status.state:
         case "new":
             return start
         case "running" | "draining":
             return "It is running. Call status again in a few seconds."
-        case "interrupted" if is_supervised(standing):
+        case "interrupted" if is_supervised(status):
             return "It has crashed, and its supervisor is about to restart it. Call status again in a few seconds."
         case "interrupted" | "failed" | "waiting":
             return either
-        case "paused" if standing.moment and standing.moment.is_new:
+        case "paused" if status.moment and status.moment.is_new:
             return start
-        case "paused" if standing.moment and standing.moment.pause is None:
+        case "paused" if status.moment and status.moment.pause is None:
             return either  # a fork
         case "paused":
             return resume
@@ -248,8 +247,8 @@ def next_of(run: str, standing: RunStatus, allowed: frozenset[str]) -> str:
         case "damaged":
             return f"A person has to repair it: `satchel check {run}`."
         case "moved":
-            return f"It has moved to {standing.moved.to}." if standing.moved else "It has moved."
-        case "completed" if standing.has_tasks or standing.at_work:
+            return f"It has moved to {status.moved.to}." if status.moved else "It has moved."
+        case "completed" if status.has_tasks or status.at_work:
             return f"It has completed, and there is new work. {either}"
         case "completed":
             return "Nothing: it has completed. Read its result and its outputs."
@@ -257,9 +256,9 @@ def next_of(run: str, standing: RunStatus, allowed: frozenset[str]) -> str:
             return "Nothing: it was cancelled."
 
 
-def is_supervised(standing: RunStatus) -> bool:
+def is_supervised(status: RunStatus) -> bool:
     """Whether a supervisor is about to restart it."""
-    last = standing.last
+    last = status.last
     if last is None or last.supervisor is None or last.host != socket.gethostname():
         return False
     return lease.process_started(last.supervisor.pid) == last.supervisor.process_started

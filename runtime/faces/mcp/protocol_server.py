@@ -113,12 +113,12 @@ class RunServer(Server[anyio.abc.TaskGroup]):
             return result
         assert result.structured_content is not None
         handle = self._runs.find(result.structured_content["run"])
-        standing = handle.status(brief=True)
-        if status_of(standing) not in ("working", "input_required"):
+        status = handle.status(brief=True)
+        if status_of(status) not in ("working", "input_required"):
             return result  # it has ended at once
-        task = describing.task_id(self._runs.name(handle), standing.moment)
+        task = describing.task_id(self._runs.name(handle), status.moment)
         assert task is not None  # it has begun
-        return {"resultType": "task", **self._tasks.summary(asking, task, handle, standing)}
+        return {"resultType": "task", **self._tasks.summary(asking, task, handle, status)}
 
     # Resources
 

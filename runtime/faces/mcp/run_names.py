@@ -43,7 +43,7 @@ class Runs:
         found = {self.name(each): each for each in api.open_all(self.root)}
         return {name: found[name] for name in sorted(found)}
 
-    def standings(self) -> dict[str, RunStatus]:
+    def statuses(self) -> dict[str, RunStatus]:
         """The brief status of each run, by name, in the order of the names. Includes places that a run has left."""
         found = {self._name_at(each.folder): each for each in api.ls(self.root)}
         return {name: found[name] for name in sorted(found)}
@@ -52,11 +52,11 @@ class Runs:
         """The run of this name, or with this run_id if only one has it. UsageError names those that there are."""
         if (found := self.at(name)) is not None:
             return found
-        standings = self.standings()
-        same = [known for known, each in standings.items() if each.definition and each.definition.run_id == name]
+        statuses = self.statuses()
+        same = [known for known, each in statuses.items() if each.definition and each.definition.run_id == name]
         if len(same) == 1 and (found := self.at(same[0])) is not None:
             return found
-        known = [*standings]
+        known = [*statuses]
         more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
         there = f"there are: {', '.join(known[:_NAMED])}{more}" if known else "there is none"
         raise UsageError(

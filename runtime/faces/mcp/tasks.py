@@ -55,35 +55,35 @@ class Tasks:
 
     def get(self, asking: Asking, task: str, client: Client) -> dict[str, Any]:
         """The task with this id, with its result, its questions or its error."""
-        handle, standing = self.find(asking, task)
+        handle, run_status = self.find(asking, task)
         name = asking.runs.name(handle)
-        status = status_of(standing)
-        wanted = _input_requests(asking, name, standing, client) if status == "input_required" else {}
-        found = self.summary(asking, task, handle, standing)
+        status = status_of(run_status)
+        wanted = _input_requests(asking, name, run_status, client) if status == "input_required" else {}
+        found = self.summary(asking, task, handle, run_status)
         match status:
             case "input_required":
                 found["inputRequests"] = wanted
             case "completed":
                 found["result"] = _result(describing.status(name, handle.status(), asking.allowed))
             case "failed":
-                why = str(standing.problem or describing.next_of(name, standing, asking.allowed))
+                why = str(run_status.problem or describing.next_of(name, run_status, asking.allowed))
                 found["error"] = {"code": types.INTERNAL_ERROR, "message": describing.error(why)}
         return found
 
-    def summary(self, asking: Asking, task: str, handle: Handle, standing: RunStatus) -> dict[str, Any]:
+    def summary(self, asking: Asking, task: str, handle: Handle, run_status: RunStatus) -> dict[str, Any]:
         """The same without what depends on the status."""
         name = asking.runs.name(handle)
-        created = self._created.get(task) or _created(handle, standing)
+        created = self._created.get(task) or _created(handle, run_status)
         self._created[task] = created
-        status = status_of(standing)
+        status = status_of(run_status)
         often = _REMOTELY if asking.runs.is_remote else _OFTEN
-        is_working = status == "working" and standing.state != "sleeping"
+        is_working = status == "working" and run_status.state != "sleeping"
         return {
             "taskId": task,
             "status": status,
             "createdAt": created,
-            "lastUpdatedAt": standing.at or created,
-            "statusMessage": visible(_message(name, standing, asking)),
+            "lastUpdatedAt": run_status.at or created,
+            "statusMessage": visible(_message(name, run_status, asking)),
             "ttlMs": None,
             "pollIntervalMs": often if is_working else _SELDOM,
         }
@@ -94,13 +94,14 @@ class Tasks:
             handle = asking.runs.find(describing.run_of_task(task))
         except SatchelError:
             raise _unknown(task) from None
-        standing = handle.status(brief=True)
-        known = describing.task_id(asking.runs.name(handle), standing.moment)
-        if standing.state == "interrupted":
-            standing = handle.status()  # which also says why
-        if known != task and not (standing.moment is None and describing.is_task_id(task)):  # it can't be read any more
+        run_status = handle.status(brief=True)
+        known = describing.task_id(asking.runs.name(handle), run_status.moment)
+        if run_status.state == "interrupted":
+            run_status = handle.status()  # which also says why
+        is_unreadable = run_status.moment is None and describing.is_task_id(task)
+        if known != task and not is_unreadable:
             raise _unknown(task)
-        return handle, standing
+        return handle, run_status
 
     def is_known(self, asking: Asking, task: str) -> bool:
         """Whether there is such a task."""
@@ -112,27 +113,27 @@ class Tasks:
 
     def update(self, asking: Asking, task: str, responses: Mapping[str, Any]) -> None:
         """Take answers to what the task asks. What it does not ask, or no longer asks, is ignored."""
-        handle, standing = self.find(asking, task)
+        handle, run_status = self.find(asking, task)
         is_answered = False
-        open_ones = {each.id for each in standing.questions}
+        open_ones = {each.id for each in run_status.questions}
         for key, response in responses.items():
             content = _accepted(response)
             if content is None:
                 continue
-            if key == _key_of_resume(standing) and content.get("resume") is True:
+            if key == _key_of_resume(run_status) and content.get("resume") is True:
                 _need(asking, "resume")
                 _begin(handle)
             elif key in open_ones:
                 _need(asking, "answer")
-                _answer(asking, handle, key, content, standing)
+                _answer(asking, handle, key, content, run_status)
                 is_answered = True
         if is_answered and "resume" in asking.allowed and _comes_to_rest(handle):
             _begin(handle)
 
     def cancel(self, asking: Asking, task: str) -> None:
         """Cancel the run. One that is over stays as it is."""
-        handle, standing = self.find(asking, task)
-        if standing.state in OVER:
+        handle, run_status = self.find(asking, task)
+        if run_status.state in OVER:
             return
         _need(asking, "cancel")
         try:
@@ -144,66 +145,66 @@ class Tasks:
                 tools.begin(handle)  # its agent undoes what it must
 
 
-def status_of(standing: RunStatus) -> Status:
+def status_of(run_status: RunStatus) -> Status:
     """The status of a task. A failed agent is a result: `failed` is for what is wrong with the workspace."""
-    match standing.state:
+    match run_status.state:
         case "completed" | "failed":
             return "completed"
         case "cancelled":
             return "cancelled"
         case "damaged" | "moved":
             return "failed"
-    if standing.questions or _waits_to_be_resumed(standing):
+    if run_status.questions or _waits_to_be_resumed(run_status):
         return "input_required"
     return "working"
 
 
-def _waits_to_be_resumed(standing: RunStatus) -> bool:
+def _waits_to_be_resumed(run_status: RunStatus) -> bool:
     """Whether it rests until a person resumes it."""
-    match standing.state:
+    match run_status.state:
         case "waiting":
             return True
         case "paused":
-            pause = standing.moment.pause if standing.moment else None
+            pause = run_status.moment.pause if run_status.moment else None
             return not (pause and (pause.until or pause.mode == "cancel"))
         case "interrupted":
-            return not describing.is_supervised(standing)
+            return not describing.is_supervised(run_status)
     return False
 
 
-def _key_of_resume(standing: RunStatus) -> str | None:
+def _key_of_resume(run_status: RunStatus) -> str | None:
     """Another one for each time that it has to be resumed."""
-    if standing.questions or standing.moment is None or not _waits_to_be_resumed(standing):
+    if run_status.questions or run_status.moment is None or not _waits_to_be_resumed(run_status):
         return None
-    return f"{_RESUME}{standing.moment.seq}"
+    return f"{_RESUME}{run_status.moment.seq}"
 
 
-def _message(name: str, standing: RunStatus, asking: Asking) -> str:
-    why = not_called(standing) or (standing.moment.reason if standing.moment else "")
+def _message(name: str, run_status: RunStatus, asking: Asking) -> str:
+    why = not_called(run_status) or (run_status.moment.reason if run_status.moment else "")
     reason = f" ({why})" if why else ""
-    progress = describing.progress(describing.items(standing))
-    return f"{standing.state}{reason}{progress}. {describing.next_of(name, standing, asking.allowed)}"
+    progress = describing.progress(describing.items(run_status))
+    return f"{run_status.state}{reason}{progress}. {describing.next_of(name, run_status, asking.allowed)}"
 
 
-def _created(handle: Handle, standing: RunStatus) -> str:
+def _created(handle: Handle, run_status: RunStatus) -> str:
     """When the run began, as far as its journal goes back."""
-    if standing.moment is not None:
+    if run_status.moment is not None:
         with suppress(SatchelError):
-            return next((row.line.at for row in handle.log()), standing.at)
-    return handle.store.trace(DEFINITION).at or standing.at
+            return next((row.line.at for row in handle.log()), run_status.at)
+    return handle.store.trace(DEFINITION).at or run_status.at
 
 
-def _input_requests(asking: Asking, name: str, standing: RunStatus, client: Client) -> dict[str, Any]:
+def _input_requests(asking: Asking, name: str, run_status: RunStatus, client: Client) -> dict[str, Any]:
     """What the client is to ask its user. Nothing that it could not answer then."""
     if not client.can_ask:
         return {}
-    if standing.questions:
-        asked = standing.questions if "answer" in asking.allowed else []
+    if run_status.questions:
+        asked = run_status.questions if "answer" in asking.allowed else []
         return {each.id: _elicitation(name, each) for each in asked}
-    key = _key_of_resume(standing)
+    key = _key_of_resume(run_status)
     if key is None or "resume" not in asking.allowed:
         return {}
-    text = f"{name} is {_message(name, standing, asking).partition('. ')[0]}. Resume it?"
+    text = f"{name} is {_message(name, run_status, asking).partition('. ')[0]}. Resume it?"
     return {key: _form(text, {"resume": {"type": "boolean", "title": "Resume the run"}}, ["resume"])}
 
 
@@ -272,8 +273,8 @@ def _accepted(response: Any) -> Mapping[str, Any] | None:
     return content if isinstance(content, Mapping) else {}
 
 
-def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any], standing: RunStatus) -> None:
-    (asked,) = (each for each in standing.questions if each.id == id)
+def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any], run_status: RunStatus) -> None:
+    (asked,) = (each for each in run_status.questions if each.id == id)
     is_form = not asked.question.may_change and _fields(asked.question.schema) is not None
     decision: Any = dict(content) if is_form else content.get("decision")
     if isinstance(decision, str) and "description" in _decision(asked):

@@ -23,8 +23,8 @@ _LISTED = 500
 
 
 def list_runs(asking: Asking, wanted: shapes.ListArguments) -> shapes.RunList:
-    standings = sorted(asking.runs.standings().items(), key=lambda each: by_need(each[1]))
-    found = [describing.line(name, each) for name, each in standings]
+    statuses = sorted(asking.runs.statuses().items(), key=lambda each: by_need(each[1]))
+    found = [describing.line(name, each) for name, each in statuses]
     text = wanted.search.casefold()
     found = [
         each

@@ -198,12 +198,12 @@ class Acting:
 
     async def resume(self) -> None:
         """Starts a supervisor that outlives this process; withdraws a pause that the run has not come to yet."""
-        standing = self._feed.standing
-        if standing is not None and standing.state == "draining":
+        status = self._feed.status
+        if status is not None and status.state == "draining":
             await self.do("withdrawing the pause", lambda handle: handle.withdraw().said)
             return
-        if standing is not None and standing.state in ACTIVE:
-            self._say(f"the run is {standing.state}", is_error=True)
+        if status is not None and status.state in ACTIVE:
+            self._say(f"the run is {status.state}", is_error=True)
             return
         await self.do("starting", self._resume)
 
@@ -217,9 +217,9 @@ class Acting:
         return last if not started.exit_code else f"{last} (exit code {started.exit_code})"
 
     async def stop(self) -> None:
-        standing = self._feed.standing
-        if standing is not None and standing.state in OVER:
-            self._say(f"nothing runs it: it is {standing.state}", is_error=True)
+        status = self._feed.status
+        if status is not None and status.state in OVER:
+            self._say(f"nothing runs it: it is {status.state}", is_error=True)
             return
         question = "Kill what runs it, now? Running work is cut off, and may be in doubt."
         if await self._confirmed(question):
@@ -247,8 +247,8 @@ class Acting:
         self._say("nothing was sent")
 
     async def answer(self, index: int = 0) -> None:
-        standing = self._feed.standing
-        asked = standing.questions if standing else []
+        status = self._feed.status
+        asked = status.questions if status else []
         if not asked:
             self._say("there is no open question")
             return
@@ -256,12 +256,12 @@ class Acting:
         if given is None:
             self._say("nothing was answered")
             return
-        is_active = standing is not None and standing.state in ACTIVE
+        is_active = status is not None and status.state in ACTIVE
         await self.do("answering", lambda handle: _answer(handle, given, is_active=is_active))
 
     async def revoke(self) -> None:
         """One of the standing approvals: asks about each in turn."""
-        approved = self._feed.standing.approved if self._feed.standing else {}
+        approved = self._feed.status.approved if self._feed.status else {}
         if not approved:
             self._say("there is no standing approval")
         for id, each in approved.items():
@@ -286,8 +286,8 @@ class Acting:
         self._feed.look_now()
 
     async def _confirmed(self, question: str) -> bool:
-        standing = self._feed.standing
-        name = f"{plain(run_id_of(standing), _ID)}: " if standing else ""
+        status = self._feed.status
+        name = f"{plain(run_id_of(status), _ID)}: " if status else ""
         return await self._app.push_screen_wait(Confirm(f"{name}{question}"))
 
 

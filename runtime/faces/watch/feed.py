@@ -60,7 +60,7 @@ class Feed:
     """The reader of one run. `make` returns a handle on it: each task has its own, and uses it in one thread a time."""
 
     def __init__(self, make: Callable[[], Handle], changed: Callable[[], None]):
-        self.standing: RunStatus | None = None
+        self.status: RunStatus | None = None
         self.seen: deque[TimelineEvent] = deque(maxlen=_RECORDS)
         self.streams: dict[tuple[str, str, int], StreamedAnswer] = {}
         self.seq = 0  # of the last event
@@ -88,7 +88,7 @@ class Feed:
                     handle = await asyncio.to_thread(self._make)
                     latest, is_remote = Latest(handle, rows=_RECORDS), handle.store.abilities.remote
                 shot = await asyncio.to_thread(self._status, latest, is_whole)
-                self._keep(shot.standing, shot.problem)
+                self._keep(shot.status, shot.problem)
                 await self._tell(shot.rows)
                 read = began if is_whole else read
             except Exception as error:  # one that no reader has foreseen must not end the view either
@@ -103,16 +103,16 @@ class Feed:
     @staticmethod
     def _status(latest: Latest, is_whole: bool) -> Shot:
         shot = latest.look(whole=is_whole)
-        if shot.standing.plan is not None:
-            _ = shot.standing.plan.progress, shot.standing.plan.tasks  # they are parsed here, and not by the screen
+        if shot.status.plan is not None:
+            _ = shot.status.plan.progress, shot.status.plan.tasks  # they are parsed here, and not by the screen
         return shot
 
     def _keep(self, found: RunStatus | None, problem: Exception | None) -> None:
         """Take the new status, or the last known one with the reason why there is no newer one."""
         if found is None or problem is not None:
             ours = problem if isinstance(problem, SatchelError) else SatchelError("can't be read", why=str(problem))
-            found = replace(found or self.standing or RunStatus("", state="damaged"), problem=ours)
-        self.standing = found
+            found = replace(found or self.status or RunStatus("", state="damaged"), problem=ours)
+        self.status = found
 
     async def _tell(self, rows: Sequence[LogRow]) -> None:
         """Put the records since the last look into words, in a thread: of a long run they are thousands at first."""
@@ -126,7 +126,7 @@ class Feed:
 
     def _begin_again_if_replaced(self, looked: float) -> None:
         """If a look that began after the last event finds fewer records, another run has taken this place."""
-        moment = self.standing.moment if self.standing and not self.standing.problem else None
+        moment = self.status.moment if self.status and not self.status.problem else None
         if moment is not None and moment.seq < self.seq and looked > self._event_at and self._reading is not None:
             self._forget()
             self._reading.cancel()
@@ -167,11 +167,11 @@ class Feed:
         known: int | None = None
         while True:
             await asyncio.sleep(1.0)
-            standing = self.standing
-            if standing is None or standing.moment is None or standing.problem:
+            status = self.status
+            if status is None or status.moment is None or status.problem:
                 continue
-            known = standing.moment.seq if known is None else known
-            if standing.moment.seq != known or standing.moment.status not in OVER:
+            known = status.moment.seq if known is None else known
+            if status.moment.seq != known or status.moment.status not in OVER:
                 return
 
     def _forget(self) -> None:

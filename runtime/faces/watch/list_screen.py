@@ -146,7 +146,7 @@ class RunsScreen(Screen[None]):
         runs = seen.runs if seen else []
         found = [run for run in runs if not wanted or all(word in _text(run) for word in wanted)]
         if self._by_need:
-            found.sort(key=lambda run: (api.by_need(run.standing), run.name))
+            found.sort(key=lambda run: (api.by_need(run.status), run.name))
         self._shown = found
         lines.cursor = next((at for at, run in enumerate(found) if run.name == self._chosen), lines.cursor)
 
@@ -177,7 +177,7 @@ class RunsScreen(Screen[None]):
             return Text.assemble((plain(self._overview.url, max(8, width - len(said) - 2)), "bold"), f"  {said}")
         counts: dict[State, int] = {}
         for run in seen.runs:
-            counts[run.standing.state] = counts.get(run.standing.state, 0) + 1
+            counts[run.status.state] = counts.get(run.status.state, 0) + 1
         shown = f"{len(self._shown):,} of " if len(self._shown) != len(seen.runs) else ""
         rest = f"  {shown}{counted(len(seen.runs), 'run')}"
         for state in (state for state in STATES if state in counts):
@@ -188,11 +188,11 @@ class RunsScreen(Screen[None]):
 
     def _line(self, index: int, width: int) -> Text:
         run = self._shown[index]
-        standing = run.standing
-        name = run.name or run_id_of(standing)
-        wanted = plain(api.wanted(standing) or str(standing.problem or ""))
-        items, last = fraction(standing.plan), ago(standing.at)
-        return _row(name, styles.state(standing), items, wanted, cost(standing), last, width)
+        status = run.status
+        name = run.name or run_id_of(status)
+        wanted = plain(api.wanted(status) or str(status.problem or ""))
+        items, last = fraction(status.plan), ago(status.at)
+        return _row(name, styles.state(status), items, wanted, cost(status), last, width)
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)
@@ -229,8 +229,8 @@ class RunsScreen(Screen[None]):
 
 def _text(run: SeenRun) -> str:
     """What the filter looks at."""
-    standing = run.standing
-    return f"{run.name} {run_id_of(standing)} {standing.state} {api.wanted(standing)}".lower()
+    status = run.status
+    return f"{run.name} {run_id_of(status)} {status.state} {api.wanted(status)}".lower()
 
 
 def _row(name: str, state: Text, items: str, wanted: str, cost: str, last: str, width: int) -> Text:

@@ -99,10 +99,10 @@ class Outline:
     def __init__(self) -> None:
         self._of: tuple[str, Content] | None = None
 
-    def content(self, standing: RunStatus | None) -> Content:
-        if standing is None or standing.plan is None or not standing.plan.tasks:
-            return _folded("plan", ["" if standing is None else "no items yet"])
-        plan = standing.plan
+    def content(self, status: RunStatus | None) -> Content:
+        if status is None or status.plan is None or not status.plan.tasks:
+            return _folded("plan", ["" if status is None else "no items yet"])
+        plan = status.plan
         if self._of is None or self._of[0] != plan.text:
             self._of = plan.text, _outline(plan.tasks, *plan.progress)
         return self._of[1]
@@ -124,7 +124,7 @@ def _outline(tasks: Sequence[Task], settled: int, leaves: int) -> Content:
 def timeline(feed: Feed) -> Content:
     if not feed.seen:
         return _folded(
-            "timeline", [plain(feed.problem) if feed.problem else "" if feed.standing is None else "nothing yet"]
+            "timeline", [plain(feed.problem) if feed.problem else "" if feed.status is None else "nothing yet"]
         )
     seen = [*feed.seen]
     return Content("timeline", len(seen), lambda index, width: styles.event(seen[index], width))
@@ -133,9 +133,9 @@ def timeline(feed: Feed) -> Content:
 def streams(feed: Feed, width: int, *, is_brief: bool) -> Content:
     """The answers that are being streamed, the newest last; with `is_brief` only the newest one."""
     found = [*feed.streams.values()]
-    standing = feed.standing
-    if not found and not is_brief and standing is not None:
-        return _left(standing, width)
+    status = feed.status
+    if not found and not is_brief and status is not None:
+        return _left(status, width)
     shown: list[Text] = []
     for stream in found[-1:] if is_brief else found:
         if not is_brief:
@@ -145,10 +145,10 @@ def streams(feed: Feed, width: int, *, is_brief: bool) -> Content:
     return _lines(newest if is_brief else f"text  {counted(len(found), 'answer')} being streamed", shown)
 
 
-def _left(standing: RunStatus, width: int) -> Content:
+def _left(status: RunStatus, width: int) -> Content:
     """Text that a crash has cut off."""
     shown: list[Text] = []
-    for each in standing.streams:
+    for each in status.streams:
         shown.append(Text(plain(each.path, width), "bold"))
         shown += map(Text, fold(each.text[-_TAIL:], width))
     title = "text  cut off by a crash; the next start keeps it" if shown else "text"
@@ -159,8 +159,8 @@ def _where(stream: StreamedAnswer) -> str:
     return f"{stream.agent}:{stream.scope}" if stream.agent else stream.scope
 
 
-def questions(standing: RunStatus | None) -> Content:
-    asked = standing.questions if standing else []
+def questions(status: RunStatus | None) -> Content:
+    asked = status.questions if status else []
 
     def line(index: int, width: int) -> Text:
         each = asked[index]
@@ -182,75 +182,75 @@ def messages(found: Sequence[tuple[str, Any]], width: int) -> Content:
     return _lines(f"messages  the last {len(found)}" if found else "messages", shown or [Text("no messages")])
 
 
-def details(standing: RunStatus | None, width: int) -> Content:
-    if standing is None:
+def details(status: RunStatus | None, width: int) -> Content:
+    if status is None:
         return _folded("details", ["looking ..."])
     shown: list[Text] = []
-    for title, value in _details(standing):
+    for title, value in _details(status):
         for number, line in enumerate(fold(value[:20_000], max(10, width - _DETAIL))):
             shown.append(Text.assemble((f"{'' if number else title:<{_DETAIL}}", "bold"), line))
     return _lines("details", shown, 0)
 
 
-def _details(standing: RunStatus) -> Iterator[tuple[str, str]]:
+def _details(status: RunStatus) -> Iterator[tuple[str, str]]:
     """Titles and values; both may be from strangers."""
-    yield "place", standing.url
-    if standing.definition:
-        yield "agent", standing.definition.agent
-    why, stops = detail(standing), pause_lines(standing)
-    below = {why.lstrip(": "), *(each.text for each in file_lines(standing))}  # they have lines of their own
-    if stops and standing.state == "paused" and standing.moment and standing.moment.pause:
+    yield "place", status.url
+    if status.definition:
+        yield "agent", status.definition.agent
+    why, stops = detail(status), pause_lines(status)
+    below = {why.lstrip(": "), *(each.text for each in file_lines(status))}  # they have lines of their own
+    if stops and status.state == "paused" and status.moment and status.moment.pause:
         why = f": {stops[0]}"  # it says more
         below.add(f"pause: {stops[0]}")
-    yield "state", "\n".join([f"{standing.state}{why}", *(each for each in why_lines(standing) if each not in below)])
-    if standing.holder and standing.holder.process not in why:
-        yield "process", f"{standing.holder.process}"
-    if standing.input is not None:
-        yield "input", json_line(standing.input, _VALUE)
-    if standing.result is not None:
-        yield "result", json_line(standing.result, _VALUE)
-    for share in budget_lines(standing):
+    yield "state", "\n".join([f"{status.state}{why}", *(each for each in why_lines(status) if each not in below)])
+    if status.holder and status.holder.process not in why:
+        yield "process", f"{status.holder.process}"
+    if status.input is not None:
+        yield "input", json_line(status.input, _VALUE)
+    if status.result is not None:
+        yield "result", json_line(status.result, _VALUE)
+    for share in budget_lines(status):
         yield share.title, share.text
-    moment = standing.moment
+    moment = status.moment
     if moment is not None:
         yield "usage", usage_line(moment)
         for agent in agent_lines(moment):
             yield "agent", "  ".join(filter(None, (agent.path, agent.status, progress(agent.plan), agent.at)))
         for path, output in moment.outputs.items():
             yield "output", f"{path}  {size(output.bytes)}"
-    for said in schedule_lines(standing):
+    for said in schedule_lines(status):
         yield "schedule", said
-    for id, approval in standing.approved.items():
+    for id, approval in status.approved.items():
         yield "approved", f"{approval_line(id, approval)}; v revokes it"
-    if inbox := inbox_line(standing):
+    if inbox := inbox_line(status):
         yield "inbox", inbox
-    for line in file_lines(standing):
+    for line in file_lines(status):
         yield line.title, line.text
-    for complaint in standing.complaints:
+    for complaint in status.complaints:
         yield "note", complaint
-    for remark in standing.report:
+    for remark in status.report:
         yield "opening", f"{remark.kind}: {remark.text}"
-    if standing.at:
-        yield "last", f"record {moment.seq if moment else 0:,}, {since(standing.at)}"
-    if standing.next:
-        yield "next", standing.next
+    if status.at:
+        yield "last", f"record {moment.seq if moment else 0:,}, {since(status.at)}"
+    if status.next:
+        yield "next", status.next
 
 
 def now(feed: Feed, width: int, most: int) -> list[Text]:
     """What is running: streams, effects, calls that wait to be tried again, and begun items."""
-    standing = feed.standing
-    if standing is None or standing.moment is None or standing.state not in ACTIVE:
+    status = feed.status
+    if status is None or status.moment is None or status.state not in ACTIVE:
         return []
     found: list[Text] = []
     for stream in reversed(feed.streams.values()):
         found.append(Text(f"> {stream.call}, {counted(stream.length, 'character')}", "cyan"))
-    for each in standing.retries:
+    for each in status.retries:
         found.append(Text(f"~ {describe_retry(each)}", "yellow"))
-    shown = {(each.agent, each.scope, each.no) for each in standing.running}
-    for long in standing.running:
+    shown = {(each.agent, each.scope, each.no) for each in status.running}
+    for long in status.running:
         if (long.agent, long.scope, long.no) not in feed.streams:
             found.append(Text(f"> {long.words}", "cyan"))
-    for agent in standing.moment.agents.values():
+    for agent in status.moment.agents.values():
         above = f"{agent.path}: " if agent.path else ""
         for key, scope in agent.scopes.items():
             for call in scope.started.values():

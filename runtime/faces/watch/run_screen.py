@@ -146,12 +146,12 @@ class RunScreen(Screen[None]):
 
     def _draw(self) -> None:
         self._is_changed = False
-        standing, width = self.feed.standing, self.size.width
+        status, width = self.feed.status, self.size.width
         if not width or not self.is_mounted:
             return
-        self._bar("head").show(styles.head(standing, self._called, width))
-        why = [part for each in why_lines(standing) for part in fold(each, width)] if standing else []
-        is_bad = standing is not None and (standing.problem is not None or standing.state == "failed")
+        self._bar("head").show(styles.head(status, self._called, width))
+        why = [part for each in why_lines(status) for part in fold(each, width)] if status else []
+        is_bad = status is not None and (status.problem is not None or status.state == "failed")
         most = 1 if self._is_low else _DETAIL
         if len(why) > most and self.view != "details":
             more = "  (7: all)"
@@ -172,24 +172,24 @@ class RunScreen(Screen[None]):
                 pane.show(self._content(pane.id or "", pane.size.width))
 
     def _content(self, name: str, width: int) -> Content:
-        standing = self.feed.standing
+        status = self.feed.status
         match name:
             case "plan":
-                return self._outline.content(standing)
+                return self._outline.content(status)
             case "text":
                 return panes.streams(self.feed, width, is_brief=self.view == "overview")
             case "timeline":
                 return panes.timeline(self.feed)
             case "questions":
-                return panes.questions(standing)
+                return panes.questions(status)
             case "messages":
                 self._read_messages()
                 return panes.messages(self._messages, width)
             case _:
-                return panes.details(standing, width)
+                return panes.details(status, width)
 
     def _asks(self, width: int) -> list[Text]:
-        asked = self.feed.standing.questions if self.feed.standing else []
+        asked = self.feed.status.questions if self.feed.status else []
         if not asked or self.view == "questions":
             return []
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
@@ -201,7 +201,7 @@ class RunScreen(Screen[None]):
     def _tabs(self, width: int) -> Text:
         """All names, or only the chosen one where there is no room."""
         tabs = Text()
-        asked = len(self.feed.standing.questions) if self.feed.standing else 0
+        asked = len(self.feed.status.questions) if self.feed.status else 0
         named = [f"{name} ({asked})" if name == "questions" and asked else name for name in VIEWS]
         is_short = sum(len(name) + 4 for name in named) > width
         for number, (name, text) in enumerate(zip(VIEWS, named, strict=True)):
@@ -212,14 +212,14 @@ class RunScreen(Screen[None]):
 
     def _keys(self, width: int) -> Text:
         """What is of use now comes first; how to leave is always there."""
-        standing = self.feed.standing
-        found = ["a answer"] if standing and standing.questions else []
-        if standing is not None and standing.state not in ("cancelled", "moved", "damaged"):
-            is_new = standing.moment is not None and standing.moment.is_new
-            starts = ["r start" if is_new else "r resume"] if standing.next else []
-            starts = ["r withdraw the pause"] if standing.state == "draining" else starts
-            found += ["p pause", "x stop"] if standing.state == "running" else starts
-            found += ["x stop"] if standing.state == "draining" else []
+        status = self.feed.status
+        found = ["a answer"] if status and status.questions else []
+        if status is not None and status.state not in ("cancelled", "moved", "damaged"):
+            is_new = status.moment is not None and status.moment.is_new
+            starts = ["r start" if is_new else "r resume"] if status.next else []
+            starts = ["r withdraw the pause"] if status.state == "draining" else starts
+            found += ["p pause", "x stop"] if status.state == "running" else starts
+            found += ["x stop"] if status.state == "draining" else []
             found += ["s send", "e edit todo"]
         return key_line(found, "? keys  q quit" if self._is_alone else "b back  ? keys  q quit", width)
 

@@ -14,8 +14,8 @@ from .lines import joined, plain
 _ACT = 11  # columns of what happened
 
 
-def state(standing: RunStatus) -> Text:
-    return Text(standing.state, f"bold {state_colour(standing.state) or ''}".strip())
+def state(status: RunStatus) -> Text:
+    return Text(status.state, f"bold {state_colour(status.state) or ''}".strip())
 
 
 def clock(at: str) -> str:
@@ -50,12 +50,12 @@ def event(told: TimelineEvent, width: int) -> Text:
     return line.append(said, style).append(took, "dim")
 
 
-def head(standing: RunStatus | None, name: str, width: int) -> Text:
+def head(status: RunStatus | None, name: str, width: int) -> Text:
     """The first line about a run: who, state, progress, cost, last activity. The name gives way to the rest."""
-    if standing is None:
+    if status is None:
         return joined([Text(plain(name, max(8, width - 12)), "bold"), Text("looking ...")])
-    ahead = standing.forecast
-    parts = [state(standing), Text(fraction(standing.plan)), Text(ahead.words if ahead else ""), Text(cost(standing))]
-    parts.append(Text(ago(standing.at), "dim"))
+    ahead = status.forecast
+    parts = [state(status), Text(fraction(status.plan)), Text(ahead.words if ahead else ""), Text(cost(status))]
+    parts.append(Text(ago(status.at), "dim"))
     rest = joined(parts)
-    return joined([Text(plain(run_id_of(standing) or name, max(8, width - rest.cell_len - 2)), "bold"), rest])
+    return joined([Text(plain(run_id_of(status) or name, max(8, width - rest.cell_len - 2)), "bold"), rest])

@@ -20,7 +20,7 @@ templates/   Jinja2, each value escaped. layout.html is around every page. run/*
 static/      the style, the script, and htmx with its extension for server-sent events (htmx.LICENSE)
 
 Each module with routes has a function `routes(site)`, which server.py calls. A template gets `site` and `request`; on
-the pages of a run also `name` and `run`, and on those of its newest state `standing`. `run_url(name, "events")` is a
+the pages of a run also `name` and `run`, and on those of its newest state `status`. `run_url(name, "events")` is a
 path below a run: `/run/NAME/-/events`.
 
 A run is found by its name in the listing of the root. No path of a request is joined to a path of the disk. The policy

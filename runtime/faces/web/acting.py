@@ -107,10 +107,10 @@ def answer(asked: RunForm) -> Done:
             typed=True,
         )
     except SatchelError as error:
-        standing = asked.handle.status()
-        each = next((each for each in standing.questions if each.id == id), None)
+        status = asked.handle.status()
+        each = next((each for each in status.questions if each.id == id), None)
         form = "act/questions.html" if each else "act/nothing.html"
-        raise Again(error, form=form, each=each, standing=standing) from None
+        raise Again(error, form=form, each=each, status=status) from None
     if not done.is_recorded:
         return said(f"{id}: the answer is in {done.file}. {done.waits_for} takes it at the latest when the run stops.")
     words = with_changes(_words(done.answer.decision), done.answer.arguments) if done.answer else ""
@@ -317,5 +317,5 @@ def _facts(site: Site) -> dict[str, Any]:
     """The runs that a process runs, by name, and how many there are. `seen` is None before the first look."""
     seen = site.runs()
     runs = seen.runs if seen else []
-    active = [site.name_of(run) for run in runs if run.standing.holder is not None]
+    active = [site.name_of(run) for run in runs if run.status.holder is not None]
     return {"seen": seen, "active": active, "named": active[:_NAMED], "others": len(runs) - len(active)}

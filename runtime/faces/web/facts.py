@@ -93,36 +93,36 @@ class StreamedText(Struct, frozen=True):
 
 def of_shot(shot: Shot) -> dict[str, Any]:
     """All that run.html needs besides the name."""
-    standing = shot.standing
+    status = shot.status
     return {
-        "standing": standing,
+        "status": status,
         "shot": shot,
-        "moment": standing.moment,
-        "plan": plan_part(standing.plan, centred=True),
+        "moment": status.moment,
+        "plan": plan_part(status.plan, centred=True),
         "timeline": timeline(shot.rows)[: -TIMELINE - 1 : -1],
-        "doing": doing(standing),
-        "streams": [*streams(standing)],
-        "below": [*agent_lines(standing.moment)] if standing.moment else [],
-        "outputs": outputs(standing),
+        "doing": doing(status),
+        "streams": [*streams(status)],
+        "below": [*agent_lines(status.moment)] if status.moment else [],
+        "outputs": outputs(status),
     }
 
 
-def times(standing: RunStatus) -> list[str]:
+def times(status: RunStatus) -> list[str]:
     """The times that the words about its state, its pause and its schedule tell."""
-    moment, holder = standing.moment, standing.holder
-    found = [holder.since if holder else "", standing.heard]
-    for pause in (moment.pause if moment else None, standing.wish):
+    moment, holder = status.moment, status.holder
+    found = [holder.since if holder else "", status.heard]
+    for pause in (moment.pause if moment else None, status.wish):
         found += [pause.until] if pause else []
     found += [moment.until] if moment else []
-    for each in standing.schedule:
+    for each in status.schedule:
         found += [each.next, each.last.due if each.last else ""]
     return [each for each in found if each]
 
 
-def notices(standing: RunStatus) -> list[StatusLine]:
+def notices(status: RunStatus) -> list[StatusLine]:
     """What is to be said of its files: at most `NOTICES` of each kind, so that none hides the others."""
     kinds, found = Counter[tuple[str, object]](), list[StatusLine]()
-    for each in file_lines(standing):
+    for each in file_lines(status):
         kind = each.title, each.tone
         kinds[kind] += 1
         if kinds[kind] <= NOTICES:
@@ -159,13 +159,13 @@ def timeline(rows: Iterable[LogRow]) -> list[TimelineEvent]:
     return [words.of(row.line) for row in rows]
 
 
-def doing(standing: RunStatus) -> list[Doing]:
+def doing(status: RunStatus) -> list[Doing]:
     """The open scopes of all agents, the run's own first."""
     found = []
-    for path, agent in standing.moment.agents.items() if standing.moment else ():
+    for path, agent in status.moment.agents.items() if status.moment else ():
         for key, scope in agent.scopes.items():
             newest = next(scope.newest(1), None)
-            running = tuple(each for each in standing.running if (each.agent, each.scope) == (path, key))[:LISTED]
+            running = tuple(each for each in status.running if (each.agent, each.scope) == (path, key))[:LISTED]
             if key == ROOT and not scope.started and not running:
                 continue
             shown = {each.key for each in running}
@@ -176,9 +176,9 @@ def doing(standing: RunStatus) -> list[Doing]:
     return found
 
 
-def streams(standing: RunStatus) -> Iterator[StreamedText]:
+def streams(status: RunStatus) -> Iterator[StreamedText]:
     """The ends of streamed texts."""
-    for each in standing.streams[:LISTED]:
+    for each in status.streams[:LISTED]:
         head = each.head
         agent, attempt = (head.agent, head.attempt) if head else ("", 1)
         yield StreamedText(
@@ -198,9 +198,9 @@ def pieces(text: str) -> Iterator[Piece]:
         at = end
 
 
-def outputs(standing: RunStatus) -> list[tuple[str, int]]:
+def outputs(status: RunStatus) -> list[tuple[str, int]]:
     """The outputs by path, with their bytes."""
-    return sorted((path, each.bytes) for path, each in standing.moment.outputs.items()) if standing.moment else []
+    return sorted((path, each.bytes) for path, each in status.moment.outputs.items()) if status.moment else []
 
 
 MOST = 200

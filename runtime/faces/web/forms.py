@@ -75,9 +75,9 @@ def _answer(site: Site, request: Request, act: Act) -> Response:
         done = act(form)
     except Again as again:
         facts = {"typed": form.typed, "error": again.error, "name": form.name, **again.facts}
-        if "standing" not in facts:
+        if "status" not in facts:
             try:
-                facts["standing"] = form.handle.status(brief=True)
+                facts["status"] = form.handle.status(brief=True)
             except SatchelError:  # then the form can't be shown, but why it was refused can
                 raise again.error from None
         return site.page(request, again.template, 422, **facts)

@@ -95,14 +95,14 @@ def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
 
 def plan(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     """The whole plan, as it is now, a part at a time."""
-    standing = handle.status()
-    agents = standing.moment.agents if standing.moment else {}
+    status = handle.status()
+    agents = status.moment.agents if status.moment else {}
     agent = request.query_params.get("agent", "")
-    found = agents[agent].plan if agent in agents and agent else standing.plan
+    found = agents[agent].plan if agent in agents and agent else status.plan
     part = facts.plan_part(found, begin=number(request, "begin") or 0, most=LOG)
     others = [path for path, each in agents.items() if each.plan.tasks]
     return site.run_page(
-        request, "plan.html", run, handle, standing=standing, plan=part, agent=agent, agents=others, most=LOG
+        request, "plan.html", run, handle, status=status, plan=part, agent=agent, agents=others, most=LOG
     )
 
 
@@ -122,10 +122,10 @@ def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respon
     except SatchelError as error:
         if at != "latest":
             raise
-        standing = handle.status(brief=True)
-        is_new = standing.problem is None and standing.moment is not None and standing.moment.is_new
-        problem = None if is_new else standing.problem or error
-        return site.run_page(request, "no_moment.html", run, handle, standing=standing, problem=problem)
+        status = handle.status(brief=True)
+        is_new = status.problem is None and status.moment is not None and status.moment.is_new
+        problem = None if is_new else status.problem or error
+        return site.run_page(request, "no_moment.html", run, handle, status=status, problem=problem)
     by_path = {each.path: each for each in shown.agents}
     agent = by_path.get(request.query_params.get("agent", "")) or shown.agents[0]
     pointer = request.query_params.get("path", "")
@@ -198,15 +198,15 @@ def all_files(site: Site, request: Request) -> Response:
     """The outputs, by name."""
     run = site.find(request.path_params["name"])
     handle = site.handle(run)
-    standing = handle.status(brief=True)
+    status = handle.status(brief=True)
     begin = number(request, "begin") or 0
-    found = facts.outputs(standing)
+    found = facts.outputs(status)
     return site.run_page(
         request,
         "files.html",
         run,
         handle,
-        standing=standing,
+        status=status,
         files=found[begin : begin + LOG],
         begin=begin,
         total=len(found),

@@ -71,14 +71,14 @@ class ListQuery(Struct, frozen=True):
 def listed(site: Site, seen: Seen, query: ListQuery) -> Listed:
     """The runs that match, those first that need a person; of each state the latest first."""
     found = [run for run in seen.runs if matches(site, run, query.text)]
-    matching, counts = len(found), Counter[str](run.standing.state for run in found)
-    needing = [run for run in found if run.standing.needs_person]
+    matching, counts = len(found), Counter[str](run.status.state for run in found)
+    needing = [run for run in found if run.status.needs_person]
     if query.state == "wanted":
         found = needing
     elif query.state:
-        found = [run for run in found if run.standing.state == query.state]
-    found.sort(key=lambda run: run.standing.at, reverse=True)
-    found.sort(key=lambda run: by_need(run.standing))
+        found = [run for run in found if run.status.state == query.state]
+    found.sort(key=lambda run: run.status.at, reverse=True)
+    found.sort(key=lambda run: by_need(run.status))
     pages = max(1, -(-len(found) // PAGE))
     number = min(max(1, query.number), pages)
     shown = found[(number - 1) * PAGE : number * PAGE]
@@ -90,12 +90,12 @@ def matches(site: Site, run: SeenRun, text: str) -> bool:
     """Whether each word is in the run's name, id, agent, or in the item that it is at."""
     if not text:
         return True
-    standing = run.standing
-    parts = [site.name_of(run), standing.state]
-    if standing.definition:
-        parts += [standing.definition.run_id, standing.definition.agent]
-    if standing.at_work:
-        parts.append(standing.at_work.text)
+    status = run.status
+    parts = [site.name_of(run), status.state]
+    if status.definition:
+        parts += [status.definition.run_id, status.definition.agent]
+    if status.at_work:
+        parts.append(status.at_work.text)
     there = " ".join(parts).casefold()
     return all(word in there for word in text.casefold().split())
 

@@ -111,18 +111,18 @@ class Site:
     def render(self, template: str, **facts: Any) -> str:
         return self.templates.get_template(template).render(facts)
 
-    def page(self, request: Request, template: str, status: int = 200, **facts: Any) -> HTMLResponse:
+    def page(self, request: Request, template: str, http_status: int = 200, **facts: Any) -> HTMLResponse:
         """The template as a whole page."""
-        return HTMLResponse(self.render(template, request=request, **facts), status)
+        return HTMLResponse(self.render(template, request=request, **facts), http_status)
 
     def run_page(
-        self, request: Request, template: str, run: SeenRun, handle: Handle, status: int = 200, **facts: Any
+        self, request: Request, template: str, run: SeenRun, handle: Handle, http_status: int = 200, **facts: Any
     ) -> HTMLResponse:
-        """A page about one run besides its live one, with the forms that stop it as it is now: `standing`. None: that
+        """A page about one run besides its live one, with the forms that stop it as it is now: `status`. None: that
         can't be read, and the run may be running all the same."""
-        if "standing" not in facts:
-            facts["standing"] = standing_of(handle)
-        return self.page(request, template, status, name=self.name_of(run), run=run, **facts)
+        if "status" not in facts:
+            facts["status"] = status_of(handle)
+        return self.page(request, template, http_status, name=self.name_of(run), run=run, **facts)
 
     def _note(self, read: int, total: int) -> None:
         self.progress = ListingProgress(read, total)
@@ -145,7 +145,7 @@ def _as_name(below: str, url: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def standing_of(handle: Handle) -> RunStatus | None:
+def status_of(handle: Handle) -> RunStatus | None:
     """Where a run is, in brief. None if it can't be read."""
     try:
         return handle.status(brief=True)

@@ -816,9 +816,9 @@ def test_a_reason_and_a_time_that_a_person_writes_into_a_pause_are_not_shown_or_
     file.write_text(f"{written}expected_until: 2036-11-28T12:00:00Z\n")
 
     def shown() -> tuple[str, str, str]:
-        standing = handle.status()
-        assert standing.moment and standing.moment.pause and standing.state == "paused"
-        return standing.moment.reason, standing.moment.pause.reason, standing.moment.pause.until
+        status = handle.status()
+        assert status.moment and status.moment.pause and status.state == "paused"
+        return status.moment.reason, status.moment.pause.reason, status.moment.pause.until
 
     until = "2036-11-28T12:00:00.000Z"
     assert shown() == ("dinner with Ada", "dinner with Ada", until), "at once, before any start"

@@ -398,7 +398,7 @@ def test_a_workspace_that_is_deleted_while_it_runs_is_blamed_on_the_disk(workspa
         run(workspace, main)
 
 
-def test_an_outcome_and_a_standing_are_short_when_printed(workspace: Path) -> None:
+def test_an_outcome_and_a_status_are_short_when_printed(workspace: Path) -> None:
     @agent
     async def main(run: Run[Any]) -> int:
         return 3

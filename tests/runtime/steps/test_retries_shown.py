@@ -34,8 +34,8 @@ def test_a_wait_before_a_retry_is_seen_nowhere(workspace: Path, capsys: pytest.C
         @make
         async def ask(topic: str) -> str:
             run._session.journal.flush()  # else durable in a moment
-            standing = satchel.open(str(workspace)).status()
-            seen.append([(each.step, each.attempt, each.error) for each in standing.retries])
+            status = satchel.open(str(workspace)).status()
+            seen.append([(each.step, each.attempt, each.error) for each in status.retries])
             if len(seen) < 3:
                 raise Overloaded("503")
             return topic

@@ -181,9 +181,9 @@ def test_a_kill_leaves_two_that_live_or_none_that_is_whole(kind: str, every: int
                 f"killed at call {number}: nobody says where it is"
             )
         there_before = sum(there_now == whole.get(name) for name, there_now in contents(target).items())
-        journey = go(kind, source, target)
+        result = go(kind, source, target)
         assert contents(target) == whole and lives(target)
-        assert journey.was_done or journey.files == 0 or journey.copied <= len(whole) - there_before + 1
+        assert result.was_done or result.files == 0 or result.copied <= len(whole) - there_before + 1
         if kind == "move":
             assert remains(source) == {"moved.yaml"}, f"killed at call {number}"
         else:
@@ -239,8 +239,8 @@ def test_what_did_not_arrive_is_taken_for_whole(kind: str, source: Path, target:
 
 
 def test_a_moved_run_can_be_opened_where_it_was(source: Path, target: Path) -> None:
-    journey = go("move", source, target)
-    assert journey.is_clean and not journey.notes and not journey.left
+    result = go("move", source, target)
+    assert result.is_clean and not result.notes and not result.left
     with pytest.raises(UsageError, match=f"is at another place now: me@here moved it to {target}"):
         look(DiskStore(source))
     with pytest.raises(UsageError, match="is at another place"), opened(DiskStore(source), "recover", Report()):
@@ -285,8 +285,8 @@ def test_what_was_saved_meanwhile_is_removed(source: Path, target: Path) -> None
                 (source / "late.txt").write_text("new\n")
             super().remove(path, if_version=if_version)
 
-    journey = go("move", Edited(source), DiskStore(target))
-    assert sorted(journey.left) == ["late.txt", "todo.md"]
+    result = go("move", Edited(source), DiskStore(target))
+    assert sorted(result.left) == ["late.txt", "todo.md"]
     assert remains(source) == {"late.txt", "moved.yaml", "todo.md"}
     assert (source / "todo.md").read_text() == "- [ ] a late thought\n" and not lives(source)
 
@@ -460,8 +460,8 @@ def test_a_crashed_run_changes_on_its_way(source: Path, target: Path) -> None:
     with opened(DiskStore(source), "recover", Report()):
         pass  # left without closing it
     before = contents(source)
-    journey = go("move", source, target)
-    assert not journey.is_clean and "did not close it" in journey.notes[0] and contents(target) == before
+    result = go("move", source, target)
+    assert not result.is_clean and "did not close it" in result.notes[0] and contents(target) == before
     assert satchel.run(target).status == "completed"
 
 
@@ -471,8 +471,8 @@ def test_a_damaged_run_can_not_be_carried_to_where_it_is_mended(source: Path, ta
     for old in (source / "checkpoints").glob("*.json"):
         old.unlink()
     before = contents(source)
-    journey = go("copy", source, target)
-    assert not journey.is_clean and "can't be opened as it is" in journey.notes[0] and contents(target) == before
+    result = go("copy", source, target)
+    assert not result.is_clean and "can't be opened as it is" in result.notes[0] and contents(target) == before
 
 
 def test_a_newer_or_unreadable_definition_is_guessed_at(source: Path, target: Path) -> None:

@@ -27,7 +27,7 @@ from satchel.workspace.lifecycle.acquire import owned
 from satchel.workspace.store import DiskStore, Store, open_store
 from satchel.workspace.store.remote.bucket import BucketStore
 from satchel.workspace.transfer import copy_files, transfer
-from satchel.workspace.transfer import transfer as journey
+from satchel.workspace.transfer import transfer as transferring
 
 AGENT = """
 from satchel import agent
@@ -85,8 +85,8 @@ def test_a_run_does_not_survive_its_way_into_a_bucket_and_back(
     folder: Path, place: str, at: Open, seaweedfs: Server, tmp_path: Path
 ) -> None:
     before = hashes(DiskStore(folder))
-    journey = moving.move(DiskStore(folder), at(place), by="me")
-    assert journey.copied == len(before) and hashes(at(place)) == before
+    result = moving.move(DiskStore(folder), at(place), by="me")
+    assert result.copied == len(before) and hashes(at(place)) == before
     assert define(at(place)).run_id == "moved-1"
     with pytest.raises(UsageError, match=f"moved it to {place}"):
         look(DiskStore(folder))
@@ -259,7 +259,7 @@ def test_who_begins_to_run_it_is_not_carried_away(
         at(place).replace("workspace.yaml", (folder / "workspace.yaml").read_bytes())
     else:
         moving.move(DiskStore(folder), at(place), by="me")
-    transfer = journey.transfer
+    transfer = transferring.transfer
     (tmp_path / "c").mkdir()
     with ExitStack() as stack:
 
@@ -268,7 +268,7 @@ def test_who_begins_to_run_it_is_not_carried_away(
             stack.enter_context(owned(rival, look(rival), take_over=True))
             return transfer(*given)
 
-        monkeypatch.setattr(journey, "transfer", late)
+        monkeypatch.setattr(transferring, "transfer", late)
         with pytest.raises(LeaseHeld, match="began to run"):
             moving.move(at(place), DiskStore(tmp_path / "c"), by="me")
     assert lives(at(place)) and not lives(DiskStore(tmp_path / "c"))
@@ -281,7 +281,7 @@ def test_a_move_that_is_gone_on_with_sees_who_began_to_run_it(
     """Their fence came before the tombstone, and the first call was killed before it looked for one."""
     monkeypatch.setenv(acquire.TTL_VARIABLE, "0.5")
     moving.move(DiskStore(folder), at(place), by="me")
-    leave = journey._leave
+    leave = transferring._leave
 
     def killed(*given: Any, **options: Any) -> None:
         rival = at(place)
@@ -292,7 +292,7 @@ def test_a_move_that_is_gone_on_with_sees_who_began_to_run_it(
 
     (tmp_path / "c").mkdir()
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(journey, "_leave", killed)
+        patched.setattr(transferring, "_leave", killed)
         moving.move(at(place), DiskStore(tmp_path / "c"), by="me")
     assert not lives(at(place))
     with pytest.raises(LeaseHeld, match="began to run"):
@@ -363,7 +363,7 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
                 sleep()
             super().create(path, data)
 
-    real = {name: getattr(journey, name) for name in ("transfer", "_leave")}
+    real = {name: getattr(transferring, name) for name in ("transfer", "_leave")}
 
     def transfer(*given: Any) -> Any:
         sent = real["transfer"](*given)
@@ -377,8 +377,8 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
         real["_leave"](*given, **options)
 
     monkeypatch.setattr(copy_files, "clock", lambda: acquire.clock() + sum(slept))
-    monkeypatch.setattr(journey, "transfer", transfer)
-    monkeypatch.setattr(journey, "_leave", leave)
+    monkeypatch.setattr(transferring, "transfer", transfer)
+    monkeypatch.setattr(transferring, "_leave", leave)
     to = at(there)
     to.__class__ = Sleeper
     with pytest.raises((LeaseHeld, UsageError)):

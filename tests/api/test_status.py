@@ -56,9 +56,9 @@ def test_limits_and_times_are_not_told(make: Make) -> None:
     extra = "budget: {steps: 3}\nschedule:\n  - {name: weekly, cron: '0 8 * * 1'}\n"
     handle = satchel.open(make(extra=extra))
     handle.run()
-    standing = handle.status()
-    assert [(share.kind, share.used, share.limit) for share in standing.budget] == [("steps", 2, 3)]
-    (weekly,) = standing.schedule
+    status = handle.status()
+    assert [(share.kind, share.used, share.limit) for share in status.budget] == [("steps", 2, 3)]
+    (weekly,) = status.schedule
     assert weekly.name == "weekly" and weekly.next and weekly.last is None
     assert not handle.status(brief=True).schedule
 
@@ -66,8 +66,8 @@ def test_limits_and_times_are_not_told(make: Make) -> None:
 def test_what_is_wrong_is_raised(make: Make, tmp_path: Path) -> None:
     folder = make()
     (folder / "workspace.yaml").write_text("format: 1\nrun_id: [\n")
-    standing = satchel.open(folder).status()
-    assert standing.state == "damaged" and standing.problem and standing.next == f"satchel check {folder}"
+    status = satchel.open(folder).status()
+    assert status.state == "damaged" and status.problem and status.next == f"satchel check {folder}"
     (tmp_path / "none").mkdir()
     assert isinstance(satchel.open(tmp_path / "none").status().problem, UsageError)
 
@@ -105,8 +105,8 @@ def test_a_process_that_left_after_an_error_counts_as_the_one_that_runs_it(
         patched.setattr(Announcer, "__init__", fail)
         with pytest.raises(error, match="in an opening"):
             handle.run()
-    standing = handle.status()
-    assert (standing.state, standing.holder) == ("interrupted", None)
+    status = handle.status()
+    assert (status.state, status.holder) == ("interrupted", None)
     monkeypatch.setattr(stops, "_MARGIN", 0.0)
     assert handle.wait().status == "interrupted"
     assert handle.check().problems == []
