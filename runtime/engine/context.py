@@ -41,7 +41,8 @@ from ..live import (
     Suspended,
     Tap,
     Watch,
-    logger,
+    log_records,
+    log_start,
     observer_here,
 )
 from ..steps import Closed, Codec, OwnStep, Step
@@ -212,7 +213,7 @@ class Context:
         self.observer = observer_here()
         workspace.journal.on_durable = self._durable
         self._loop, self._thread = asyncio.get_running_loop(), get_ident()
-        logger.started(workspace.moment, workspace.store.url)
+        log_start(workspace.moment, workspace.store.url)
         self.announcer = announcer
         self.limits = Limits(workspace, stopping.pause, announcer)
         self.pace = Pace(workspace, stopping.fail)
@@ -244,7 +245,7 @@ class Context:
         if get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self._durable, lines)
             return
-        logger.recorded(self.moment.run_id, lines)
+        log_records(self.moment.run_id, lines)
         if self._told:
             self._told.durable(lines)
         if self.tap:

@@ -19,14 +19,14 @@ from typing import Any, Literal, TypeVar, cast
 from msgspec import Raw, Struct
 
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
+from ...workspace.journal import Kept, blobs
 from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarted
-from ...workspace.state import EarlierAnswer, Kept, result_blobs
+from ...workspace.state import EarlierAnswer
 from ..agent import DaemonExecutor, said
 from ..live import AgentStopped, Suspended, reverify, verification
 from ..steps import ONCE, Step, declared, key_parameter, run_parameter
-from . import open_scope, recording
+from . import open_scope, performing
 from .open_scope import OpenCall, waits
-from .performing import invoke
 from .raised import is_kept
 
 Verify = Callable[..., Any]
@@ -151,9 +151,9 @@ async def _as_answered(call: OpenCall, answer: EarlierAnswer) -> Any:
     if answer.other is not None:
         scope.claims.claim(answer.other)
         if answer.outcome == "done":
-            result = result_blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
+            result = blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
             try:
-                return await recording.keep(call, result, how="resolved")
+                return await performing.keep(call, result, how="resolved")
             except UsageError as error:
                 ask(call, "unclaimed", f"The answer can't be used: {error.why}", (answer.other,))
     return await _begin(call)
@@ -235,14 +235,14 @@ async def _begin(call: OpenCall) -> Any:
     effect = call.step
     retry = effect.retry
     try:
-        again = bind(recording.retries, call)
+        again = bind(performing.keep_retry, call)
         return await (retry or ONCE).run(bind(_once, call), lambda error, attempt: None, again)
     except Exception as error:
         wait = retry.too_long(error) if retry else None
         is_in_doubt = call.key in call.scope.agent.recorded.scopes[call.scope.key].started
         if wait is None or (is_in_doubt and not effect.idempotent):
             if not call.in_doubt and is_kept(error):  # it has certainly not happened, and the agent is told so
-                recording.failed(call, error, not_done=True, final=True)
+                performing.keep_failure(call, error, not_done=True, final=True)
             raise
         call.scope.context.stopping.sleep(wait, f"{call.step.name} was told to try again later")
 
@@ -263,20 +263,20 @@ async def _once(call: OpenCall, attempt: int) -> Any:
         await scope.context.stopping.check_has_it()
         scope.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
-        recording.failed(call, error, attempt, not_done=not call.in_doubt)
+        performing.keep_failure(call, error, attempt, not_done=not call.in_doubt)
         raise
     began = time.monotonic()
     try:
-        result = await invoke(call, {effect.shape.key: key} if effect.shape.key else {})
+        result = await performing.invoke(call, {effect.shape.key: key} if effect.shape.key else {})
     except BaseException as error:
         if not _has_not_happened(effect, error):
             return await _may_have_happened(call, error, attempt)
-        recording.failed(call, error, attempt, not_done=not call.in_doubt)
+        performing.keep_failure(call, error, attempt, not_done=not call.in_doubt)
         raise
     if scope.context.observer:
         scope.context.observer.returned(call)
     try:
-        return await recording.completed(call, result, began)
+        return await performing.keep_result(call, result, began)
     except BaseException as error:  # it has happened, whatever `not_done` says of errors like this one
         return await _may_have_happened(call, error, attempt)
 
@@ -303,7 +303,7 @@ async def _may_have_happened(call: OpenCall, error: BaseException, attempt: int)
         raise error
     if isinstance(error, StorageFailed) or not isinstance(error, Exception):
         raise error  # the journal tells the next opening how far it has come
-    recording.failed(call, error, attempt)
+    performing.keep_failure(call, error, attempt)
     settled = await _settle(call, said(error))
     if settled:
         return settled.result
@@ -321,12 +321,12 @@ async def _settle(call: OpenCall, cause: str, *, has_key: bool = True) -> _Answe
         try:
             result = await verify(effect.verify, call)
         except NotDone as error:
-            recording.failed(call, error, not_done=True)
+            performing.keep_failure(call, error, not_done=True)
             return None
         except Exception as error:
             cause += f"; verify failed: {said(error)}"
         else:
-            return _Answer(await recording.completed(call, result, began, how="verified"))
+            return _Answer(await performing.keep_result(call, result, began, how="verified"))
     elif effect.idempotent and has_key:
         call.in_doubt = True
         return None
@@ -366,7 +366,7 @@ async def recheck(call: OpenCall, done: StepCompleted) -> None:
         rechecks.seconds_left -= time.monotonic() - began
     rechecks.verified += 1
     if is_asked:  # this withdraws the question
-        await recording.keep(call, result_blobs.fetch(context.store, done), how="verified")
+        await performing.keep(call, blobs.fetch(context.store, done), how="verified")
 
 
 def ask(call: OpenCall, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()) -> None:

@@ -1,5 +1,5 @@
-"""Run a step with its retries and fallback models: each attempt calls its function, in a thread if it is not async. A
-streamed attempt continues the text of earlier ones, and keeps the text written so far.
+"""Perform a step with its retries and fallback models, and record the outcome. Each attempt calls its function, in a
+thread if it is not async. A streamed attempt continues the text of earlier ones, and keeps the text written so far.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from functools import partial as bind
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from ...workspace.journal.records import now
+from ...workspace.base import AgentError
+from ...workspace.journal import blobs
+from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress, StepRetry, now
 from ...workspace.secrets import RedactedStream, scrub
 from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
-from ..agent import said
+from ..agent import brief, said
 from ..live import Suspended
-from ..steps import MODEL, ONCE, Partial, encode, is_mistake, recover
-from . import open_scope, recording
+from ..steps import ANYTHING, MODEL, ONCE, Partial, encode, is_mistake, recover, round_trip
+from . import open_scope, raised
 from .open_scope import OpenCall, OpenScope, current_call
-from .raised import is_kept
 
 
 async def invoke(call: OpenCall, injected: Mapping[str, Any] = MappingProxyType({})) -> Any:
@@ -207,12 +208,12 @@ async def perform(call: OpenCall) -> Any:
     except asyncio.CancelledError as error:
         if not isinstance(error, Suspended) and not scope.is_stopping:
             ms = int((time.monotonic() - began) * 1000)
-            recording.failed(call, error, final=True, cancelled=True, ms=ms)
+            keep_failure(call, error, final=True, cancelled=True, ms=ms)
         raise
     if isinstance(result, Accepted):
-        return await recording.keep(call, encode(result.text, step.name), how="accepted")
+        return await keep(call, encode(result.text, step.name), how="accepted")
     how = "interrupted" if call.interrupted else "restarted" if call.restarted else "returned"
-    answer = await recording.completed(call, result, began, how=how)
+    answer = await keep_result(call, result, began, how=how)
     if step.shape.is_streamed:
         scope.context.tally.recovered += call.recovered
         path = partial_path(call)
@@ -248,12 +249,12 @@ async def _tried(call: OpenCall) -> Any:
     def failed(error: BaseException, number: int) -> None:
         comes_back = step.retry is not None and step.retry.comes_back(error, number)
         is_last = is_mistake(error) or (call.model == models[-1] and not comes_back and not waits)
-        recording.failed(call, error, number, final=is_last and is_kept(error))
+        keep_failure(call, error, number, final=is_last and raised.is_kept(error))
 
     for model in models:
         call.model = model
         try:
-            return await (step.retry or ONCE).run(attempt, failed, bind(recording.retries, call))
+            return await (step.retry or ONCE).run(attempt, failed, bind(keep_retry, call))
         except Exception as error:
             if is_mistake(error):
                 raise
@@ -264,3 +265,89 @@ async def _tried(call: OpenCall) -> Any:
         scope.context.stopping.sleep(min(waits), f"{step.name} was told to try again later")
     assert failure
     raise failure
+
+
+# The outcome of a call, as a record
+
+
+async def keep_result(call: OpenCall, result: Any, began: float, **facts: Any) -> Any:
+    """Record a result; it is durable when this returns. Returns the value in the form of a recorded one."""
+    what = f"the result of {call.step.name}"
+    data = encode(result, what)
+    round_trip.check_private(result, call.step.shape.codec, what)
+    return await keep(call, data, ms=int((time.monotonic() - began) * 1000), **facts)
+
+
+async def keep(call: OpenCall, data: bytes, *, soon: bool = False, **facts: Any) -> Any:
+    """Record a result as it is. `soon`: it need not be durable when this returns, only before later records."""
+    scope, context = call.scope, call.scope.context
+    data = context.redactor.json(data)
+    answer, data = call.step.shape.codec.returned(data)
+    kept = blobs.keep(context.store, data, context.journal.generation)
+    effect = call.step.is_effect
+    context.journal.add(
+        StepCompleted(
+            **call.identity(),
+            result=kept.result,
+            blob=kept.blob,
+            effect=effect,
+            model=call.model,
+            schema=context.schemas.name(call.step, keeps_unknown=scope.agent.keeps_unknown),
+            **facts,
+        )
+    )
+    # A streamed answer's file is removed once it is recorded, so that one is waited for.
+    if (scope.agent.pipelined or soon) and not effect and not call.step.shape.is_streamed:
+        context.pace.flush_soon(scope.agent.files)
+        return answer
+    await scope.durable()
+    context.pace.step_is_done(scope.agent.files)
+    return answer
+
+
+def keep_failure(call: OpenCall, error: BaseException, attempt: int = 1, *, final: bool = False, **facts: Any) -> None:
+    """Record that a call has raised; `final`: for good. Durable with the next commit."""
+    scope = call.scope
+    failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
+    if facts.get("cancelled"):
+        scope.numbering.cancel(call.key)
+    # A handled failure before an error of the function's own would lead to that error again.
+    inner = raised.calls_of(error, call.place) or [key for key in scope.recorded.failed if key[:2] in call.counts]
+    scope.context.journal.add(
+        StepFailed(
+            **call.identity(),
+            error=failure,
+            attempt=attempt,
+            effect=call.step.is_effect,
+            final=final,
+            calls=tuple(inner),
+            schema=scope.context.schemas.name(call.step, keeps_unknown=scope.agent.keeps_unknown),
+            **facts,
+        )
+    )
+    scope.context.pace.flush_later()
+
+
+def keep_retry(call: OpenCall, error: BaseException, attempt: int, wait: float) -> None:
+    """Record that a call is tried again, and tell who watches the run. Durable in a moment, for who looks at it."""
+    context = call.scope.context
+    wait = round(wait, 3)
+    context.journal.add(StepRetry(**call.identity(), error=brief(error), attempt=attempt, wait=wait))
+    context.pace.flush_later()
+    call.scope.work.rest(call)
+    if context.watch:
+        context.watch.noticed("retry", f"{call.step.name}: asking again in {wait:.3g} s: {said(error)}")
+
+
+async def keep_progress(call: OpenCall, value: Any) -> None:
+    """Record how far the function of a call has come. AgentError once it has returned."""
+    if call.ended:
+        late = f"run.progress() was called after {call.words} had returned"
+        raise AgentError(late, remedy="await every task of a step before it returns")
+    data = encode(value, "the progress")
+    round_trip.check(ANYTHING, value, "the progress")  # this attempt has the value itself, the next what comes back
+    scope = call.scope
+    scope.context.journal.add(StepProgress(**call.identity(), value=Raw(data)))
+    await scope.durable()
+    scope.context.limits.look()
+    scope.agent.check_going_on()

@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from ...workspace.base import AgentError, UsageError
+from ...workspace.journal import Kept, blobs
 from ...workspace.journal.records import Key, StepCompleted
 from ...workspace.lifecycle import Workspace
-from ...workspace.state import Kept, Scope, result_blobs
+from ...workspace.state import Scope
 from ...workspace.views import step_path
 from ..live import PendingCalls
 from ..steps import Codec, OwnStep, Prompt, Step, canonical, encode, round_trip
@@ -141,7 +142,7 @@ class ScopeRun(OpenScope):
             ):
                 await step.recheck(call, done)
         try:
-            data, codec = result_blobs.fetch(self.context.store, done), step.shape.codec
+            data, codec = blobs.fetch(self.context.store, done), step.shape.codec
             is_own = isinstance(step, OwnStep) and not step.is_effect  # another version may record more there
             return codec.recorded(data, keeps_unknown=is_own or self.agent.keeps_unknown)
         except UsageError as error:
@@ -197,6 +198,4 @@ def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Retur
     round_trip.check_private(value, codec, what)
     answer, data = codec.returned(data)
     is_kept = data != b"null"
-    return Returned(
-        result_blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer
-    )
+    return Returned(blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer)

@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from ...workspace.base import AgentError, SatchelError, UsageError, arguments
 from ...workspace.inbound.inbox import archive, inbox
+from ...workspace.journal import blobs
 from ...workspace.journal.records import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled
 from ...workspace.plan import Plan, Splice, Task
-from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, is_of_item, result_blobs
+from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, is_of_item
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..live import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, Suspended
@@ -205,7 +206,7 @@ class Session(AgentContext):
         codec = result_codec(function)
         if key in self.recorded.results:
             self.context.tally.answered += 1
-            data = result_blobs.fetch(self.store, self.recorded.results[key])
+            data = blobs.fetch(self.store, self.recorded.results[key])
             return codec.recorded(data, keeps_unknown=self.keeps_unknown)
         self.check_between_scopes(f"the scope {name!r} would begin")
         self.check_may_begin(name)

@@ -10,9 +10,10 @@ from ...workspace.base import LeaseHeld, UsageError
 from ...workspace.formats import pause_file
 from ...workspace.inbound import open_files
 from ...workspace.inspect import Look, Report, look
+from ...workspace.journal import blobs
 from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace, acquire, opening, pausing, recovery
-from ...workspace.state import Moment, result_blobs
+from ...workspace.state import Moment
 from ..agent import load
 from ..limits import Announcer
 from ..steps import ANY, result_codec
@@ -138,7 +139,7 @@ def _result(start: Start, of: Workspace | Look, report: Report) -> Any:
     kept = of.moment.root.result
     if kept is None or not (kept.blob or len(kept.result)):
         return None
-    data = result_blobs.fetch(start.store, kept)
+    data = blobs.fetch(start.store, kept)
     try:
         agent = start.agent or load(start.store, of.definition.agent)
         return result_codec(agent.function, "the agent").decode(data)

@@ -17,10 +17,11 @@ from msgspec import Struct
 
 from ...workspace.base import UsageError, arguments
 from ...workspace.inspect import Look
+from ...workspace.journal import blobs
 from ...workspace.journal.records import Input
 from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
-from ...workspace.state import Moment, result_blobs
+from ...workspace.state import Moment
 from ...workspace.store import Store
 from ..agent import Agent, Parameters, load
 from ..engine import Rehearsal
@@ -162,7 +163,7 @@ def arguments_to_record(start: Start, seen: Look) -> bytes | None:
 def record_arguments(opened: Workspace, arguments: bytes | None) -> None:
     """In the group of the opening."""
     if arguments is not None and opened.moment.root.input is None:
-        kept = result_blobs.keep(opened.store, opened.redactor.json(arguments), opened.journal.generation)
+        kept = blobs.keep(opened.store, opened.redactor.json(arguments), opened.journal.generation)
         opened.journal.add(Input(arguments=kept.result, blob=kept.blob))
 
 
@@ -175,7 +176,7 @@ def call_arguments(
 
 def _recorded(store: Store, moment: Moment) -> bytes:
     found = moment.root.input
-    return b"{}" if found is None else result_blobs.fetch(store, found)
+    return b"{}" if found is None else blobs.fetch(store, found)
 
 
 def _given(start: Start, parameters: Parameters) -> bytes:

@@ -30,9 +30,10 @@ from ...workspace.history import (
     worked,
 )
 from ...workspace.inspect import Remark, define, look
+from ...workspace.journal import Kept
 from ...workspace.journal.records import AgentBegun, Failure, Key, Line, Output, ScopeCommitted, Spent
 from ...workspace.secrets import redactor_of
-from ...workspace.state import ABSENT, OVER, ROOT, Kept, Status, is_of_item, json_patch, prompts
+from ...workspace.state import ABSENT, OVER, ROOT, Status, is_of_item, json_patch, prompts
 from ...workspace.store import Store, open_store
 from ...workspace.transfer import ForkResult, Tell
 from ..agent import Agent

@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import logger, reverify, supervisor_link
+    from . import reverify, supervisor_link
     from .data import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question
     from .pace import Pace
@@ -15,4 +15,4 @@ if not deferred(__name__):
     from .signals import Interruption, hold, release
     from .stopping import AgentStopped, Drain, StopRequests, Suspended, Suspension
     from .supervisor_link import Word
-    from .watch import LoopWatch, Tap, Watch, observed_by, observer_here, verification
+    from .watch import LoopWatch, Tap, Watch, log_records, log_start, observed_by, observer_here, verification

@@ -1,9 +1,11 @@
-"""Who watches the calls of a run: a watch gets its events in their order, the end of an item only when its commit is
-durable; a test observes calls besides their records, for example to crash the run there.
+"""Who is told what a run does. A watch gets its events in their order, the end of an item only when its commit is
+durable. The logger `satchel` gets what is durable. A test observes calls besides their records, for example to crash
+the run there.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,10 +13,12 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...workspace.base import NotDone
+from ...workspace.base import NotDone, visible
 from ...workspace.inspect import Report
-from ...workspace.journal.records import Line
+from ...workspace.journal import records
+from ...workspace.journal.records import AnyRecord, Failure, Line
 from ...workspace.lifecycle import Workspace
+from ...workspace.state import ROOT, Moment
 from ...workspace.views import PartialHead
 
 if TYPE_CHECKING:
@@ -86,6 +90,92 @@ class LoopWatch:
     def durable(self, lines: Sequence[Line]) -> None:
         while self._waiting and self._waiting[0][0] <= lines[-1].seq:
             self._waiting.popleft()[1]()
+
+
+LOG = logging.getLogger("satchel")
+"""INFO has what a person wants to know, DEBUG each call. Satchel adds no handler, and logs nothing here above INFO:
+without a program that wants these lines, nothing is printed."""
+
+
+def log_start(moment: Moment, url: str) -> None:
+    """The agent of an opened run is about to be called."""
+    LOG.info("%s: start %d, in %s", moment.run_id, moment.attempt, visible(url))
+
+
+def log_records(run_id: str, lines: Sequence[Line]) -> None:
+    """These records are durable."""
+    if not LOG.isEnabledFor(logging.INFO):
+        return
+    for line in lines:
+        if (text := _info(line.record)) is not None:
+            LOG.info("%s: %s%s", run_id, _of(line.record), _line(text))
+        elif LOG.isEnabledFor(logging.DEBUG) and (text := _debug(line.record)) is not None:
+            LOG.debug("%s: %s%s", run_id, _of(line.record), _line(text))
+
+
+def _line(text: str) -> str:
+    """On one line, and safe for a terminal: it may quote a stranger."""
+    return visible(" ".join(text.split()))
+
+
+def _of(record: AnyRecord) -> str:
+    return f"{record.agent}: " if record.agent else ""
+
+
+def _info(record: AnyRecord) -> str | None:
+    match record:
+        case records.Closed(status=str(status)):
+            why = _failure(record.error) or record.reason
+            return f"{status}{f': {why}' if why else ''}"
+        case records.ScopeBegun(scope=scope) if scope != ROOT:
+            return f"{_scope(scope)} begun: {record.title}"
+        case records.ScopeCommitted(scope=scope) if scope != ROOT:
+            return f"{_scope(scope)} committed"
+        case records.ScopeFailed():
+            return f"{_scope(record.scope)} failed: {_failure(record.error)}"
+        case records.StepRetry():
+            again = f"asking again in {record.wait:.3g} s: {_failure(record.error)}"
+            return f"{_scope(record.scope)} {record.step}{record.call}: {again}"
+        case records.ApprovalAsked():
+            return f"asked {record.id}: {record.question}"
+        case records.Doubt():
+            return f"asked {record.id} about the effect {record.step}{record.call}"
+        case records.ApprovalAnswered() | records.Resolved():
+            return f"{record.id} answered by {record.by}"
+        case records.PauseRequested():
+            return f"{record.mode} requested by {record.by}: {record.reason}"
+        case records.Paused():
+            return f"paused{' by force' if record.forced else ''}"
+        case records.Resumed():
+            return f"resumed by {record.by}"
+        case records.AgentBegun():
+            return f"begun{record.call}"
+        case records.AgentEnded():
+            return f"failed: {_failure(record.error)}" if record.error else "ended"
+        case records.Edited():
+            return f"{record.file} edited by {record.by}: {'; '.join(record.says)}"
+    return None
+
+
+def _debug(record: AnyRecord) -> str | None:
+    match record:
+        case records.StepStarted():
+            return f"{_scope(record.scope)} {record.step}{record.call} begins"
+        case records.StepCompleted():
+            return f"{_scope(record.scope)} {record.step}{record.call} {record.how} after {record.ms} ms"
+        case records.StepFailed():
+            return f"{_scope(record.scope)} {record.step}{record.call} failed: {_failure(record.error)}"
+        case records.Saved():
+            return f"checkpoint {record.file} ({record.why})"
+    return None
+
+
+def _failure(error: Failure | None) -> str:
+    return f"{error.kind}: {error.message}" if error else ""
+
+
+def _scope(key: str) -> str:
+    return key if key.startswith("_") else f"^{key}" if key else "agent"
 
 
 class Observer(Protocol):

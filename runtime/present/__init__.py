@@ -3,10 +3,8 @@ the terminal view and MCP only lay out what they get from here.
 
 status_words    where a run is and why, how far its plan is, what it has cost, and what waits for it or for a person
 question_words  an open question, what its file says, and the ways to answer it
-call_words      a call, its result, and a call that is tried again
-timeline_words  records in words, with the time that each has taken
-value_words     times, money and JSON values
-tones           the colour of each tone in a terminal, and the tone of what has no words of its own
+timeline_words  records with the time that each has taken; a call, its result, and a call that is tried again
+value_words     times, money and JSON values; the colour of each tone, and the tone of what has no words of its own
 record_words    a record: it lies in `workspace/views/`, since the `why.md` of a checkpoint has these words, too
 """
 
@@ -17,7 +15,6 @@ from ...workspace.base.lazy import deferred
 if not deferred(__name__):
     from ...workspace.base import counted, cut, duration, one_line, since, size
     from ...workspace.views import RecordWords, describe_record, place_words
-    from .call_words import call_name, describe_call, describe_retry, stream_name
     from .question_words import (
         choice_meaning,
         context_text,
@@ -53,6 +50,5 @@ if not deferred(__name__):
         usage_line,
         why_lines,
     )
-    from .timeline_words import Timeline, TimelineEvent
-    from .tones import CALLS, CHANGES, MARKS, REMARKS, SERVE_EVENTS, colour, state_colour
-    from .value_words import ago, json_line, usd
+    from .timeline_words import Timeline, TimelineEvent, call_name, describe_call, describe_retry, stream_name
+    from .value_words import CALLS, CHANGES, MARKS, REMARKS, SERVE_EVENTS, ago, colour, json_line, state_colour, usd

@@ -31,9 +31,9 @@ from ...workspace.inbound.approvals import (
     read_reply,
     with_changes,
 )
+from ...workspace.journal import blobs
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
-from ...workspace.state import result_blobs
 from ..engine import OpenCall, OpenScope, ScopeRun, check_outside_steps
 from ..live import Suspended, put_question, supervisor_link
 from ..steps import Codec, OwnStep, canonical, encode
@@ -210,7 +210,7 @@ class _Ask(OwnStep[..., Any]):
             self._use_standing(call, id)
             done = scope.agent.recorded.scopes[scope.key].done.get(call.key)
             if done is not None:
-                return msgspec.json.decode(result_blobs.fetch(context.store, done))
+                return msgspec.json.decode(blobs.fetch(context.store, done))
             left = until - time.monotonic()
             quiet_looks = 0 if context.stopping.drain.under_way else quiet_looks + 1
             if supervisor_link.shares_slots() and quiet_looks > 1:  # one alone may be the moment between two steps

@@ -137,12 +137,12 @@ class Run(RunParameter, Generic[S]):
     @awaited("run.progress")
     async def progress(self, value: Any) -> None:
         """Save the progress of a long step; its next attempt reads it from `run.saved_progress`. Only inside a step."""
-        from ..engine import current_call, recording
+        from ..engine import current_call, performing
 
         call = current_call.get()
         if call is None:
             raise AgentError("run.progress() was called outside a step", remedy="a scope's own progress is its steps")
-        await recording.progress(call, value)
+        await performing.keep_progress(call, value)
 
     @property
     def saved_progress(self) -> Any:

@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from ...workspace.base import AgentError, InvalidFile
 from ...workspace.inbound.inbox import InboxFile, Offered, archive, inbox
+from ...workspace.journal import blobs
 from ...workspace.journal.records import TaskDone, TaskTaken
-from ...workspace.state import ROOT, result_blobs, scope_of_task
+from ...workspace.state import ROOT, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
-from ..engine import OpenCall, OpenScope, Session, check_outside_steps, items, recording
+from ..engine import OpenCall, OpenScope, Session, check_outside_steps, items, performing
 from ..steps import OwnStep, Retry, awaited, current_scope
 from .todo import check_parallel
 
@@ -238,7 +239,7 @@ class Inbox:
             id
             for step in scope.recorded.done.values()
             if step.step == _Take.name
-            for id in msgspec.json.decode(result_blobs.fetch(self._store, step), type=list[str])
+            for id in msgspec.json.decode(blobs.fetch(self._store, step), type=list[str])
         }
         left = [
             task
@@ -300,7 +301,7 @@ class Inbox:
         if said.firing is not None:
             return replace(task, schedule=said.firing.schedule, due=said.firing.due)
         content = self._session.context.redactor.json(said.content)
-        kept = result_blobs.keep(self._store, content, self._session.journal.generation)
+        kept = blobs.keep(self._store, content, self._session.journal.generation)
         return replace(task, content=kept.result, blob=kept.blob)
 
     def _record(self, tasks: list[TaskTaken]) -> None:
@@ -368,7 +369,7 @@ class _Take(OwnStep[..., list[str]]):
     async def perform(self, call: Any) -> Any:
         assert isinstance(call, OpenCall)
         ids = await self._inbox.taken_in(call.scope, call.arguments["kind"])
-        return await recording.keep(call, msgspec.json.encode(ids), soon=not ids)
+        return await performing.keep(call, msgspec.json.encode(ids), soon=not ids)
 
 
 async def _do_nothing(run: object, task: InboxTask) -> None: ...

@@ -18,7 +18,7 @@ from ...workspace.base import Resume, UsageError, arguments, time_text
 from ...workspace.formats import decoder
 from ...workspace.journal.records import PauseRequested, StepCompleted, StepProgress
 from ...workspace.state import SLEEP
-from ..engine import OpenCall, ScopeRun, recording
+from ..engine import OpenCall, ScopeRun, performing
 from ..live import Suspended, Suspension
 from ..steps import OwnStep
 
@@ -97,7 +97,7 @@ class _Sleep(OwnStep[..., Any]):
         scope.work.rest(call)
         await asyncio.sleep(max(0.0, left))
         scope.check_going_on()
-        return await recording.keep(call, msgspec.json.encode(self._kept))
+        return await performing.keep(call, msgspec.json.encode(self._kept))
 
 
 def _wait(duration: str) -> Any:

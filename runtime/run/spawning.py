@@ -8,8 +8,8 @@ from hashlib import blake2b
 from typing import Any
 
 from ...workspace.base import AgentError, StorageFailed, UsageError
+from ...workspace.journal import blobs
 from ...workspace.journal.records import AgentBegun, AgentEnded
-from ...workspace.state import result_blobs
 from ..agent import Agent, Parameters, describe
 from ..engine import PREVIEW, ScopeRun, Session, check_outside_steps, entry, returned
 from ..live import Suspended
@@ -42,7 +42,7 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
     known = context.moment.agents.get(path)
     if known is not None and known.result is not None and known.args == digest:
         context.tally.answered += 1
-        return codec.recorded(result_blobs.fetch(session.store, known.result), keeps_unknown=agent.unknown == "keep")
+        return codec.recorded(blobs.fetch(session.store, known.result), keeps_unknown=agent.unknown == "keep")
     begun: AgentBegun | None = None
     if known is None or known.has_ended or (known.args, known.spawned_in) != (digest, scope.key):
         preview = context.redactor.json(encoded)[1:-1][:PREVIEW].decode(errors="ignore")

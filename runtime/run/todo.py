@@ -44,10 +44,10 @@ class Item:
     @property
     def result(self) -> Any:
         """What the item's function returned, once it has committed; else None."""
-        from ...workspace.state import result_blobs
+        from ...workspace.journal import blobs
 
         kept = self._session.recorded.results.get(self.id)
-        return None if kept is None else msgspec.json.decode(result_blobs.fetch(self._session.store, kept))
+        return None if kept is None else msgspec.json.decode(blobs.fetch(self._session.store, kept))
 
     def __repr__(self) -> str:
         return f"<item {self.text!r} ^{self.id}>"

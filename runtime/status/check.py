@@ -34,9 +34,10 @@ from ...workspace.inbound.approvals import FOLDER, form_problems
 from ...workspace.inbound.edits import notice, rejection
 from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
+from ...workspace.journal import Kept, blobs
 from ...workspace.journal.records import BadLine, LineReader, StepCompleted
 from ...workspace.lifecycle import recovery
-from ...workspace.state import Kept, Moment, checkpoint, folder_of_agent, result_blobs
+from ...workspace.state import Moment, checkpoint, folder_of_agent
 from ...workspace.store import (
     Abilities,
     Exposure,
@@ -293,7 +294,7 @@ def _blobs(store: Store, moment: Moment) -> Iterator[Finding]:
     for kept in kept_results:
         if kept.blob:
             try:
-                result_blobs.fetch(store, kept)
+                blobs.fetch(store, kept)
             except Damaged as error:
                 yield from of_error(error)
 

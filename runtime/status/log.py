@@ -18,7 +18,7 @@ from ...schemas import nearest
 from ...workspace import journal
 from ...workspace.base import Damaged, SatchelError, UsageError, arguments, time_text, times
 from ...workspace.inspect import define, look_beside
-from ...workspace.journal import records
+from ...workspace.journal import Kept, blobs, records
 from ...workspace.journal.records import (
     AnyRecord,
     ApprovalAnswered,
@@ -42,7 +42,7 @@ from ...workspace.journal.records import (
     Saved,
 )
 from ...workspace.plan import Progress
-from ...workspace.state import OVER, Kept, Status, result_blobs
+from ...workspace.state import OVER, Status
 from ...workspace.store import Store
 from .place import Place
 from .twins import at_once
@@ -263,7 +263,7 @@ def result(place: Place) -> Result:
 
 def value_of(store: Store, kept: Kept | None) -> Any:
     """A recorded value as JSON. Damaged if it can't be read."""
-    return None if kept is None else msgspec.json.decode(result_blobs.fetch(store, kept))
+    return None if kept is None else msgspec.json.decode(blobs.fetch(store, kept))
 
 
 def log(place: Place, last: int | None, wanted: Filter, *, follows: bool) -> Iterator[LogRow]:

@@ -36,7 +36,7 @@ import satchel
 from satchel import NotDone, Outcome, Retry, Run, agent, run
 from satchel.adapters.pydantic_ai import SatchelDurability, as_effect, idempotency_key
 from satchel.errors import NotSerializable
-from satchel.runtime.engine import recording
+from satchel.runtime.engine import performing
 
 Call = tuple[str, dict[str, Any]]
 
@@ -105,7 +105,7 @@ def test_after_a_crash_only_what_was_under_way_runs_again(workspace: Path, monke
 
     others_recorded = asyncio.Event()
     completed_others = [0]
-    keep = recording.keep
+    keep = performing.keep
 
     async def counted(*args: Any, **kwargs: Any) -> Any:
         kept = await keep(*args, **kwargs)
@@ -114,7 +114,7 @@ def test_after_a_crash_only_what_was_under_way_runs_again(workspace: Path, monke
             others_recorded.set()
         return kept
 
-    monkeypatch.setattr(recording, "keep", counted)
+    monkeypatch.setattr(performing, "keep", counted)
     interrupted(workspace, entered(helper))
     assert log == ["model 0", "look a", "look b", "look c"]
     log.clear()

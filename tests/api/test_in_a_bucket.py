@@ -16,7 +16,7 @@ from satchel import Item, Run, agent, step
 from satchel.runtime import api
 from satchel.workspace.base.errors import Refused, SatchelError, UsageError
 from satchel.workspace.inspect.load import look
-from satchel.workspace.state import result_blobs
+from satchel.workspace.journal import blobs
 from satchel.workspace.store.remote.s3 import Requests
 
 from .test_answering import GRANTING
@@ -160,7 +160,7 @@ def test_a_fork_in_a_bucket_sends_large_results_through_this_machine(
     answer = Requests._answer
 
     async def noted(self: Requests, method: str, arguments: Any, seconds: float) -> Any:
-        if result_blobs.FOLDER in arguments.get("Key", ""):
+        if blobs.BLOBS in arguments.get("Key", ""):
             sent.append(method)
             if method == "copy_object" and not is_allowed:
                 arguments = arguments | {"CopySource": {"Bucket": "no-such-bucket", "Key": "x"}}

@@ -15,9 +15,9 @@ from satchel import Item, Run, agent
 from satchel.runtime.api import Handle
 from satchel.workspace import journal
 from satchel.workspace.inspect import look
-from satchel.workspace.journal import append_log, writer
+from satchel.workspace.journal import append_log, blobs, writer
 from satchel.workspace.journal.records import Rewound
-from satchel.workspace.state import checkpoint, result_blobs
+from satchel.workspace.state import checkpoint
 from satchel.workspace.store import DiskStore
 
 PART = 40 << 10
@@ -68,7 +68,7 @@ def test_a_missing_state_of_a_return_is_a_riddle(make: Make, monkeypatch: pytest
     [found] = returns(handle)
     for path in checkpoint.paths(handle.store):
         handle.store.remove(path)
-    handle.store.remove(f"{result_blobs.FOLDER}/{found.blob}")
+    handle.store.remove(f"{blobs.BLOBS}/{found.blob}")
     problems = " ".join(map(str, handle.check().problems))
     assert found.blob in problems and "backup" in problems
     log = handle.log()

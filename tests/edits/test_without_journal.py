@@ -10,9 +10,9 @@ import pytest
 
 from satchel.workspace.base.errors import Conflicting, Damaged, InvalidFile, Refused, SatchelError
 from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal import blobs
 from satchel.workspace.journal.records import Resolved
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.state import result_blobs
 
 from .folder import Place, world
 
@@ -26,7 +26,7 @@ def resolve(place: Place, *, done: bytes | None = None) -> None:
     with opened(place.store, "answer", Report()) as workspace:
         (id,) = workspace.moment.doubts
         outcome = "not_done" if done is None else "done"
-        kept = result_blobs.keep(place.store, done or b"null", workspace.journal.epoch)
+        kept = blobs.keep(place.store, done or b"null", workspace.journal.epoch)
         workspace.journal.add(Resolved(id=id, outcome=outcome, by="me", result=kept.result))  # type: ignore[arg-type]
         workspace.close()
 

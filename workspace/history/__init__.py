@@ -19,6 +19,7 @@ if not deferred(__name__):
         same_outcome,
     )
     from .moments import (
+        LATEST,
         Records,
         Story,
         check_kept,
@@ -26,10 +27,11 @@ if not deferred(__name__):
         gone,
         kept_from,
         moment_at,
+        no_such_item,
         plain,
         read,
         records_of,
+        seq_of,
         steadily,
         story,
     )
-    from .positions import LATEST, no_such_item, seq_of

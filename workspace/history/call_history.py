@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..base import SatchelError
+from ..journal import blobs
 from ..journal.records import (
     NOTHING,
     AnyRecord,
@@ -39,10 +40,9 @@ from ..journal.records import (
     StepRetry,
     StepStarted,
 )
-from ..state import ROOT, Moment, Past, Scope, result_blobs
+from ..state import ROOT, Moment, Past, Scope
 from ..store import Store
-from .moments import Story, moment_at, not_yet, story
-from .positions import names_of
+from .moments import Story, moment_at, names_of, not_yet, story
 
 CallState = Literal["completed", "failed", "begun", "in_doubt", "retrying", "asked"]
 WorkState = Literal["open", "committed", "skipped", "dropped", "undone", "pruned"]
@@ -150,7 +150,7 @@ def call_of(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, i
             model=record.model,
             prompts=record.prompts,
             recorded=record.result,
-            result_in=f"{result_blobs.FOLDER}/{record.blob}" if record.blob else "",
+            result_in=f"{blobs.BLOBS}/{record.blob}" if record.blob else "",
             troubles=tried,
         )
     made = partial(

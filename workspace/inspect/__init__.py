@@ -5,9 +5,8 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import discovery, export_file, lease, rebuild, report, transfer_file
+    from . import discovery, lease, rebuild, report, transfer_file
     from .discovery import below, below_store, is_sync_copy, sync_copies
-    from .export_file import ExportResult
     from .lease import PATH, Lease, Process
     from .load import (
         Look,
@@ -23,4 +22,4 @@ if not deferred(__name__):
     )
     from .rebuild import begun
     from .report import Remark, Report, ReportDocument
-    from .transfer_file import Kind, Manifest, Tombstone, define, read_definition
+    from .transfer_file import ExportResult, Kind, Manifest, Tombstone, define, read_definition

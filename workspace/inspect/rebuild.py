@@ -14,20 +14,9 @@ from msgspec import Raw
 
 from ..base import Conflicting, Damaged, Stamp, decode, stamp
 from ..formats import jsontext
+from ..journal import Kept, blobs
 from ..plan import Plan
-from ..state import (
-    EVERY,
-    ROOT,
-    AgentMoment,
-    Kept,
-    MessagesAt,
-    Moment,
-    Past,
-    Status,
-    Usage,
-    folder_of_agent,
-    result_blobs,
-)
+from ..state import EVERY, ROOT, AgentMoment, MessagesAt, Moment, Past, Status, Usage, folder_of_agent
 from ..store import Store
 from ..views import conversation, projection
 from . import lease
@@ -233,7 +222,7 @@ def _nonce(state: dict[str, Any], known: Moment | None) -> tuple[str, bool]:
 def _kept(state: dict[str, Any], name: str) -> Kept | None:
     """The input or the result that a state.json shows, or names."""
     if isinstance(place := state.get(f"{name}_in"), str):
-        return Kept(blob=place.removeprefix(f"{result_blobs.FOLDER}/"))
+        return Kept(blob=place.removeprefix(f"{blobs.BLOBS}/"))
     return Kept(Raw(msgspec.json.encode(state[name]))) if name in state else None
 
 

@@ -1,4 +1,5 @@
-"""Three small files at the two ends of a copy or a move: an interrupted one can continue, and the run is found.
+"""The small files at the two ends of a copy, a move or an export: an interrupted one can continue, and the run is
+found.
 
 `.satchel/moving.json`, the first file at the destination: which run comes here, and from where. Once workspace.yaml is
 there, it tells the first opening how the run has come (lifecycle/adopt.py).
@@ -9,6 +10,9 @@ finds it also looks for the tombstone.
 
 `moved.yaml`, the tombstone: a run that has moved leaves it at the old place. With this file the place is no workspace
 any more, whatever else is there. So workspace.yaml is read here (`define`): only if the run has not moved away.
+
+`export.json`: what an export holds, and `EXPORT.md` the same for people. A folder with it is a copy, which asks before
+it runs.
 """
 
 from __future__ import annotations
@@ -28,8 +32,10 @@ PATH = ".satchel/moving.json"
 LEAVING = "journal/leaving.json"
 
 MOVED = "moved.yaml"
+EXPORT, EXPORT_ABOUT = "export.json", "EXPORT.md"
 _LEAVING_LIMIT = 1 << 30
 _TOMBSTONE_LIMIT = 1 << 16
+_EXPORT_LIMIT = 1 << 26
 _HEAD = """\
 # This run was moved to another place. You can delete what is left here. `satchel move` brings the run back.
 """
@@ -168,6 +174,56 @@ def refuse_moved(store: Store, run_id: str | None) -> None:
     found = read_tombstone(store)
     if found is not None and run_id in (None, found.run_id):
         raise moved_error(store.url, found, is_cleared=store.version(LEAVING) is None)
+
+
+class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export holds: the run as of record `seq`, at the time `at` of that record (0 and empty: it could not be
+    read). `redacted`: the files in which secrets were replaced. `left_out`: what is not in it, in words. `not_set`:
+    variables of `redact:` that the exporting process did not have. Their values were not looked for."""
+
+    format: int = 1
+    run_id: str
+    url: str
+    seq: int = 0
+    at: str = ""
+    satchel: str = ""
+    files: int = 0
+    redacted: list[str] = msgspec.field(default_factory=list)
+    left_out: list[str] = msgspec.field(default_factory=list)
+    not_set: list[str] = msgspec.field(default_factory=list)
+
+
+_exported = decoder(ExportResult)
+
+_ABOUT = """\
+# An export of the run {run_id}
+
+This folder is a copy of a workspace of Satchel, for reading. It shows the run as of record {seq} ({at}).
+
+- Read `todo.md`, `state.json` and the other files, or type `satchel status`, `log` or `show` in this folder.
+- `export.json` says what was left out, and which files were redacted.
+- Don't continue the run here: it may live on at {url}. Satchel asks before it does.
+"""
+
+
+def encode_export(exported: ExportResult) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(exported), indent=2) + b"\n"
+
+
+def about_export(exported: ExportResult) -> bytes:
+    at = exported.at or "its journal can't be read"
+    return _ABOUT.format(run_id=exported.run_id, seq=exported.seq, at=at, url=exported.url).encode()
+
+
+def read_export(store: Store) -> ExportResult | None:
+    """None if the folder was not unpacked from an export."""
+    if store.version(EXPORT) is None:
+        return None
+    try:
+        found: ExportResult = _exported.decode(store.read(EXPORT, limit=_EXPORT_LIMIT).data)
+        return found
+    except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # another file of this name
 
 
 def define(store: Store) -> Definition:

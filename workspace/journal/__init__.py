@@ -4,7 +4,7 @@
     segment.py     one segment: its name, and its content; refuses damage that no crash explains
     reader.py      reads the records after a position, and repairs the end
     histories.py   names the files that belong together, if copies of a run were put into one folder
-    blobs.py       reads content that is too large for a record
+    blobs.py       writes and reads results that are too large for a record
     redaction.py   takes secrets out of records
     writer.py      `Journal` collects records and writes all waiting ones as one group
     append_log.py  writes groups where files can grow: to the end of the segment
@@ -20,7 +20,8 @@ in its last group.
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from .blobs import BLOB_NAME, BLOBS, blob, filled, may_name
+    from . import blobs
+    from .blobs import Kept, filled, may_name
     from .histories import check_joints, woven
     from .object_log import SegmentObjects, check_newest, fence
     from .pruning import (

@@ -16,7 +16,7 @@ import socket
 from typing import Literal, NamedTuple
 
 from ..base import DEFINITION, SatchelError, UsageError, urls, version
-from ..inspect import Tombstone, export_file, lease, look, read_definition, transfer_file
+from ..inspect import Tombstone, lease, look, read_definition, transfer_file
 from ..journal.records import now
 from ..state import Moment
 from ..store import Store, open_store
@@ -65,7 +65,7 @@ def judge(
     copied = ""
     if note is not None and note.kind == "copy":
         copied = f"; {note.by} copied it from {note.source} at {note.began}"
-    elif (exported := export_file.read(store)) is not None and exported.run_id == moment.run_id:
+    elif (exported := transfer_file.read_export(store)) is not None and exported.run_id == moment.run_id:
         copied = f"; it was exported from {exported.url}"
     if adopt:
         return Adoption(f"it was opened at {old_url} before; this place adopts it, as --adopt says{copied}")

@@ -23,9 +23,9 @@ from msgspec import Struct
 from .. import journal
 from ..base import InvalidFile, NewerFormat, SatchelError
 from ..formats import Keep, Rule
-from ..journal import Journal, OldSegments, Own
+from ..journal import Journal, OldSegments, Own, blobs
 from ..journal.records import Pruned
-from ..state import Moment, checkpoint, prompts, result_blobs
+from ..state import Moment, checkpoint, prompts
 from ..store import Entry, FileChanged, Store
 from ..views import Behind
 
@@ -168,9 +168,9 @@ def plan(
     left = journal.left_behind(store) if all or old else None
     found = PrunePlan(base if old else "", old, left, files)
     if all or old is not None:
-        sizes = {entry.path: entry.size for entry in store.list(result_blobs.FOLDER)}
+        sizes = {entry.path: entry.size for entry in store.list(blobs.BLOBS)}
         read = {*found.paths, *(each.segment.path for each in old.segments)} if old else {*found.paths}
-        last = [Entry(name, sizes[name]) for name in result_blobs.unused(store, unused, read, partial(_kept, old))]
+        last = [Entry(name, sizes[name]) for name in blobs.unused(store, unused, read, partial(_kept, old))]
         if all and store.abilities.lock:  # else another process may use one again, under the same name
             names = {*prompts.unused(store, read, partial(_kept, old))}
             last += [entry for entry in store.list(prompts.KEPT) if entry.path in names]
@@ -303,6 +303,6 @@ class Size(NamedTuple):
 def size_of(store: Store, moment: Moment) -> Size:
     """By the listing that the store has. Without outputs, the conversation and what people have written."""
     found: list[Entry] = []
-    for folder in (journal.FOLDER, journal.CHECKPOINTS, result_blobs.FOLDER, *DONE, *Facts.of(moment).recovered):
+    for folder in (journal.FOLDER, journal.CHECKPOINTS, blobs.BLOBS, *DONE, *Facts.of(moment).recovered):
         found += files_below(store, folder)
     return Size(len(found), sum(entry.size for entry in found), journal.first_kept(store))

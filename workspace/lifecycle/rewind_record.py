@@ -17,14 +17,13 @@ from msgspec.structs import replace
 
 from ..base import InvalidFile, NewerFormat, UsageError
 from ..inspect import Report
-from ..journal import Journal
+from ..journal import Journal, Kept, blobs
 from ..journal.records import Back, Edited, Rewound
 from ..state import (
     DATA,
     GO_BACK,
     ROOT,
     AgentMoment,
-    Kept,
     LaterEffect,
     Moment,
     PastMoments,
@@ -32,7 +31,6 @@ from ..state import (
     checkpoint,
     earlier_moment,
     json_patch,
-    result_blobs,
 )
 from ..store import Store
 from ..views import STATE, TODO
@@ -58,7 +56,7 @@ class Return(Struct, frozen=True):
 
     def add(self, store: Store, writer: Journal) -> None:
         """Let it be the next record."""
-        kept = result_blobs.keep(store, bytes(self.agents), writer.generation)
+        kept = blobs.keep(store, bytes(self.agents), writer.generation)
         writer.add(replace(self.record, agents=kept.result, blob=kept.blob))
 
 
@@ -166,7 +164,7 @@ def _go_back(store: Store, moment: Moment, report: Report, journal: Journal, bac
 
 
 def _take_data(store: Store, moment: Moment, report: Report, journal: Journal, back: Back, by: str) -> None:
-    data: dict[str, Any] = msgspec.json.decode(result_blobs.fetch(store, Kept(back.data, back.blob)))
+    data: dict[str, Any] = msgspec.json.decode(blobs.fetch(store, Kept(back.data, back.blob)))
     for path, value in data.items():
         agent = moment.agents.get(path)
         if agent is None or not (patch := json_patch.diff(agent.data, value)):

@@ -18,10 +18,10 @@ from ..inbound.approvals import ApprovalFiles
 from ..inbound.edits import Noticed, detection
 from ..inbound.inbox import archive, inbox
 from ..inspect import Report, ReportDocument, listed_at_stop
-from ..journal import Journal, Own
+from ..journal import Journal, Kept, Own
 from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
 from ..secrets import redactor_of
-from ..state import Kept, Moment, WrittenCheckpoint, checkpoint, folder_of_agent
+from ..state import Moment, WrittenCheckpoint, checkpoint, folder_of_agent
 from ..store import Store, Version
 from ..views import (
     CheckpointFolders,

@@ -5,7 +5,7 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import checkpoint, earlier_moment, json_patch, prompts, result_blobs
+    from . import checkpoint, earlier_moment, json_patch, prompts
     from .agent_state import (
         CANCEL,
         ENDS_KEPT,
@@ -24,5 +24,5 @@ if not deferred(__name__):
     from .prompts import prompt_text
     from .question_state import DATA, DONE, GO_BACK, KEEP, REDO, Approval, DoubtVerdict, RecordedAnswer, verdicts
     from .run_state import Fired, Moment, Pause, TaskFile, Usage
-    from .scope_state import STUCK_AFTER, EarlierAnswer, Kept, Past, Scope, is_done_again, is_of_item, scope_of_task
+    from .scope_state import STUCK_AFTER, EarlierAnswer, Past, Scope, is_done_again, is_of_item, scope_of_task
     from .statuses import ACTIVE, EXIT_CODES, OVER, STATES, State, Status, Tone, after, tone

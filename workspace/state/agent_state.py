@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, field
 
+from ..journal import Kept
 from ..journal.records import (
     AgentBegun,
     AgentEnded,
@@ -51,7 +52,7 @@ from ..journal.records import (
 )
 from ..plan import Plan, Splice, TaskRow
 from . import json_patch
-from .scope_state import STUCK_AFTER, Kept, Past, Scope, Unkept, answer_of, forget_effects, is_of_item
+from .scope_state import STUCK_AFTER, Past, Scope, Unkept, answer_of, forget_effects, is_of_item
 
 ROOT = ""
 """The scope of an agent's calls outside every other scope; it never commits."""

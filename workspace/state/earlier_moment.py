@@ -16,11 +16,12 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..formats import decoder
+from ..journal import Kept
 from ..journal.records import NOTHING, Key, StepCompleted, check_json, check_time
 from ..plan import Plan, TaskRow
 from .agent_state import ROOT, AgentMoment
 from .encoding import Own, Shape, shape_of
-from .scope_state import Kept, Past, Scope, is_done_again, is_of_item
+from .scope_state import Past, Scope, is_done_again, is_of_item
 
 
 class _PlanText(Struct, omit_defaults=True):

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from ..base import DEFINITION, Damaged, DoesNotFit, Mode, Resume, UsageError
+from ..journal import Kept
 from ..journal.records import (
     NO_CRC,
     AgentBegun,
@@ -66,7 +67,7 @@ from ..journal.records import (
 from . import agent_state, earlier_moment, json_patch
 from .agent_state import ROOT, AgentMoment
 from .question_state import Questions, decision_of
-from .scope_state import Kept, scope_of_task
+from .scope_state import scope_of_task
 from .statuses import OVER, TRANSITIONS, Status, after
 
 

@@ -31,14 +31,6 @@ STUCK_AFTER = 3
 """After so many failures of an item, or crashes with nothing new on record between them, the run is paused as stuck."""
 
 
-class Kept(Struct, frozen=True, omit_defaults=True):
-    """A result: JSON, or the name of its blob. For a scope, also the number of its steps."""
-
-    result: Raw = NOTHING
-    blob: str = ""
-    steps: int = 0
-
-
 class EarlierAnswer(Struct, frozen=True, omit_defaults=True):
     """A person's answer about a call that an earlier attempt may have made with other arguments."""
 

@@ -11,9 +11,11 @@ if not deferred(__name__):
         AppendFile,
         Entry,
         Exchanged,
+        Exposure,
         FileChanged,
         FileContent,
         Store,
+        SubStore,
         Sync,
         Trace,
         Version,
@@ -21,8 +23,6 @@ if not deferred(__name__):
     )
     from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name, link, settle_place
     from .disk.syscalls import Syscalls
-    from .exposure import Exposure
-    from .prefix import SubStore
     from .probe import PROBE, check_conditional_puts, check_lock, check_writes
     from .registry import open_store
     from .remote.remote_store import RemoteStore

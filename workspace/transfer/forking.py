@@ -23,19 +23,10 @@ from ..formats import definition, yamltext
 from ..history import check_kept
 from ..inbound.inbox import FOLDER as INBOX
 from ..inspect import Manifest, Report, look, transfer_file
+from ..journal import blobs
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
-from ..state import (
-    AgentMoment,
-    LaterEffect,
-    Moment,
-    RecordedAnswer,
-    after,
-    checkpoint,
-    earlier_moment,
-    prompts,
-    result_blobs,
-)
+from ..state import AgentMoment, LaterEffect, Moment, RecordedAnswer, after, checkpoint, earlier_moment, prompts
 from ..store import DiskStore, RemoteStore, Store, link
 from ..views import TODO, MessageRow, conversation, schema_files
 from . import copy_files, transfer
@@ -251,9 +242,7 @@ def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment
     data = checkpoint.encode(moment, at)
     scopes = (scope for agent in moment.agents.values() for scope in agent.scopes.values())
     needed = {promoted.file for scope in scopes for each in scope.promoted.values() for promoted in each}
-    needed |= {
-        entry.path for entry in source.list(result_blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data
-    }
+    needed |= {entry.path for entry in source.list(blobs.BLOBS) if entry.path.rpartition("/")[2].encode() in data}
     needed |= {entry.path for entry in source.list(prompts.KEPT)}  # the fork may be held to them
     needed |= {entry.path for entry in source.list(schema_files.FOLDER)}
     needed |= {
@@ -288,7 +277,7 @@ def _is_of_the_run(path: str) -> bool:
 
 def _bring(source: Store, to: Store, path: str) -> None:
     """A blob never changes, so on one disk both runs can have the same file, and a bucket's server can copy it."""
-    is_blob = path.startswith(f"{result_blobs.FOLDER}/")
+    is_blob = path.startswith(f"{blobs.BLOBS}/")
     if is_blob and isinstance(source, DiskStore) and isinstance(to, DiskStore) and link(source, to, path):
         return
     if is_blob and isinstance(source, RemoteStore) and isinstance(to, RemoteStore) and to.bring(source, path):

@@ -16,20 +16,21 @@ from contextlib import suppress
 from .. import journal
 from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, fitting, stamp, urls, version
 from ..formats import Definition, definition, yamltext
-from ..inspect import ExportResult, define, export_file, look_beside, transfer_file
+from ..inspect import ExportResult, define, look_beside, transfer_file
+from ..journal import blobs
 from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
-from ..state import Moment, checkpoint, result_blobs
+from ..state import Moment, checkpoint
 from ..store import Entry, Store, Syscalls
 from ..views import STATE, TODO, projection
 from . import copy_files
 from .copy_files import READ_LIMIT, Tell
 
-_BLOBS = f"{result_blobs.FOLDER}/"
+_BLOBS = f"{blobs.BLOBS}/"
 _POINTS = f"{journal.CHECKPOINTS}/"
 _LOOKS = 8
 _DAY = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal content makes equal bytes
-_STAYING = frozenset((transfer_file.MOVED, export_file.PATH, export_file.ABOUT))
+_STAYING = frozenset((transfer_file.MOVED, transfer_file.EXPORT, transfer_file.EXPORT_ABOUT))
 
 
 def export(store: Store, to: str, tell: Tell = lambda *_: None) -> ExportResult:
@@ -205,7 +206,7 @@ class _Packing:
     def _history(self, points: dict[str, bytes], segments: dict[str, bytes]) -> None:
         """Checkpoints, journal and blobs. If secrets are in them, from before `redact:` named these, the journal is
         written again. Then the checkpoints and their folders stay here: they belong to the journal as it was."""
-        found = {entry.path: self._read(entry) for entry in self._store.list(result_blobs.FOLDER)}
+        found = {entry.path: self._read(entry) for entry in self._store.list(blobs.BLOBS)}
         texts = {path: data for path, data in found.items() if data is not None}
         clean = {path: self._clean(data) for path, data in texts.items()}
         names = {path: path if clean[path] == texts[path] else _name_of(path, clean[path]) for path in texts}
@@ -270,7 +271,10 @@ class _Packing:
             left_out=self._left_out,
             not_set=self._redactor.not_set,
         )
-        for path, data in ((export_file.PATH, export_file.encode(done)), (export_file.ABOUT, export_file.about(done))):
+        for path, data in (
+            (transfer_file.EXPORT, transfer_file.encode_export(done)),
+            (transfer_file.EXPORT_ABOUT, transfer_file.about_export(done)),
+        ):
             self._write(path, self._redactor.file(path, data))
         return done
 

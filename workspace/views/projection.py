@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Raw
 
 from ..base import ID, SCHEMAS, slug, stamp
+from ..journal import Kept, blobs
 from ..journal.records import OfCall, StepCompleted, StepFailed, StepStarted
-from ..state import ROOT, AgentMoment, Kept, Moment, Scope, Status, folder_of_agent, result_blobs
+from ..state import ROOT, AgentMoment, Moment, Scope, Status, folder_of_agent
 from ..store import Store
 from . import schema_files
 
@@ -68,7 +69,7 @@ def _kept(name: str, kept: Kept | None) -> dict[str, object]:
     """An input or a result, or where it is; nothing for null."""
     if kept is None or not (kept.blob or len(kept.result)):
         return {}
-    return {f"{name}_in": f"{result_blobs.FOLDER}/{kept.blob}"} if kept.blob else {name: kept.result}
+    return {f"{name}_in": f"{blobs.BLOBS}/{kept.blob}"} if kept.blob else {name: kept.result}
 
 
 def schema_of_state(agent: AgentMoment) -> str:
@@ -145,7 +146,7 @@ def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None)
     if isinstance(record, StepCompleted):
         facts |= {"kind": "effect" if record.effect else "step", "status": "completed", "ms": record.ms}
         if record.blob:
-            facts |= {"result": None, "result_in": f"{result_blobs.FOLDER}/{record.blob}"}
+            facts |= {"result": None, "result_in": f"{blobs.BLOBS}/{record.blob}"}
         else:
             facts |= {"result": record.result if len(record.result) else Raw(b"null")}
     elif isinstance(record, StepFailed):

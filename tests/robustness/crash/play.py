@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec import Raw
 
 from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal import blobs
 from satchel.workspace.journal.records import (
     Doubt,
     Line,
@@ -28,7 +29,6 @@ from satchel.workspace.journal.records import (
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.plan import Plan
-from satchel.workspace.state import result_blobs
 from satchel.workspace.state.agent_state import ROOT
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import partial_files as partial_file
@@ -96,7 +96,7 @@ class Play:
         if self._done(scope, name) is None:
             value = _value(name, size)
             result = json.dumps(value).encode()
-            kept = result_blobs.keep(self.store, result, self.journal.epoch)
+            kept = blobs.keep(self.store, result, self.journal.epoch)
             self.journal.add(StepCompleted(**self._call(scope, name), result=kept.result, blob=kept.blob))
             self.journal.flush()
             self.project("steps")
@@ -208,7 +208,7 @@ class Play:
         for content in (f"question {scope}", f"answer {scope}") if talk else ():
             self.journal.add(Message(scope=scope, role="user", content=Raw(json.dumps(content).encode())))
         value = _value(f"result of {scope}", size)
-        kept = result_blobs.keep(self.store, json.dumps(value).encode(), self.journal.epoch)
+        kept = blobs.keep(self.store, json.dumps(value).encode(), self.journal.epoch)
         self.journal.add(
             ScopeCommitted(
                 scope=scope,

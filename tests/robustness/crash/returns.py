@@ -17,8 +17,8 @@ from satchel.runtime.api import Handle
 from satchel.workspace import journal
 from satchel.workspace.base import UsageError
 from satchel.workspace.inspect import load
+from satchel.workspace.journal import blobs
 from satchel.workspace.journal.records import Edited, Resolved, Rewound
-from satchel.workspace.state import result_blobs
 from satchel.workspace.store import DiskStore
 
 from .checker import Violation
@@ -89,7 +89,7 @@ class Returning:
         before = load.look(handle.store).moment.seq
         handle.redo("^1")
         system.acknowledge(Told("1"))
-        with mock.patch.object(result_blobs, "INLINE_BYTES", _INLINE_BYTES):
+        with mock.patch.object(blobs, "INLINE_BYTES", _INLINE_BYTES):
             handle.rewind(to=before)
         system.acknowledge(Told(before))
         _to_its_end(system, [])

@@ -24,7 +24,7 @@ from unittest import mock
 from waits import NOBODY_SAVES
 
 from satchel.runtime.agent import code
-from satchel.runtime.engine import effects, performing, recording
+from satchel.runtime.engine import effects, performing
 from satchel.runtime.execution import preflight
 from satchel.runtime.live import pace
 from satchel.runtime.steps import partial as streaming
@@ -113,7 +113,6 @@ def steady() -> Iterator[None]:
             (pace, "time", SimpleNamespace(monotonic=looks)),  # at every 20th look there is a flush
             (pace, "_LONGEST_UNFLUSHED", 1e9),
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
-            (recording, "time", stopped),
             (performing, "time", stopped),
             (effects, "time", stopped),
             (store.os, "getpid", lambda: pid() if threading.get_ident() in others else 4242),

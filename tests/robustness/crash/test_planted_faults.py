@@ -16,13 +16,13 @@ from satchel.runtime.engine.open_scope import OpenScope
 from satchel.runtime.live import data
 from satchel.workspace import journal
 from satchel.workspace.inbound.edits import plan_edits
-from satchel.workspace.journal import Tail, segment
+from satchel.workspace.journal import Kept, Tail, blobs, segment
 from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
 from satchel.workspace.lifecycle import opening, recovery
 from satchel.workspace.lifecycle.recovery import Leftover
 from satchel.workspace.lifecycle.retention import Pruner, carry_out
-from satchel.workspace.state import earlier_moment, result_blobs
-from satchel.workspace.state.scope_state import Kept, Past, Scope
+from satchel.workspace.state import earlier_moment
+from satchel.workspace.state.scope_state import Past, Scope
 from satchel.workspace.store import DiskStore, Store, Sync
 from satchel.workspace.store.disk import store
 from satchel.workspace.store.disk.store import DiskLog
@@ -126,14 +126,14 @@ def _recovered_text_not_durable_before_its_record() -> Fault:
 
 
 def _blob_not_durable_before_its_record() -> Fault:
-    keep = result_blobs.keep
+    keep = blobs.keep
 
     def careless(store: Store, result: bytes, epoch: int) -> Kept:
         replace = store.replace
         with mock.patch.object(store, "replace", lambda path, data: replace(path, data, sync="data")):
             return keep(store, result, epoch)
 
-    return mock.patch.object(result_blobs, "keep", careless)
+    return mock.patch.object(blobs, "keep", careless)
 
 
 def _folders_made_by_others_are_trusted() -> Fault:
@@ -226,7 +226,7 @@ def _pruned_before_the_record_is_durable() -> Fault:
 
 
 def _blobs_removed_that_a_checkpoint_refers_to() -> Fault:
-    return mock.patch.object(result_blobs, "_named_in", lambda data: set())
+    return mock.patch.object(blobs, "_named_in", lambda data: set())
 
 
 def _doubts_are_forgotten_by_a_return() -> Fault:

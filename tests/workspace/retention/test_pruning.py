@@ -21,12 +21,12 @@ from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.history import moment_at
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import append_log
+from satchel.workspace.journal import append_log, blobs
 from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pruned, StepCompleted
 from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.retention import carry_out, old_files
-from satchel.workspace.state import Moment, checkpoint, result_blobs
+from satchel.workspace.state import Moment, checkpoint
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk.syscalls import Syscalls
 
@@ -201,11 +201,11 @@ def test_blobs_go_that_something_refers_to_or_stay_without(tmp_path: Path) -> No
     plan = ["a large", "b large effect", *plan_of(40), "c large"]
     folder = tmp_path / "run"
     ruled(ran(folder, plan), "{history: 20, checkpoints: 1}")
-    there = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(result_blobs.FOLDER)}
-    orphan = folder / result_blobs.FOLDER / f"{'0' * 64}-1"
+    there = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(blobs.BLOBS)}
+    orphan = folder / blobs.BLOBS / f"{'0' * 64}-1"
     orphan.write_text("a crash came between it and its record")
     satchel.open(folder).prune()
-    left = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(result_blobs.FOLDER)}
+    left = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(blobs.BLOBS)}
     rows = [row.record for row in satchel.open(folder).log(type="step.completed") if row.record.get("blob")]
     effects = {row["blob"] for row in rows if row.get("effect")}
     assert len(there) == 4 and len(effects) == 1 and effects < left == {row["blob"] for row in rows} < there
@@ -337,7 +337,7 @@ def test_a_blob_goes_before_the_checkpoints_that_refer_to_it_are_gone_for_good(t
     assert found is not None and found.last
     carry_out(DiskStore(store.url, Told()), found)
     last = max(at for at, call in enumerate(calls) if call == "unlink checkpoints")
-    assert "sync checkpoints" in calls[last : calls.index(f"unlink {result_blobs.FOLDER}")]
+    assert "sync checkpoints" in calls[last : calls.index(f"unlink {blobs.BLOBS}")]
 
 
 # Files of finished work

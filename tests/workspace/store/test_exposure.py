@@ -11,8 +11,9 @@ from between import Answer, Request, between
 from places import on_disk
 from servers import BUCKET, Server
 
-from satchel.workspace.store import DiskStore, open_store
-from satchel.workspace.store.exposure import Exposure, of_folder, public, removing
+from satchel.workspace.store import DiskStore, Exposure, open_store
+from satchel.workspace.store.disk.store import of_folder
+from satchel.workspace.store.remote.bucket import removing_rules
 
 __all__ = ["on_disk"]
 
@@ -85,16 +86,16 @@ def test_the_encryption_that_the_options_ask_for_is_not_counted(seaweedfs: Serve
     ],
 )
 def test_a_rule_that_harms_a_run_is_confused_with_one_that_does_not(rule: dict[str, Any], says: list[str]) -> None:
-    assert [*removing({"Rules": [{"Status": "Enabled"} | rule]}, "runs/trip/")] == says
+    assert [*removing_rules({"Rules": [{"Status": "Enabled"} | rule]}, "runs/trip/")] == says
 
 
 def test_a_block_of_public_access_does_not_outweigh_a_policy() -> None:
     strangers = {"Grants": [{"Grantee": {"URI": "http://acs.amazonaws.com/groups/global/AllUsers"}}]}
     block = {"PublicAccessBlockConfiguration": {"RestrictPublicBuckets": True, "IgnorePublicAcls": True}}
-    is_public = {"PolicyStatus": {"IsPublic": True}}
-    assert public(block, is_public, strangers) is False
-    assert public({}, is_public, {}) is True and public({}, {}, strangers) is True
-    assert public({}, {}, {}) is False and public(None, None, {}) is None
+    policy = {"PolicyStatus": {"IsPublic": True}}
+    assert is_public(block, policy, strangers) is False
+    assert is_public({}, policy, {}) is True and is_public({}, {}, strangers) is True
+    assert is_public({}, {}, {}) is False and is_public(None, None, {}) is None
 
 
 def test_a_folder_that_others_can_enter_passes_for_a_closed_one(tmp_path: Path) -> None:

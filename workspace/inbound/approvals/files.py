@@ -18,11 +18,11 @@ import msgspec
 from msgspec import Raw
 
 from ...base import InvalidFile, Refused, SatchelError
-from ...journal import Journal, first_kept
+from ...journal import Journal, Kept, blobs, first_kept
 from ...journal import read as records_after
 from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
 from ...secrets import Redactor, parsed
-from ...state import Kept, Moment, RecordedAnswer, result_blobs
+from ...state import Moment, RecordedAnswer
 from ...store import FileChanged, FileContent, Store, Version, read_if_there
 from ...views import Settling, Unsettled, stable_read, until_settled
 from ..edits import RejectedFile, reject
@@ -317,7 +317,7 @@ class ApprovalFiles:
         decision = Raw(msgspec.json.encode(reply.decision))
         if question.is_doubt:
             result = self._redactor().json(bytes(reply.result))
-            kept = result_blobs.keep(self._store, result, journal.generation) if result else Kept()
+            kept = blobs.keep(self._store, result, journal.generation) if result else Kept()
             meant = question.verdicts[reply.decision]
             journal.add(
                 Resolved(

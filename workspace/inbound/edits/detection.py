@@ -16,11 +16,11 @@ from ....schemas import short
 from ...base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
 from ...formats import Definition, parse
 from ...inspect import Report
-from ...journal import Journal
+from ...journal import Journal, blobs
 from ...journal.records import ApprovalAsked, Edited, PlanChanged
 from ...plan import Plan, Splice, Task, between
 from ...secrets import as_recorded, redactor_of
-from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, json_patch, result_blobs
+from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, json_patch
 from ...store import FileContent, Store, read_if_there
 from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
 from . import checkpoint_copies, message_edits, plan_edits, rejection, state, steps
@@ -387,7 +387,7 @@ def record_edits(
 
 def _ask_whether_back(store: Store, journal: Journal, report: Report, asked: ApprovalAsked, id: str) -> None:
     assert asked.back is not None
-    kept = result_blobs.keep(store, bytes(asked.back.data), journal.generation)
+    kept = blobs.keep(store, bytes(asked.back.data), journal.generation)
     back = msgspec.structs.replace(asked.back, data=kept.result, blob=kept.blob)
     journal.add(msgspec.structs.replace(asked, id=id, back=back))
     report.add("wanted", f"{id}: {asked.question}")
@@ -399,9 +399,7 @@ def record_edit(
     """One of them. `free_id` names a question that it leads to."""
     made = edit.record
     if made.step is not None and len(made.step.result):
-        kept = result_blobs.keep(
-            store, bytes(made.step.result), journal.generation
-        )  # an edit with a secret was refused
+        kept = blobs.keep(store, bytes(made.step.result), journal.generation)  # an edit with a secret was refused
         made = msgspec.structs.replace(
             made, step=msgspec.structs.replace(made.step, result=kept.result, blob=kept.blob)
         )

@@ -26,8 +26,9 @@ from ....schemas import Problem, short
 from ...base import InvalidFile, decode, place, slug
 from ...formats import yamltext
 from ...inspect import is_sync_copy
+from ...journal import Kept, blobs
 from ...journal.records import TaskDone, TaskTaken
-from ...state import Kept, Moment, result_blobs, scope_of_task
+from ...state import Moment, scope_of_task
 from ...store import FileContent, Store, Version
 from ...views import BRIEF, Settling, Stage, stable_read
 from ..edits.findings import RejectedFile, sha
@@ -299,7 +300,7 @@ def refuse(store: Store, error: InvalidFile) -> str:
 
 
 def content(store: Store, task: TaskTaken) -> object:
-    return msgspec.json.decode(result_blobs.fetch(store, Kept(task.content, task.blob)))
+    return msgspec.json.decode(blobs.fetch(store, Kept(task.content, task.blob)))
 
 
 def settled(moment: Moment) -> list[TaskDone]:

@@ -17,8 +17,19 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from ...base import LeaseHeld, UsageError, check_path, is_name, shown
-from ..contract import DISK, Abilities, AppendFile, Entry, Exchanged, FileChanged, FileContent, Sync, Trace, Version
-from ..exposure import Exposure, of_folder
+from ..contract import (
+    DISK,
+    Abilities,
+    AppendFile,
+    Entry,
+    Exchanged,
+    Exposure,
+    FileChanged,
+    FileContent,
+    Sync,
+    Trace,
+    Version,
+)
 from .os_errors import NOT_THERE, Permissions, access_in, failed, failing, invalid, locking, reading, user_here
 from .syscalls import Syscalls
 
@@ -496,3 +507,13 @@ def link(source: DiskStore, to: DiskStore, path: str) -> bool:
     except OSError:  # another file system, or one without links
         return False
     return True
+
+
+def of_folder(folder: str) -> Exposure:
+    """Who can look into a folder, by the mode bits of the folder and of the folders above it."""
+    mode = os.stat(folder).st_mode
+    above, entered = os.path.realpath(folder), True
+    while (parent := os.path.dirname(above)) != above:
+        above = parent
+        entered &= bool(os.stat(above).st_mode & stat.S_IXOTH)
+    return Exposure(public=entered and bool(mode & stat.S_IRWXO), group=bool(mode & stat.S_IRWXG))

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ...base import KEY_BYTES, SatchelError, UsageError, check_path
-from .. import exposure
-from ..contract import BUCKET, Abilities, Exchanged, FileChanged, FileContent, Sync, Version
-from ..exposure import Exposure
+from ..contract import BUCKET, Abilities, Exchanged, Exposure, FileChanged, FileContent, Sync, Version
 from .listing_cache import ListedFile, md5_tag
 from .remote_store import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .s3 import PATIENCE, Body, Patience, Requests
@@ -25,6 +23,8 @@ from .s3_errors import Denied, NoSuchObject, OutOfRange, RequestOutcome, Unable,
 _AT_ONCE = 1000  # objects that S3 removes in one request
 _HASH = re.compile('"[0-9a-f]{32}"')
 _REFUSALS = 3
+_ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
+_EVERYBODY = ("AllUsers", "AuthenticatedUsers")
 _LARGEST = 5 << 30  # bytes that one PUT may have
 _BUSY = "other programs keep changing it"
 _NONCE = "satchel-write"  # metadata by which a writer recognises its own write
@@ -65,13 +65,13 @@ class BucketStore(RemoteStore):
         lifecycle = self._setting("get_bucket_lifecycle_configuration", "NoSuchLifecycleConfiguration")
         return Exposure(
             encrypted=self._requests.encryption or _algorithm(encryption),
-            public=exposure.public(
+            public=is_public(
                 self._setting("get_public_access_block", "NoSuchPublicAccessBlockConfiguration"),
                 self._setting("get_bucket_policy_status", "NoSuchBucketPolicy"),
                 self._setting("get_bucket_acl"),
             ),
             versioned=None if versioning is None else versioning.get("Status") == "Enabled",
-            removing=None if lifecycle is None else [*exposure.removing(lifecycle, self._prefix)],
+            removing=None if lifecycle is None else [*removing_rules(lifecycle, self._prefix)],
         )
 
     def _setting(self, method: str, absent: str = "") -> Mapping[str, Any] | None:
@@ -422,6 +422,41 @@ def _algorithm(encryption: Mapping[str, Any] | None) -> str | None:
     rules = encryption.get("ServerSideEncryptionConfiguration", {}).get("Rules", ())
     defaults = [each.get("ApplyServerSideEncryptionByDefault", {}).get("SSEAlgorithm", "") for each in rules]
     return str(defaults[0]) if defaults else ""
+
+
+def is_public(
+    block: Mapping[str, Any] | None, policy: Mapping[str, Any] | None, acl: Mapping[str, Any] | None
+) -> bool | None:
+    """Whether strangers can read a bucket, by the answers of S3 to GetPublicAccessBlock, GetBucketPolicyStatus and
+    GetBucketAcl. Empty: there is none. None: the server does not tell."""
+    blocked = (block or {}).get("PublicAccessBlockConfiguration", {})
+    grants = [each.get("Grantee", {}).get("URI", "") for each in (acl or {}).get("Grants", ())]
+    by_policy = None if policy is None else bool(policy.get("PolicyStatus", {}).get("IsPublic"))
+    by_acl = None if acl is None else any(grant.endswith(_EVERYBODY) for grant in grants)
+    if blocked.get("RestrictPublicBuckets"):
+        by_policy = False
+    if blocked.get("IgnorePublicAcls"):
+        by_acl = False
+    if by_policy or by_acl:
+        return True
+    return None if None in (by_policy, by_acl) else False
+
+
+def removing_rules(lifecycle: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    """The rules of a lifecycle that remove or archive current objects below `prefix`, in words."""
+    for number, rule in enumerate(lifecycle.get("Rules", ()), 1):
+        scope = rule.get("Filter") or {}
+        scope = scope.get("And") or scope
+        start = scope.get("Prefix") or rule.get("Prefix") or ""
+        is_ours = start.startswith(prefix) or prefix.startswith(start)
+        if rule.get("Status") != "Enabled" or not is_ours or scope.get("Tag") or scope.get("Tags"):
+            continue
+        name = rule.get("ID") or f"number {number}"
+        expiration = rule.get("Expiration") or {}
+        if expiration.get("Days") or expiration.get("Date"):
+            yield f"{name} removes objects"
+        elif any(each.get("StorageClass") in _ARCHIVES for each in rule.get("Transitions") or ()):
+            yield f"{name} archives objects"
 
 
 def _only(version: Version | None) -> dict[str, str]:

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 
 from ....schemas import Problem
 from ...base import AgentError, InvalidFile, SatchelError, check_path, shown
-from ..contract import AppendFile, Entry, FileContent, Trace, Version
-from ..exposure import Exposure
+from ..contract import AppendFile, Entry, Exposure, FileContent, Trace, Version
 from .listing_cache import LARGEST_BODY, Bodies, ListedFile, Take, View
 
 READ_LIMIT = 64 << 20
