@@ -13,8 +13,8 @@ forms        what these share
 words        facts as words of a page: times, sizes, states
 guard        around all of it: which requests are let in
 listen       `satchel serve --listen`: tasks that arrive by HTTP
-address      where a server listens, and the names that it is reached by; MCP has these, too
-access       the token that requests have to show, and what slows down those who guess it
+access       where a server listens, its names, the token that requests have to show, and what slows down those who
+             guess it; MCP has these, too
 templates/   Jinja2, each value escaped. layout.html is around every page. run/*.html are parts of run.html, which
              live.py sends again; act/*.html are included where a person can act, and need no JavaScript
 static/      the style, the script, and htmx with its extension for server-sent events (htmx.LICENSE)
@@ -32,8 +32,7 @@ of the pages allows neither inline scripts nor inline styles, so templates have 
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .access import Guesses, given_token, is_bearer, tokens_of
-    from .address import Address, Names, address_of, bound, is_address
+    from .access import Address, Guesses, Names, address_of, bound, given_token, is_address, is_bearer, tokens_of
     from .listen import listening
     from .server import Access, make_app, serve_page
     from .site import Site

@@ -1,25 +1,169 @@
-"""Who may send requests to a server: the token that they must show, and what slows down those who guess it.
+"""Where a server listens, and who may send requests to it.
 
-A token comes from the environment or from a file, never from the command line, which `ps` shows to all users.
+An address is `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A site can lead a name of its own to this machine (DNS
+rebinding), so that its scripts may read what a server here answers. Their requests have that name as `Host`. So a
+server answers only to names that are its own.
 
-Who asks from one address may show a few wrong ones. Each further one is answered a second after the one before. While
-many wait for that, nothing from this address is looked at, so that no more can be tried by asking at once. What was
-shown before says nothing new, so a sender with an old token hinders no other one behind the same proxy.
+A token comes from the environment or from a file, never from the command line, which `ps` shows to all users. Who asks
+from one address may show a few wrong ones. Each further one is answered a second after the one before. While many wait
+for that, nothing from this address is looked at, so that no more can be tried by asking at once. What was shown before
+says nothing new, so a sender with an old token hinders no other one behind the same proxy.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import os
+import re
+import socket
+import stat
 import time
 from asyncio import sleep
-from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, BinaryIO, NamedTuple
 
 from msgspec import Struct, field
 
 from ....workspace.base import UsageError
+
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Names(Struct, frozen=True):
+    """`known`: the names besides those of this machine for itself. `any_address`: the server listens on all addresses
+    of this machine, and each may be its name: no site can lead an address anywhere."""
+
+    known: tuple[str, ...] = ()
+    any_address: bool = False
+
+    def have(self, host: str) -> bool:
+        """Whether a `Host` header, or the network location of a URL, names this server. The port does not matter, since
+        a tunnel has another one."""
+        name = _without_port(host.strip().lower())
+        if name in _LOOPBACK or name in (each.lower() for each in self.known):
+            return True
+        return self.any_address and is_address(name)
+
+    def are_named(self, hosts: Sequence[str]) -> bool:
+        """Whether the `Host` headers of a request are one, and it names this server."""
+        return len(hosts) == 1 and self.have(hosts[0])
+
+
+def _without_port(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    return name if name and port.isdecimal() and (":" not in name or name.endswith("]")) else host
+
+
+def is_address(name: str) -> bool:
+    """Whether it is an address, and not a name."""
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+_WRITTEN = re.compile(r"(?:(?P<host>[^\[\]:/\s]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})", re.ASCII)
+_ANY = ("0.0.0.0", "::")
+_BACKLOG = 128
+
+
+class Address(NamedTuple):
+    """A port of a host (0: a free one), or the path of a unix socket."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    path: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only processes of this machine can connect."""
+        if self.path or self.host.lower() == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def names(self) -> Names:
+        """What it can be reached by."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return Names((host,), any_address=self.host in _ANY)
+
+    @property
+    def url(self) -> str:
+        """For people. `unix:PATH` for a socket."""
+        if self.path:
+            return f"unix:{self.path}"
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
+def address_of(written: str) -> Address:
+    """A port alone is one of 127.0.0.1. UsageError if it is no address."""
+    scheme, colon, path = written.partition(":")
+    if scheme == "unix" and colon and path:
+        return Address(path=os.path.expanduser(path))
+    match = _WRITTEN.fullmatch(written)
+    if match is None or int(match["port"]) > 65535:
+        raise UsageError(f"{written!r} is no address", remedy="write PORT, HOST:PORT, [IPV6]:PORT or unix:PATH")
+    return Address((match["host"] or Address().host).strip("[]"), int(match["port"]))
+
+
+@contextmanager
+def bound(place: Address) -> Iterator[tuple[socket.socket, Address]]:
+    """A socket that takes connections until the end of the body, and where: with the port that was found. Only this
+    user can connect to a unix socket. UsageError if the address is taken."""
+    with ExitStack() as stack:
+        try:
+            found, where = _made(place)
+            stack.enter_context(found)
+            _bind(found, where)
+            found.listen(_BACKLOG)
+        except (OSError, UnicodeError) as error:  # the latter: a name that no host can have, such as `a..b`
+            why = getattr(error, "strerror", None) or str(error)
+            raise UsageError(f"can't listen on {place.url}", why=why, remedy="choose another address") from error
+        if place.path:
+            stack.callback(os.unlink, place.path)
+        yield found, place if place.path else place._replace(port=found.getsockname()[1])
+
+
+def _made(place: Address) -> tuple[socket.socket, Any]:
+    """A socket, and what to bind it to."""
+    if place.path:
+        _remove_left_over(place.path)
+        return socket.socket(socket.AF_UNIX), place.path
+    family, kind, _, _, where = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
+    found = socket.socket(family, kind)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return found, where
+
+
+def _bind(found: socket.socket, where: Any) -> None:
+    before = os.umask(0o177)
+    try:
+        found.bind(where)
+    finally:
+        os.umask(before)
+
+
+def _remove_left_over(path: str) -> None:
+    """A process that was killed leaves its socket. One that answers stays: then `bind` fails."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(path, follow_symlinks=False).st_mode):
+            return
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                os.unlink(path)
+
+
+# Tokens
+
 
 _LEAST = 16  # characters
 _LONGEST = 10_000  # characters of a file
@@ -91,12 +235,12 @@ class Guesses:
 
     def are_too_many(self, scope: Mapping[str, Any]) -> bool:
         """Whether a request is to be refused without a look at its token."""
-        found = self._guessers.get(_address(scope))
+        found = self._guessers.get(_sender(scope))
         return found is not None and found.due - time.monotonic() > (FREE + WAITING - 1) * PAUSE
 
     async def slow_down(self, scope: Mapping[str, Any], shown: str) -> None:
         """Wait before the answer to a wrong token. Empty: none was shown, which is no guess."""
-        if (wait := self._count(_address(scope), shown) if shown else 0.0) > 0:
+        if (wait := self._count(_sender(scope), shown) if shown else 0.0) > 0:
             await sleep(wait)
 
     def _count(self, address: str, shown: str) -> float:
@@ -115,6 +259,6 @@ class Guesses:
         return guesser.due - now - FREE * PAUSE
 
 
-def _address(scope: Mapping[str, Any]) -> str:
+def _sender(scope: Mapping[str, Any]) -> str:
     """Empty for a unix socket."""
     return (scope.get("client") or ("",))[0] or ""

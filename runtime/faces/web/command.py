@@ -53,8 +53,7 @@ def command(root: str, listen: str, token_file: BinaryIO | None, names: tuple[st
         raise Refused(
             f"`satchel page` needs {', '.join(missing)}", remedy="install it with `pip install 'satchel[page]'`"
         )
-    from .access import given_token
-    from .address import address_of
+    from .access import address_of, given_token
     from .server import Access, serve_page
 
     token = given_token("SATCHEL_PAGE_TOKEN", token_file)

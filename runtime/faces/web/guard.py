@@ -27,8 +27,7 @@ from msgspec import Struct
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from .access import Guesses
-from .address import Names
+from .access import Guesses, Names
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -28,8 +28,7 @@ from ....workspace.base import InvalidFile, KeyReused, SatchelError, StorageFail
 from ....workspace.formats import jsontext
 from ....workspace.inbound.inbox import inbox
 from ...api import UNNAMED, Below
-from .access import Guesses, given_token, is_bearer, tokens_of
-from .address import Address, Names, address_of, bound
+from .access import Address, Guesses, Names, address_of, bound, given_token, is_bearer, tokens_of
 
 PATIENCE = 30.0
 """Seconds in which the body of a request must arrive."""

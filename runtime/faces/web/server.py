@@ -20,8 +20,7 @@ from starlette.staticfiles import StaticFiles
 from ....workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
 from ...api import Overview
 from . import acting, correcting, live, past_pages, reading
-from .access import tokens_of
-from .address import Address, bound
+from .access import Address, bound, tokens_of
 from .guard import Guard, Rules
 from .site import FOLDER, NoSuchRun, Site
 

@@ -13,7 +13,7 @@ from servers import BUCKET, Server
 
 from satchel.workspace.store import DiskStore, Exposure, open_store
 from satchel.workspace.store.disk.store import of_folder
-from satchel.workspace.store.remote.bucket import removing_rules
+from satchel.workspace.store.remote.bucket import is_public, removing_rules
 
 __all__ = ["on_disk"]
 
