@@ -10,9 +10,8 @@ if not deferred(__name__):
     from .doubts import Doubts, put_question
     from .pace import Pace
     from .pending_calls import PendingCalls, PendingLooks, Running
-    from .replay_target import ReplayTarget
     from .reverify import Outputs
     from .signals import Interruption, hold, release
-    from .stopping import AgentStopped, Drain, StopRequests, Suspended, Suspension
+    from .stopping import AgentStopped, Drain, ReplayTarget, StopRequests, Suspended, Suspension
     from .supervisor_link import Word
     from .watch import LoopWatch, Tap, Watch, log_records, log_start, observed_by, observer_here, verification

@@ -15,12 +15,13 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NoReturn, Self
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...workspace.base import SIGNAL, SatchelError, time_text
 from ...workspace.journal.records import Failure, Forced, PauseRequested
 from ...workspace.lifecycle import Workspace
 from ..steps import A_DAY, current_scope
+from .reverify import Place
 from .signals import Interruption
 
 _PATIENCE = 0.01
@@ -309,3 +310,38 @@ class StopRequests:
         ):
             self.suspension = suspension
         self.drain.want()
+
+
+class ReplayTarget(Struct, eq=False):
+    """For a replay: a run that does one item, or named scope, of its own agent, does no effect, and stops.
+
+    The item, by its id; by its text if `key` is empty. Afterwards `end` says what has stopped the run: the item is
+    done, it has come to an effect that is not on record, or the agent did not come to it. `called`: the recorded
+    effects that the run has called again."""
+
+    key: str
+    title: str
+    end: Literal["", "done", "effect", "missed"] = ""
+    reason: str = ""
+    called: set[Place] = field(default_factory=set)
+
+    def is_it(self, key: str | None, title: str) -> bool:
+        return key == self.key if self.key else title == self.title
+
+    def done(self, stopping: StopRequests) -> None:
+        self._end(stopping, "done", f"{self.title!r} is replayed")
+
+    def before_effect(self, stopping: StopRequests, words: str) -> Suspended:
+        """The exception to raise there: nothing outside changes in a replay."""
+        self._end(stopping, "effect", f"a replay does no effect, and this one would begin: {words}")
+        return Suspended()
+
+    def missed(self, stopping: StopRequests, why: str) -> Suspended:
+        """The exception to raise in place of other work."""
+        self._end(stopping, "missed", f"the agent did not come to {self.title!r}: {why}")
+        return Suspended()
+
+    def _end(self, stopping: StopRequests, end: Literal["done", "effect", "missed"], reason: str) -> None:
+        if not self.end:
+            self.end, self.reason = end, reason
+        stopping.pause(PauseRequested(reason=self.reason, by="satchel"))

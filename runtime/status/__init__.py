@@ -7,7 +7,7 @@ activity    what runs now, what is tried again, and how fast the plan is done
 questions   the open questions, and what a person has typed into their files
 log         the records, the audit, and the recorded result
 events      what happens, as typed events; `follower` reads what any process has recorded
-check       whether a workspace is sound, file by file; a `finding` for each error
+check       whether a workspace is sound, file by file; a `Finding` for each error
 run_files   the readable files of a run
 """
 
@@ -18,9 +18,8 @@ from ...workspace.base.lazy import deferred
 if not deferred(__name__):
     from . import check, events, follower, log, run_files, run_status
     from .activity import Forecast, RunningCall, forecast
-    from .check import CheckResult, StorageCheck
+    from .check import CheckResult, Finding, StorageCheck, of_error
     from .events import Event, RunEnded, Teller
-    from .finding import Finding, of_error
     from .log import RECORD_TYPES, LogRow, Result, value_of
     from .overview import Overview, Seen, SeenRun, ls
     from .place import (

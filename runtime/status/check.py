@@ -27,6 +27,7 @@ from ...workspace.base import (
     arguments,
     counted,
     decode,
+    visible,
 )
 from ...workspace.formats import jsontext, pause_file
 from ...workspace.inbound import open_files
@@ -58,7 +59,6 @@ from ...workspace.views import (
 )
 from ..limits import NoticeCheck, limits, notices
 from ..live import reverify
-from .finding import Finding, of_error, of_problem
 from .place import Place
 from .questions import OpenQuestion, questions_of
 from .twins import Steps
@@ -70,6 +70,34 @@ _BACKUP = "Restore the file from a backup"
 _LOOKS = 3  # a running workspace, whose files change meanwhile
 
 _TOLD = 500  # records
+
+
+class Finding(Struct, frozen=True):
+    """What is wrong with a file, where, and what to do, as separate texts. `str` of it is one sentence, safe to
+    print."""
+
+    file: str
+    place: str
+    found: str
+    expected: str
+    remedy: str
+
+    def __str__(self) -> str:
+        place = f", {self.place}" if self.place else ""
+        expected = f", expected {self.expected}" if self.expected else ""
+        remedy = f". {self.remedy[0].upper()}{self.remedy[1:]}" if self.remedy else ""
+        found = f"found {self.found}" if self.expected else self.found
+        return visible(f"{self.file}{place}: {found}{expected}{remedy}")
+
+
+def of_error(error: SatchelError, file: str = "the workspace") -> Iterator[Finding]:
+    """An error as findings. `file` is used if the error names none."""
+    path = error.path or file
+    if isinstance(error, InvalidFile):
+        yield from (Finding(path, *problem) for problem in error.problems)
+    else:
+        found = f"{error.what}: {error.why}" if error.why else error.what
+        yield Finding(path, "", found, "", error.remedy or "")
 
 
 def files(store: Store, moment: Moment | None, *, is_active: bool) -> Iterator[Finding]:
@@ -118,7 +146,7 @@ def json_file(
         yield from of_error(error)
         return
     for problem in schemas.problems(kind, value, place=jsontext.place_of(text), data_schema=data_schema):
-        yield of_problem(path, problem)
+        yield Finding(path, *problem)
 
 
 def _state(store: Store, folder: str, has_data: bool | None) -> Iterator[Finding]:
@@ -204,7 +232,7 @@ def _approvals(store: Store) -> Iterator[Finding]:
             continue
         if (found := read_if_there(store, entry.path)) is not None:
             for problem in form_problems(entry.path, found.data):
-                yield of_problem(entry.path, problem)
+                yield Finding(entry.path, *problem)
 
 
 def _lease(store: Store) -> Iterator[Finding]:
@@ -302,7 +330,7 @@ def _blobs(store: Store, moment: Moment) -> Iterator[Finding]:
 def _plain(kind: str, file: str, value: Any) -> Iterator[Finding]:
     place: Callable[[Where], str] = dotted
     for problem in schemas.problems(kind, value, place=place):
-        yield of_problem(file, problem)
+        yield Finding(file, *problem)
 
 
 Progress = Callable[[int, int], None]
@@ -503,7 +531,7 @@ def _record(path: str, number: int, row: bytes, reader: LineReader) -> Iterator[
         )
         return
     for problem in schemas.problems("record", value, place=place):
-        yield of_problem(path, problem)
+        yield Finding(path, *problem)
 
 
 def _holder(store: Store) -> lease.Lease | None:

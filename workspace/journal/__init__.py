@@ -5,8 +5,7 @@
     reader.py      reads the records after a position, and repairs the end
     histories.py   names the files that belong together, if copies of a run were put into one folder
     blobs.py       writes and reads results that are too large for a record
-    redaction.py   takes secrets out of records
-    writer.py      `Journal` collects records and writes all waiting ones as one group
+    writer.py      `Journal` takes secrets out of records, collects them, and writes all waiting ones as one group
     append_log.py  writes groups where files can grow: to the end of the segment
     object_log.py  writes groups where files can't grow, each as an object, and fences earlier writers off
     pruning.py     removes old segments, and keeps what stays of their records for ever

@@ -1,4 +1,4 @@
-"""The writing side: collects records, and makes all waiting ones durable as one group."""
+"""The writing side: takes secrets out of records, collects them, and makes all waiting ones durable as one group."""
 
 from __future__ import annotations
 
@@ -7,17 +7,29 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from threading import get_ident
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from ..base import AgentError, DoesNotFit, SatchelError, StorageFailed
+from ..base import DEFINITION, AgentError, DoesNotFit, Refused, SatchelError, StorageFailed
 from ..store import Store
 from .append_log import AppendedSegments
 from .blobs import filled
-from .records import Paused, PauseRequested, Resumed
+from .records import (
+    AgentBegun,
+    Edited,
+    Migrated,
+    Paused,
+    PauseRequested,
+    PlanChanged,
+    Resource,
+    Resumed,
+    ScopeBegun,
+    ScopeCommitted,
+)
 from .records.line import NO_CRC, AnyRecord, Line, now, written
-from .redaction import redacted
 from .segment import FOLDER
 
 if TYPE_CHECKING:
@@ -40,6 +52,63 @@ _NOBODY = 0
 
 _EXACT = (PauseRequested, Paused, Resumed)
 """Their times are compared with others, so they have their own, and so has the record after each."""
+
+
+_NAMES = frozenset(
+    (
+        "agent",
+        "agents",
+        "blob",
+        "calls",
+        "checkpoint",
+        "cut_off_at",
+        "dropped",
+        "due",
+        "event",
+        "expires",
+        "file",
+        "handed_to",
+        "host",
+        "how",
+        "id",
+        "idempotency_key",
+        "key",
+        "kind",
+        "mode",
+        "model",
+        "moved_to",
+        "name",
+        "other",
+        "others",
+        "outcome",
+        "outline",
+        "outputs",
+        "pause_file",
+        "plan",
+        "planned",
+        "prompts",
+        "python",
+        "redone",
+        "resume",
+        "run_id",
+        "run_nonce",
+        "satchel",
+        "saved",
+        "schedule",
+        "scope",
+        "sha",
+        "sha256",
+        "status",
+        "tier",
+        "types",
+        "until",
+        "untaken",
+        "url",
+        "withdraws",
+    )
+)
+"""Fields that name records, files, times and kinds, and those of the plan. They are compared, so a secret in one can't
+be replaced. All others hold texts and values of agents and people, and so does a field that is new."""
 
 
 class Segments(Protocol):
@@ -167,10 +236,10 @@ class Journal:
 
     def add(self, record: AnyRecord) -> int:
         """Apply `record`, put it into the next group, and return its seq. DoesNotFit, with nothing changed, if it
-        contradicts the record. AgentError or Refused for a secret that can't be redacted; see redaction.py."""
+        contradicts the record. AgentError or Refused for a secret that can't be redacted."""
         self.check()
         if self.redactor:
-            record = redacted(record, self.redactor)
+            record = _redacted(record, self.redactor)
         seq = self._next_seq
         commit = self._waiting[0].seq if self._waiting else seq
         before = self._last if self._waiting or not self._segments.is_full else None
@@ -375,3 +444,72 @@ def _tell(loop: asyncio.AbstractEventLoop, land: Callable[[_Flight], None], flig
     """Notify the loop. In the writing thread."""
     with suppress(RuntimeError):  # the loop has ended, and `flush` or `end` waits
         loop.call_soon_threadsafe(land, flight)
+
+
+# Records without secrets: the last thing that happens to a record before it is applied and written
+
+
+def _redacted(record: AnyRecord, redactor: Redactor) -> AnyRecord:
+    """The record with each secret in its texts and values replaced. AgentError, or Refused for what a person wrote, if
+    a secret is where it can't be replaced: in the agent's data, in the plan, or in a name."""
+    _check_secrets(record, redactor)
+    found: AnyRecord = _without_secrets(record, redactor)
+    return found
+
+
+def _without_secrets(value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, Raw):
+        data = bytes(value)
+        new = redactor.json(data)
+        return value if new is data else Raw(new)
+    if not isinstance(value, Struct):
+        return redactor.value(value)
+    changed = {}
+    for name in value.__struct_fields__:
+        old = getattr(value, name)
+        if old and _is_said(value, name, old) and (new := _without_secrets(old, redactor)) is not old:
+            changed[name] = new
+    return replace(value, **changed) if changed else value
+
+
+def _is_said(of: Struct, name: str, value: Any) -> bool:
+    match name:
+        case "args":  # of a failure; elsewhere a hash
+            return isinstance(value, Raw)
+        case "step":  # of an edit; elsewhere a name
+            return isinstance(value, Struct)
+        case "patch":  # of the agent's data it is checked
+            return isinstance(of, Edited) and of.file == DEFINITION
+        case "why":  # elsewhere a kind
+            return isinstance(of, Resource)
+    return name not in _NAMES
+
+
+def _check_secrets(record: AnyRecord, redactor: Redactor) -> None:
+    by_person = isinstance(record, Edited) or (isinstance(record, PlanChanged) and record.by == "person")
+    error = Refused if by_person else AgentError
+    if isinstance(record, ScopeCommitted | Migrated | Edited) and getattr(record, "file", "") != DEFINITION:
+        for each in record.patch:
+            value = each.get("value")
+            value = msgspec.json.decode(value) if isinstance(value, Raw) else value
+            for part in reversed(str(each["path"]).split("/")[1:]):  # each is a key, with the escapes of a JSON Pointer
+                value = {part.replace("~1", "/").replace("~0", "~"): value}
+            for at, rule in redactor.found_in(value, "run.state"):
+                raise error(
+                    f"{at} has a secret",
+                    why=rule,
+                    remedy="read the secret from the environment where it is used, or make it a `Sealed` value",
+                )
+    for splice in getattr(record, "plan", ()):
+        for _, rule in redactor.found_in(splice.text):
+            raise error("a line of todo.md has a secret", why=rule, remedy="name it in the plan without its value")
+    names: tuple[str, ...] = ()
+    match record:
+        case ScopeBegun():
+            names = (record.scope,)
+        case AgentBegun():
+            names = (record.agent,)
+        case ScopeCommitted():
+            names = (*record.outputs,)
+    for name in names:
+        redactor.check_name(name)

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
 from ....workspace.inbound.edits import FileConflict
-from ...api import EXIT_CODES, AnswerResult, Handle, MergeResult, changes_of, of_error, say_revoked, say_what
+from ...api import EXIT_CODES, AnswerResult, Handle, MergeResult, changes_of, say_revoked, say_what
 from ...present import counted, describe_answer
 from ..options import complete_folders, find, is_workspace, json_option, storage_option, workspace_argument
 from ..render import asked
@@ -261,17 +261,20 @@ def merge_command(
 
 
 def _show_merge(place: Handle, found: MergeResult, *, as_json: bool) -> None:
+    from ...api import of_error  # which comes with all checks
+
+    refused = [problem for error in found.refused for problem in of_error(error)]
     if as_json:
         print_json(
             {
                 "conflicts": [{"path": each.path, "places": list(each.places)} for each in found.conflicts],
-                "refused": [asdict(problem) for error in found.refused for problem in of_error(error)],
+                "refused": [*map(asdict, refused)],
                 "merged": found.merged,
             }
         )
         return
     width = columns(sys.stdout)
-    for problem in (problem for error in found.refused for problem in of_error(error)):
+    for problem in refused:
         click.echo("\n".join(fold(f"refused  {problem}", width, 9)))
     for said in found.merged:
         click.echo("\n".join(fold(visible(f"merged   {said}"), width, 9)))
