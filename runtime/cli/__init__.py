@@ -2,8 +2,7 @@
 
 group      the list of commands, and how errors are printed; `plugins` are those of other distributions
 commands/  the commands: a module for each family, loaded when one of it is called
-options    what commands share: the workspace, a moment, options of storage
-consent    what a start asks at a terminal
+options    what commands share: the workspace, a moment, options of storage and of a start, and what a start asks
 render/    the text and JSON that they print
 """
 

@@ -18,9 +18,10 @@ it runs.
 from __future__ import annotations
 
 import shlex
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from ... import schemas
@@ -28,14 +29,14 @@ from ..base import DEFINITION, InvalidFile, SatchelError, UsageError, decode
 from ..formats import Definition, decoder, definition, yamltext
 from ..store import Store
 
+T = TypeVar("T")
+
 PATH = ".satchel/moving.json"
 LEAVING = "journal/leaving.json"
 
 MOVED = "moved.yaml"
 EXPORT, EXPORT_ABOUT = "export.json", "EXPORT.md"
-_LEAVING_LIMIT = 1 << 30
 _TOMBSTONE_LIMIT = 1 << 16
-_EXPORT_LIMIT = 1 << 26
 _HEAD = """\
 # This run was moved to another place. You can delete what is left here. `satchel move` brings the run back.
 """
@@ -75,7 +76,8 @@ class _Leaving(msgspec.Struct):
     format: int = 1
 
 
-_manifest, _leaving = decoder(Manifest), decoder(_Leaving)
+_manifest: Decoder[Manifest] = decoder(Manifest)
+_leaving: Decoder[_Leaving] = decoder(_Leaving)
 
 
 def encode(value: Manifest) -> bytes:
@@ -84,13 +86,7 @@ def encode(value: Manifest) -> bytes:
 
 def read(store: Store) -> Manifest | None:
     """None if there is none, or it is not valid."""
-    if store.version(PATH) is None:
-        return None
-    try:
-        manifest: Manifest = _manifest.decode(store.read(PATH, limit=1 << 16).data)
-        return manifest
-    except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    return _read(store, PATH, _manifest, 1 << 16)
 
 
 def refuse(store: Store) -> None:
@@ -111,13 +107,8 @@ def write_leaving(store: Store, hashes: dict[str, str]) -> None:
 
 def read_leaving(store: Store) -> dict[str, str]:
     """The SHA-256 of each file that was moved away from here. Empty if nothing is left to remove."""
-    if store.version(LEAVING) is None:
-        return {}
-    try:
-        files: dict[str, str] = _leaving.decode(store.read(LEAVING, limit=_LEAVING_LIMIT).data).files
-        return files
-    except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    found = _read(store, LEAVING, _leaving, 1 << 30)
+    return found.files if found is not None else {}
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +184,7 @@ class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
     not_set: list[str] = msgspec.field(default_factory=list)
 
 
-_exported = decoder(ExportResult)
+_exported: Decoder[ExportResult] = decoder(ExportResult)
 
 _ABOUT = """\
 # An export of the run {run_id}
@@ -217,13 +208,17 @@ def about_export(exported: ExportResult) -> bytes:
 
 def read_export(store: Store) -> ExportResult | None:
     """None if the folder was not unpacked from an export."""
-    if store.version(EXPORT) is None:
+    return _read(store, EXPORT, _exported, 1 << 26)
+
+
+def _read(store: Store, path: str, decoder: Decoder[T], limit: int) -> T | None:
+    """None without such a file, and for another file of this name."""
+    if store.version(path) is None:
         return None
     try:
-        found: ExportResult = _exported.decode(store.read(EXPORT, limit=_EXPORT_LIMIT).data)
-        return found
+        return decoder.decode(store.read(path, limit=limit).data)
     except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # another file of this name
+        return None
 
 
 def define(store: Store) -> Definition:

@@ -17,16 +17,21 @@ from ....workspace.base import InvalidFile, SatchelError, UsageError, decode, vi
 from ....workspace.inspect import lease
 from ...api import EXIT_CODES, Handle
 from ...present import counted, one_line
-from .. import consent
 from ..options import (
+    adopt_option,
     all_option,
+    ask_about_copies,
     complete_folders,
+    confirm_adoption,
+    confirm_take_over,
     drain_timeout_option,
+    end_other_option,
     find,
     given,
     is_workspace,
     json_option,
     storage_option,
+    take_over_option,
     tell,
     workspace_argument,
 )
@@ -161,9 +166,9 @@ def start_options(function: F) -> F:
             help="Continue although code, settings, prompts, packages, models or references changed or are missing.",
         ),
         drain_timeout_option,
-        consent.take_over_option,
-        consent.adopt_option,
-        consent.end_other_option,
+        take_over_option,
+        adopt_option,
+        end_other_option,
         click.option("--detach", is_flag=True, help="Run in the background, and return when the run has started."),
         click.option("--in-process", is_flag=True, help="Run in this process, without a supervisor process."),
         click.option("--supervised", hidden=True, help="For Satchel itself: descriptors, supervisor and patience."),
@@ -180,9 +185,7 @@ def start(command: Command, options: LaunchOptions) -> int:
     while (code := _start(command, options)) == EXIT_CODES["waiting"] and not (
         options.is_supervised or options.detach or options.as_json
     ):
-        from .. import consent  # most runs ask nothing
-
-        if not consent.ask_about_copies(find(options.workspace)):
+        if not ask_about_copies(find(options.workspace)):
             break
     return code
 
@@ -194,13 +197,13 @@ def _start(command: Command, options: LaunchOptions) -> int:
         if options.end_other and not options.adopt:
             raise UsageError("--end-other needs --adopt", why="the run continues here only if this copy is adopted")
         if options.adopt:
-            consent.confirm_adoption(find(options.workspace), ends_other=options.end_other, reaches_out=True)
+            confirm_adoption(find(options.workspace), ends_other=options.end_other, reaches_out=True)
         if not options.in_process:
             return _beside(command, options)
         if options.detach:
             raise UsageError("--detach and --in-process can't be used together", why="--detach needs another process")
         if options.take_over:
-            consent.confirm_take_over(find(options.workspace))
+            confirm_take_over(find(options.workspace))
     return _go(command, options)
 
 
@@ -255,7 +258,7 @@ def _beside(command: Command, options: LaunchOptions) -> int:
     resuming = command == "resume"
     place = find(options.workspace)
     if options.take_over:
-        consent.confirm_take_over(place)
+        confirm_take_over(place)
     if options.detach:  # what it prints is for people, in its log
         shown = ["--traceback"] * options.traceback
         found = place.detach(resume=resuming, options=shown, **options.how(command))

@@ -14,9 +14,15 @@ from ....workspace.inspect import discovery
 from ....workspace.store import Abilities, Exposure
 from ...api import forgotten
 from ...present import counted
-from .. import consent
-from ..consent import adopt_option
-from ..options import find, json_option, workspace_argument
+from ..options import (
+    adopt_option,
+    confirm_adoption,
+    confirm_take_over,
+    find,
+    json_option,
+    take_over_option,
+    workspace_argument,
+)
 from ..render import asked
 from ..render.output import columns, fold, print_json, progressing, remarks
 
@@ -237,7 +243,7 @@ Examples:
 
 @click.command("recover", epilog=_RECOVER_EXAMPLES)
 @workspace_argument
-@consent.take_over_option
+@take_over_option
 @adopt_option
 @click.option(
     "--truncate-at",
@@ -258,9 +264,9 @@ def recover_command(
     """
     place = find(workspace)
     if adopt:
-        consent.confirm_adoption(place, asks=not (yes or as_json))
+        confirm_adoption(place, asks=not (yes or as_json))
     if take_over:
-        consent.confirm_take_over(place)
+        confirm_take_over(place)
     cut = _confirmed(place.plan_cut(truncate_at), asks=not (yes or as_json)) if truncate_at is not None else None
     found = place.recover(truncate_at=cut, take_over=take_over, adopt=adopt)
     if as_json:
@@ -304,7 +310,7 @@ Examples:
 @click.command("prune", epilog=_PRUNE_EXAMPLES)
 @workspace_argument
 @click.option("--dry-run", is_flag=True, help="Only show what would go. Also works while the run is active.")
-@consent.take_over_option
+@take_over_option
 @adopt_option
 @json_option
 def prune_command(workspace: str | None, as_json: bool, dry_run: bool, take_over: bool, adopt: bool) -> None:
@@ -315,9 +321,9 @@ def prune_command(workspace: str | None, as_json: bool, dry_run: bool, take_over
     """
     place = find(workspace)
     if adopt:
-        consent.confirm_adoption(place)
+        confirm_adoption(place)
     if take_over and not dry_run:
-        consent.confirm_take_over(place)
+        confirm_take_over(place)
     done = place.prune(dry_run=dry_run, take_over=take_over, adopt=adopt)
     if as_json:
         print_json(

@@ -26,7 +26,7 @@ from satchel.workspace.state import checkpoint
 from satchel.workspace.store import FileChanged, Store, Version
 from satchel.workspace.store.remote import bucket
 from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.store.remote.s3_errors import NoSuchObject, Unanswered, Unmet
+from satchel.workspace.store.remote.s3 import NoSuchObject, Unanswered, Unmet
 
 from .model import LateFence, LateLook, Violation, explore
 from .test_one_writer import FIRST

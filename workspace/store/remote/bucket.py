@@ -17,8 +17,19 @@ from ...base import KEY_BYTES, SatchelError, UsageError, check_path
 from ..contract import BUCKET, Abilities, Exchanged, Exposure, FileChanged, FileContent, Sync, Version
 from .listing_cache import ListedFile, md5_tag
 from .remote_store import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
-from .s3 import PATIENCE, Body, Patience, Requests
-from .s3_errors import Denied, NoSuchObject, OutOfRange, RequestOutcome, Unable, Unanswered, Unmet
+from .s3 import (
+    PATIENCE,
+    Body,
+    Denied,
+    NoSuchObject,
+    OutOfRange,
+    Patience,
+    RequestOutcome,
+    Requests,
+    Unable,
+    Unanswered,
+    Unmet,
+)
 
 _AT_ONCE = 1000  # objects that S3 removes in one request
 _HASH = re.compile('"[0-9a-f]{32}"')
