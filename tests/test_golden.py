@@ -105,18 +105,18 @@ def _look(handle: satchel.Handle, expected: dict[str, Any]) -> None:
     assert len(found) == len(wanted) and all(map(str.startswith, found, wanted)), found
     if expected.get("history") == "lost":
         with pytest.raises(Damaged, match=r"journal: has no records: state\.json is of record [1-9]"):
-            handle.show()
+            handle.history.show()
         return
     is_damaged = expected.get("history") == "damaged"
-    seqs, shown = [*_seqs(handle, is_damaged=is_damaged)], handle.show()
+    seqs, shown = [*_seqs(handle, is_damaged=is_damaged)], handle.history.show()
     assert "its checksum does not match" in shown.problem if is_damaged else shown.seq == seqs[-1]
-    assert handle.diff(shown.seq).is_empty
-    assert handle.blame("state.json").values and handle.steps().work
+    assert handle.history.diff(shown.seq).is_empty
+    assert handle.history.blame("state.json").values and handle.history.steps().work
 
 
 def _seqs(handle: satchel.Handle, *, is_damaged: bool) -> Iterator[int]:
     with pytest.raises(Damaged) if is_damaged else nullcontext():
-        for row in handle.log():
+        for row in handle.history.log():
             yield row.line.seq
 
 

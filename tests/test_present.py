@@ -82,7 +82,7 @@ def squeezed(text: str) -> str:
 def test_a_record_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> None:
     """Fails for a face whose line of the log is not made of the words of `present`."""
     log, page, timeline = squeezed(cli("log", run.url).stdout), page_of(run, "/-/log"), Timeline()
-    for row in run.log():
+    for row in run.history.log():
         event = timeline.of(row.line)
         said = squeezed(one_line(event.words.text, 200).removesuffix("…"))
         assert said in page and said in squeezed(styles.event(event, 1000).plain), event

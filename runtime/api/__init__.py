@@ -2,8 +2,7 @@
 faces call it and print the results. It hands on what the rooms below it offer: `status`, `launch` and `history`.
 
 finder      `open`: a handle on the workspace at a folder or URL; `Below` finds one by its name below a root
-handle      the methods of a handle; `readonly` has those that only read, `hand_edits` those that edit, `going_back`
-            those that go back
+handle      a handle: `handle_history` has its methods for the past of a run, `handle_files` those for its files
 latest      one run, kept current for screens
 stops       pause and cancel, and take a pause back; the emergency stop
 answers     answers questions
@@ -85,6 +84,8 @@ if not deferred(__name__):
     from .file_edits import Draft, EditResult, MessageCut
     from .finder import Below, is_run, leads_below, open, open_all
     from .handle import Handle
+    from .handle_files import RunFiles
+    from .handle_history import RunHistory
     from .latest import Latest, Shot, records_before
     from .mail import UNNAMED, SendResult
     from .repair import MergeResult, PruneResult, RecoveryResult, forgotten

@@ -22,7 +22,7 @@ _TIMES = 5
 
 
 class Draft(Struct, frozen=True):
-    """A todo.md or state.json, for a person to edit. `version` names this content for `Handle.edit`. Both texts are
+    """A todo.md or state.json, for a person to edit. `version` names this content for `RunFiles.edit`. Both texts are
     empty if there is no such file."""
 
     file: str
@@ -45,14 +45,14 @@ class EditResult(Struct, frozen=True):
 
 
 def draft(place: Place, file: str) -> Draft:
-    """See `Handle.draft`."""
+    """See `RunFiles.draft`."""
     _check_name(look_beside(place.store), file)
     there = read_if_there(place.store, file)
     return Draft(file, decode(there.data, file), there.version) if there else Draft(file, "", "")
 
 
 def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) -> Steps[EditResult]:
-    """See `Handle.edit`."""
+    """See `RunFiles.edit`."""
     data = arguments.text("text", text).encode()
     for _ in range(_TIMES):
         seen = look_beside(place.store)
@@ -134,7 +134,7 @@ class MessageCut(Struct, frozen=True):
 
 
 def cut(place: Place, after: int, agent: str) -> Steps[MessageCut]:
-    """See `Handle.cut_messages`."""
+    """See `RunFiles.cut_messages`."""
     number, store = arguments.count("after", after, least=0), place.store
     assert number is not None
     for last in range(_TIMES - 1, -1, -1):

@@ -1,18 +1,20 @@
-"""`Handle`: what programs can do with a run from outside. Each method imports what it needs when it is called, so that
-reading does not load what only a run needs. A method that waits is written once; a decorator of `status/twins.py` says
-how it waits, and makes its twin for an event loop."""
+"""`Handle`: what programs can do with a run from outside, and with `history` and `files` what they can do with its past
+and its files. Each method imports what it needs when it is called, so that reading does not load what only a run needs.
+A method that waits is written once; a decorator of `status/twins.py` says how it waits, and makes its twin for an event
+loop."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...workspace.base import arguments, myself
-from ..status import in_a_thread, in_both_ways, in_steps
-from .going_back import GoBack
-from .hand_edits import EditByHand
+from ...workspace.base import SatchelError, arguments, myself
+from ..status import Place, in_a_thread, in_both_ways, in_steps
+from .handle_files import RunFiles
+from .handle_history import RunHistory
 
 if TYPE_CHECKING:
     from ...workspace.base import Mode, Resume
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from ...workspace.transfer import Tell, TransferResult
     from ..agent import Agent
     from ..launch import RunResult, SupervisionResult
+    from ..limits import NoticeCheck
     from ..live import Watch
-    from ..status import Execution, Steps
+    from ..status import CheckResult, Event, Execution, OpenQuestion, Result, RunStatus, Steps, StorageCheck
     from ..supervision.child import Background
     from ..supervision.emergency import StopResult
     from .answers import AnswerResult
@@ -31,8 +34,9 @@ if TYPE_CHECKING:
     from .stops import PauseResult, WithdrawResult
 
 
-class Handle(GoBack, EditByHand):
-    """A workspace, from outside. Works whether or not a process runs it.
+class Handle(Place):
+    """A workspace, from outside. Works whether or not a process runs it. What has to do with the past of the run is in
+    `history`, and what has to do with its files in `files`.
 
     Made by `satchel.open`. Holds no lock and no connection, so you need not close it. Each method reads the files
     again, so it is always current. Every method raises a SatchelError that says what to do: UsageError for wrong
@@ -40,6 +44,100 @@ class Handle(GoBack, EditByHand):
     it, StorageFailed if the storage fails. Methods that end in `_async` do the same without blocking the event loop.
     Not guaranteed: that two calls from several threads see the same moment.
     """
+
+    @property
+    def history(self) -> RunHistory:
+        """What the run has done: `log`, `show`, `diff`, `steps`, `blame`, `prompt`; and the ways back, `rewind`,
+        `redo`, `fork`, `replay` and `rehearse`."""
+        return RunHistory(self)
+
+    @property
+    def files(self) -> RunFiles:
+        """The files of the run: `list`, `read`, `draft`, `edit`, `cut_messages`, `export`."""
+        return RunFiles(self)
+
+    # Looking at it
+
+    def status(self, *, brief: bool = False) -> RunStatus:
+        """Where the run is: what is done, what runs, what it needs from a person, what to do next.
+
+        Only reads, and raises nothing: errors of the workspace are in `problem` of the result. `brief`: without the
+        parts that need more files: edits, streams, the last report, budget and schedule.
+        """
+        from ..status import run_status
+
+        with suppress(SatchelError):  # the status says that the storage does not answer
+            self.look_now()
+        return run_status.status(self, brief=brief)
+
+    @in_steps
+    def check(self, *, progress: Callable[[int, int], None] | None = None) -> Steps[CheckResult]:
+        """Check every file against its schema and the record, and say what the next opening would do. Changes nothing,
+        and runs no code. Errors are in the result; UsageError if there is no workspace.
+
+        `progress` is called with the number of records read, and the total.
+        """
+        from ..status import check
+
+        return check.check(self, progress)
+
+    check_async = check.without_blocking
+
+    def try_storage(self) -> StorageCheck:
+        """What the storage guarantees, also where no workspace is yet. It writes a small file and removes it. On a disk
+        it tries a lock; in a bucket it tries conditional writes. UsageError or StorageFailed if the storage can't be
+        written, or does not do what it declares."""
+        from ..status import check
+
+        return check.try_storage(self.store)
+
+    def try_notices(self) -> list[NoticeCheck]:
+        """Send a test notice to each address of `notify:` in workspace.yaml. Returns the results, in order, after 10
+        seconds at most. InvalidFile if a webhook can't work as it is written."""
+        from ..status import check
+
+        return check.try_notices(self.store)
+
+    def events(self, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Event, None]:
+        """What has happened in the run, as typed events (`satchel.events`), oldest first.
+
+        `after`: only what came after the event with this `seq`. `follow`: then also what happens from now on, in
+        whichever process, through pauses, crashes and restarts, until the run is completed or cancelled; and the text
+        of streamed steps (`Tokens`, which is not durable). A follower only reads, several times a second on a disk and
+        every 1.5 s in a bucket. Errors are those of `history.log`.
+        """
+        from ..status import follower
+
+        position: int = arguments.count("after", after, least=0) or 0
+        return follower.follow(self, position, follows=follow)
+
+    @property
+    def result(self) -> Result:
+        """What is on record now: state, outputs, items, and what the agent was given and has returned."""
+        from ..status import log
+
+        return log.result(self)
+
+    def questions(self) -> list[OpenQuestion]:
+        """The open questions, in the order they were asked."""
+        from ...workspace.inspect import look_beside
+        from ..status import questions_of
+
+        return questions_of(look_beside(self.store).moment, self)
+
+    def plan_cut(self, truncate_at: int) -> Truncation:
+        """What would be forgotten if the journal were cut after a record: `records`, and `effects` that would be done
+        again. Changes nothing. Damaged if the part before is not sound; Refused in a bucket."""
+        from ...workspace.lifecycle import truncate
+
+        return truncate.plan(self.store, truncate_at)
+
+    def holder(self) -> str:
+        """In a bucket: the process that would lose the run in a take-over, in words; empty if none has it. If it is
+        alive, it stops before its next effect. UsageError on a disk, where a lock tells."""
+        from ..status import holder_to_replace
+
+        return holder_to_replace(self)
 
     # Running it
 

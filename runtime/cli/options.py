@@ -333,5 +333,5 @@ def _moments(place: api.Handle) -> list[CompletionItem]:
 def _items(place: api.Handle) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    works = {work.names[0]: work.title for work in place.steps().work if work.scope}
+    works = {work.names[0]: work.title for work in place.history.steps().work if work.scope}
     return [CompletionItem(name, help=title) for name, title in works.items()]

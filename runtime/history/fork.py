@@ -34,8 +34,8 @@ def fork(
     is_replay: bool = False,
     again: Work | None = None,
 ) -> ForkResult:
-    """See `Handle.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`. `again`: a task of the inbox that has
-    ended, and is done again in a replay."""
+    """See `RunHistory.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`. `again`: a task of the inbox that
+    has ended, and is done again in a replay."""
     typed = arguments.target("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)

@@ -80,7 +80,7 @@ _rehearsed = decoder(RehearsalResult)
 
 
 def rehearse(place: Store, code: str | os.PathLike[str] | None = None) -> RehearsalResult:
-    """See `Handle.rehearse`."""
+    """See `RunHistory.rehearse`."""
     folder, run_id = _code(code), ""
     try:
         described = define(place)
@@ -102,7 +102,7 @@ def rehearse_all(places: Sequence[Store], code: str | os.PathLike[str] | None = 
 def rehearse_here(store: Store, agent: Agent | None = None) -> RehearsalResult:
     """Rehearse over this folder, in this process. The folder is changed: it is a copy. Neither it nor the result has
     the text of a sealed value, if the agent does not write it out."""
-    arguments.no_loop("rehearse")
+    arguments.no_loop("rehearse", "call `await asyncio.to_thread(rehearse, folder, agent)` there")
     with hiding():
         found = _entered(store, agent)
         shown = redactor_of(define(store)).text

@@ -317,7 +317,7 @@ Text = str | os.PathLike[str]
 
 
 class ReplayOptions(Struct, frozen=True, kw_only=True):
-    """Which item to do again, and how. See `Handle.replay`. UsageError for a value that is not valid."""
+    """Which item to do again, and how. See `RunHistory.replay`. UsageError for a value that is not valid."""
 
     item: str
     to: str | os.PathLike[str]

@@ -42,7 +42,7 @@ class RewindResult(Struct, frozen=True):
 def go_back(
     place: Place, to: str | int, by: str | None, *, forget: bool, reuse: bool, dry_run: bool
 ) -> Steps[RewindResult]:
-    """See `Handle.rewind`."""
+    """See `RunHistory.rewind`."""
     store = place.store
     records = records_of(store)
     seq = seq_of(store, to, records)
@@ -133,7 +133,7 @@ class RedoResult(Struct, frozen=True):
 
 
 def redo(place: Place, item: str, by: str | None, *, effects: bool, dry_run: bool) -> Steps[RedoResult]:
-    """See `Handle.redo`."""
+    """See `RunHistory.redo`."""
     seen = look(place.store).moment
     planned = _planned(place, seen, item, by, effects)
     if dry_run:

@@ -115,7 +115,7 @@ async def assert_errors_reach(use: Callable[[Failing], Awaitable[Any]], *, error
     with tempfile.TemporaryDirectory(prefix="satchel-test-") as place:
         (Path(place) / "workspace.yaml").write_text(DEFINITION)
         outcome = await run_async(place, agent(main))
-        log = await asyncio.to_thread(lambda: [*open_run(place).log(type="step.completed")])
+        log = await asyncio.to_thread(lambda: [*open_run(place).history.log(type="step.completed")])
     if not around:
         raise AssertionError("use() has not called the function that fails") from next(iter(raised), outcome.error)
     records = [row.line.record for row in log]

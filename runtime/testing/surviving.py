@@ -418,7 +418,7 @@ class _Trial:
 
 
 def _completed(folder: Path) -> list[StepCompleted]:
-    records = (row.line.record for row in open_run(folder).log(type="step.completed"))
+    records = (row.line.record for row in open_run(folder).history.log(type="step.completed"))
     return [record for record in records if isinstance(record, StepCompleted)]
 
 

@@ -140,7 +140,7 @@ def test_a_process_that_does_not_take_it_is_waited_for_for_ever(
         with pytest.raises(UsageError, match="a1 is answered in its file: it says deny"):
             granting.answer("approve")
     granting.resume()
-    (answered,) = granting.log(type="approval.answered")
+    (answered,) = granting.history.log(type="approval.answered")
     assert answered.record.get("how") == "command", "that a process ran is no reason to call it typed into the file"
 
 

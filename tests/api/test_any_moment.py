@@ -157,7 +157,7 @@ def live(handle: Handle, chance: random.Random) -> None:
     for _ in range(TURNS):
         match chance.randrange(3):
             case 0:
-                handle.rewind(to=chance.randrange(1, handle.show().seq))
+                handle.history.rewind(to=chance.randrange(1, handle.history.show().seq))
             case _:
                 edit(Path(handle.url), chance)
         if handle.resume(main).status not in ("completed", "failed", "paused"):
@@ -174,13 +174,13 @@ def test_a_moment_is_not_what_the_records_add_up_to(make: Make, number: int) -> 
     folder = make()
     handle = satchel.open(folder)
     live(handle, chance)
-    rows, newest = rows_of(folder), handle.show().newest
+    rows, newest = rows_of(folder), handle.history.show().newest
     positions = [chance.randrange(1, newest + 1) for _ in range(POSITIONS)]
     for seq in positions:
-        shown = {each.path: (each.data, each.plan) for each in handle.show(seq).agents}
+        shown = {each.path: (each.data, each.plan) for each in handle.history.show(seq).agents}
         assert shown == replayed(rows, seq), f"record {seq} of {newest}"
     for old, new in zip(positions[::4], positions[1::4], strict=True):
-        found, (was, now) = handle.diff(old, new), (replayed(rows, seq) for seq in (old, new))
+        found, (was, now) = handle.history.diff(old, new), (replayed(rows, seq) for seq in (old, new))
         paths = {change.agent for change in (*found.data, *found.plans)}
         every = {*was, *now}
         assert paths == {path for path in every if was.get(path, (None, "")) != now.get(path, (None, ""))}

@@ -46,7 +46,7 @@ def test_a_number_that_is_none_reaches_a_run_or_a_supervisor(make: Make) -> None
     refused(lambda value: satchel.serve(folder, drain_timeout=value), *NO_SECONDS, name="drain_timeout")
     refused(lambda value: satchel.serve(folder, at_most=value), 0, *NO_COUNT, name="at_most")
     refused(lambda value: satchel.open("memory://x", patience=value), *NO_SECONDS, name="patience")
-    refused(lambda value: handle.log(last=value), *NO_COUNT, name="last")
+    refused(lambda value: handle.history.log(last=value), *NO_COUNT, name="last")
     refused(lambda value: handle.pause(until=value), timedelta.max, 5, name=r"too far away|not a time")
     assert contents(folder) == before
 
@@ -71,11 +71,17 @@ def test_a_place_whose_name_no_disk_can_hold_is_an_error_of_the_system(make: Mak
     handle = satchel.open(folder := make())
     before = contents(tmp_path)
     wrong = tmp_path / ("f" * 256), tmp_path / ("日" * 86), tmp_path / ("f" * 256) / "x", tmp_path / "f\ud800"
-    for call in (handle.copy, handle.move, handle.fork, lambda to: satchel.new("digest", to), handle.export):
+    for call in (
+        handle.copy,
+        handle.move,
+        handle.history.fork,
+        lambda to: satchel.new("digest", to),
+        handle.files.export,
+    ):
         refused(cast(Call, call), *wrong, name="to can't be")
     for call in (satchel.open, satchel.ls, satchel.open_all, satchel.serve):
         refused(cast(Call, call), *wrong, name="can't be")
-    for call in (handle.copy, handle.move, handle.fork, lambda to: satchel.new("digest", to)):
+    for call in (handle.copy, handle.move, handle.history.fork, lambda to: satchel.new("digest", to)):
         refused(cast(Call, call), tmp_path / "f\udcff", name="not text")
     assert contents(tmp_path) == before and Path(folder).exists()
 
@@ -97,8 +103,8 @@ def test_what_is_no_text_function_or_dict_is_an_error_from_inside(make: Make, tm
     refused(lambda value: satchel.open(folder, tell=value), 5, name="tell")
     refused(lambda value: handle.supervise(tell=value), 5, name="tell")
     refused(lambda value: satchel.new("digest", tmp_path / "new", settings=value), 5, {5: 5}, name="settings")
-    refused(lambda value: handle.log(item=value), 5, name="item")
-    refused(lambda value: handle.log(type=value), 5, "step.complete", name="records of type")
+    refused(lambda value: handle.history.log(item=value), 5, name="item")
+    refused(lambda value: handle.history.log(type=value), 5, "step.complete", name="records of type")
     refused(lambda value: handle.send(value), "\ud800", name="a text to send")
     assert contents(tmp_path) == before
 

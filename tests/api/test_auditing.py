@@ -38,12 +38,12 @@ async def main(run):
 
 
 def audit(handle: Handle) -> list[tuple[str, str]]:
-    return [(row.record["type"], row.who) for row in handle.log(audit=True)]
+    return [(row.record["type"], row.who) for row in handle.history.log(audit=True)]
 
 
 def opening(handle: Handle) -> dict[str, Any]:
     """The record of the last opening."""
-    return [*handle.log(type="opened")][-1].record
+    return [*handle.history.log(type="opened")][-1].record
 
 
 def did(handle: Handle, type: str) -> set[str]:
@@ -53,16 +53,23 @@ def did(handle: Handle, type: str) -> set[str]:
 def test_what_is_done_to_a_completed_run_is_told_as_a_repair(make: Make) -> None:
     handle = satchel.open(make(STOPPING.replace("raise SystemExit(3)", "pass")))
     assert handle.run().status == "completed"
-    handle.rewind(to="^2")
+    handle.history.rewind(to="^2")
     handle.run()
-    handle.redo("^1")
+    handle.history.redo("^1")
     assert handle.run().status == "completed"
     (Path(handle.url) / "workspace.yaml").write_text(
         (Path(handle.url) / "workspace.yaml").read_text() + "keep: {checkpoints: 1}\n"
     )
     handle.prune()
     assert handle.run().status == "completed"  # nothing is left to do
-    assert [row.record["why"] for row in handle.log(type="opened")] == ["run", "rewind", "run", "redo", "run", "prune"]
+    assert [row.record["why"] for row in handle.history.log(type="opened")] == [
+        "run",
+        "rewind",
+        "run",
+        "redo",
+        "run",
+        "prune",
+    ]
 
 
 def test_a_deed_has_no_record_or_no_name(make: Make) -> None:
@@ -93,7 +100,7 @@ def test_a_deed_has_no_record_or_no_name(make: Make) -> None:
         "resumed",
         "plan.changed",
     }
-    assert len([*handle.log()]) > len(audit(handle))
+    assert len([*handle.history.log()]) > len(audit(handle))
 
 
 def test_a_move_or_an_adoption_is_not_on_record(make: Make, tmp_path: Path) -> None:
@@ -120,7 +127,7 @@ def test_a_cut_of_the_journal_is_not_on_record(make: Make) -> None:
     (segment,) = (Path(handle.url) / "journal").iterdir()
     last = parsed(segment.read_bytes())[-1].seq
     handle.recover(truncate_at=last - 2)
-    assert [*handle.log()][-1].record["type"] == "closed"
+    assert [*handle.history.log()][-1].record["type"] == "closed"
     folder = Path(handle.url) / opening(handle)["cut_off"]
     assert folder.parent.name == "cut-off" and [*folder.iterdir()]
 

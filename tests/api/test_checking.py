@@ -83,7 +83,7 @@ def test_it_is_not_told_how_far_it_has_come(make: Make, monkeypatch: pytest.Monk
     handle.run()
     told: list[tuple[int, int]] = []
     handle.check(progress=lambda *each: told.append(each))
-    count = len(list(handle.log()))
+    count = len(list(handle.history.log()))
     assert told == [(done, count) for done in range(2, count + 1, 2)]
 
 

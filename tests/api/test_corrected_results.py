@@ -68,12 +68,14 @@ def test_more_than_what_depended_on_a_hallucination_is_done_again(make: Make, ho
     first = satchel.open(make())
     main = reporting(calls)
     assert first.run(main).status == "completed"
-    (seq,) = (row.line.seq for row in first.log(type="step.completed", item="1") if row.record["step"] == "summarise")
+    (seq,) = (
+        row.line.seq for row in first.history.log(type="step.completed", item="1") if row.record["step"] == "summarise"
+    )
     handle = first
     if how == "fork":
-        handle = satchel.open(first.fork(Path(first.url).parent / "corrected", at=seq, reuse=True).to)
+        handle = satchel.open(first.history.fork(Path(first.url).parent / "corrected", at=seq, reuse=True).to)
     else:
-        first.rewind(to=seq, reuse=True)
+        first.history.rewind(to=seq, reuse=True)
     correct(handle.url, "sales grew by 40%", "sales grew by 4%")
     calls.clear()
     ended = handle.resume(main)
@@ -153,13 +155,13 @@ def test_an_edited_result_runs_more_or_less_than_what_depends_on_it(make: Make, 
         main, handle = graph.agent(calls), satchel.open(make(name=f"g{number}"))
         assert handle.run(main).status == "completed" and calls == [*range(graph.size)]
         was = graph.values({})
-        rows = [row.record for row in handle.log(type="step.completed")]
+        rows = [row.record for row in handle.history.log(type="step.completed")]
         node = choose.randrange(graph.size)
         seq = int(rows[choose.randrange(node, graph.items_end(node))]["seq"])
         if number % 2:
-            handle = satchel.open(handle.fork(Path(handle.url).parent / f"f{number}", at=seq, reuse=True).to)
+            handle = satchel.open(handle.history.fork(Path(handle.url).parent / f"f{number}", at=seq, reuse=True).to)
         else:
-            handle.rewind(to=seq, reuse=True)
+            handle.history.rewind(to=seq, reuse=True)
         given = {node: choose.choice([value for value in range(4) if value != was[node]])}
         edit(handle, node, given[node])
         calls.clear()

@@ -85,13 +85,13 @@ async def main(run):
 """
 
 MAKERS: dict[str, Callable[[Handle, Path], Any]] = {
-    "fork": lambda handle, to: handle.fork(to),
-    "fork^2": lambda handle, to: handle.fork(to, at="^2"),
+    "fork": lambda handle, to: handle.history.fork(to),
+    "fork^2": lambda handle, to: handle.history.fork(to, at="^2"),
     "copy": lambda handle, to: handle.copy(to),
     "move": lambda handle, to: handle.move(to),
     "new": lambda handle, to: satchel.new(handle.url, to),
-    "replay": lambda handle, to: handle.replay("^2", to),
-    "export": lambda handle, to: handle.export(to),
+    "replay": lambda handle, to: handle.history.replay("^2", to),
+    "export": lambda handle, to: handle.files.export(to),
 }
 
 

@@ -15,17 +15,17 @@ from satchel.workspace.base.errors import InvalidFile
 def test_a_readable_file_is_not_listed(make: Make) -> None:
     folder = make(PLAIN)
     handle = satchel.open(folder)
-    assert [each.path for each in handle.files()] == ["workspace.yaml"]
+    assert [each.path for each in handle.files.list()] == ["workspace.yaml"]
     handle.run()
     (folder / "notes.txt").write_text("mine")
     (folder / "outputs/.hidden").write_text("hidden")
-    found = {each.path: each.bytes for each in handle.files()}
+    found = {each.path: each.bytes for each in handle.files.list()}
     assert found.keys() >= {"workspace.yaml", "todo.md", "state.json", "outputs/1.txt", "outputs/2.txt"}
     assert not found.keys() & {"agent.py", "notes.txt", "outputs/.hidden"}
     assert not [path for path in found if path.startswith((".", "journal"))]
     assert list(found) == sorted(found)
     for path, size in found.items():
-        assert len(handle.read(path)) == size == (folder / path).stat().st_size
+        assert len(handle.files.read(path)) == size == (folder / path).stat().st_size
 
 
 def test_a_file_is_read_that_is_not_listed(make: Make, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_file_is_read_that_is_not_listed(make: Make, tmp_path: Path) -> None:
     (folder / "outputs/link").symlink_to(tmp_path / "secret")
     for path in ("agent.py", "../secret", "outputs", "journal/000000000001.jsonl", ".satchel/lease.json", "none", ""):
         with pytest.raises(UsageError):
-            handle.read(path)
+            handle.files.read(path)
     (folder / "outputs/code.txt").symlink_to("../agent.py")
     (folder / "outputs/inside").symlink_to(folder)
     (folder / "outputs/journal").symlink_to("../journal")
@@ -46,14 +46,14 @@ def test_a_file_is_read_that_is_not_listed(make: Make, tmp_path: Path) -> None:
     links = [f"outputs/inside/{path}" for path in inside] + ["outputs/journal/000000000001.jsonl"]
     for path in (*links, "outputs/.git/config"):
         with pytest.raises(UsageError, match="is no readable file of this run"):
-            handle.read(path)
-        assert path not in [each.path for each in handle.files()]
+            handle.files.read(path)
+        assert path not in [each.path for each in handle.files.list()]
     for path in ("outputs/link", "outputs/code.txt"):
         with pytest.raises(UsageError, match="is a symbolic link"):
-            handle.read(path)
+            handle.files.read(path)
     (folder / "outputs/1.txt").write_text("x" * 11)
     with pytest.raises(UsageError, match="has 11 bytes, and at most 10 are read at once"):
-        handle.read("outputs/1.txt", limit=10)
+        handle.files.read("outputs/1.txt", limit=10)
 
 
 def test_a_refused_edit_and_its_reasons_can_not_be_read(make: Make) -> None:
@@ -64,7 +64,7 @@ def test_a_refused_edit_and_its_reasons_can_not_be_read(make: Make) -> None:
     with pytest.raises(InvalidFile):
         handle.recover()
     (reasons,) = handle.status().refused
-    assert "state.json" in handle.read(reasons).decode()
-    kept = handle.read("state.rejected.json")
+    assert "state.json" in handle.files.read(reasons).decode()
+    kept = handle.files.read("state.rejected.json")
     assert kept == b"{"
-    assert {reasons, "state.rejected.json"} <= {each.path for each in handle.files()}
+    assert {reasons, "state.rejected.json"} <= {each.path for each in handle.files.list()}

@@ -33,7 +33,7 @@ from .test_rewinding import Calls, Dying, Stopped, data, finished, is_sound, mad
 
 def forked(handle: Handle, name: str = "fork", **options: Any) -> Handle:
     folder = Path(handle.url).parent / name
-    found = handle.fork(folder, **options)
+    found = handle.history.fork(folder, **options)
     assert found.to == str(folder) and found.source == handle.url
     return satchel.open(folder)
 
@@ -79,7 +79,7 @@ def test_nobody_learns_where_a_fork_comes_from(make: Make, cli: Cli) -> None:
     handle = satchel.open(make())
     finished(handle, [])
     fork = forked(handle, at=12, run_id="second", by="Bob")
-    first = next(iter(fork.log()))
+    first = next(iter(fork.history.log()))
     assert first.who.startswith("Bob, process") and " of Bob" in cli("log", fork.url, "--audit").stdout
     assert (first.line.seq, first.record["why"]) == (13, "fork")
     assert first.record["forked"] == {"url": handle.url, "run_id": "demo-1a2b", "seq": 12}
@@ -88,9 +88,9 @@ def test_nobody_learns_where_a_fork_comes_from(make: Make, cli: Cli) -> None:
     assert f"forked    from record 12 of demo-1a2b in {handle.url}"[:70] in shown and "second" in shown
     assert json.loads(cli("status", fork.url, "--json").stdout)["forked"]["seq"] == 12
     assert cli("log", fork.url).exit_code == 0
-    assert fork.rewind(to=13, dry_run=True).to == 13
+    assert fork.history.rewind(to=13, dry_run=True).to == 13
     with pytest.raises(SatchelError, match="record 5"):
-        fork.rewind(to=5)
+        fork.history.rewind(to=5)
 
 
 def test_a_fork_has_lost_the_prompts_that_it_is_held_to(make: Make) -> None:
@@ -124,7 +124,7 @@ def test_a_fork_of_now_differs_from_its_source(make: Make) -> None:
     handle = satchel.open(folder)
     _, before = finished(handle, calls)
     calls.clear()
-    fork = asyncio.run(handle.fork_async(folder.parent / "fork"))
+    fork = asyncio.run(handle.history.fork_async(folder.parent / "fork"))
     there = satchel.open(fork.to)
     assert data(there) == before and look(there.store).moment.status == "completed"
     assert (Path(fork.to) / "prompts/brief.md").read_text() == "Be brief.\n"
@@ -164,7 +164,7 @@ def test_an_effect_in_doubt_is_done_by_both(make: Make) -> None:
     handle = satchel.open(make())
     with pytest.raises(Stopped):
         handle.run(main)
-    (started,) = (row.line.seq for row in handle.log() if isinstance(row.line.record, StepStarted))
+    (started,) = (row.line.seq for row in handle.history.log() if isinstance(row.line.record, StepStarted))
     for number, at in enumerate((started, 3, None)):
         fork = forked(handle, f"fork{number}", at=at)
         calls.clear()
@@ -236,19 +236,19 @@ def test_what_a_fork_can_not_copy_is_left_behind_in_silence(make: Make) -> None:
         (source / name).write_text("x")
     (source / "outputs/odd.").write_text("it is no file of the fork, whatever it is called")
     with pytest.raises(UsageError, match="can't be transferred") as refused:
-        handle.fork(to, at=5)
+        handle.history.fork(to, at=5)
     assert all(name in str(refused.value) for name in ("link", "docs/trail.", r"docs/two\nlines"))
     assert "odd." not in str(refused.value) and not to.exists(), "something was copied"
     for name in ("link", "docs/trail.", "docs/two\nlines"):
         (source / name).unlink()
-    assert is_sound(satchel.open(handle.fork(to, at=5).to))
+    assert is_sound(satchel.open(handle.history.fork(to, at=5).to))
 
 
 def test_a_fork_has_the_files_of_another_moment(make: Make) -> None:
     handle = satchel.open(make(WRITING))
     assert handle.run().status == "completed"
-    (seq,) = (row.line.seq for row in handle.log(type="step.completed") if row.record["scope"] == "2")
-    found = handle.fork(Path(handle.url).parent / "fork", at=seq)
+    (seq,) = (row.line.seq for row in handle.history.log(type="step.completed") if row.record["scope"] == "2")
+    found = handle.history.fork(Path(handle.url).parent / "fork", at=seq)
     fork = Path(found.to)
     assert sorted(path.name for path in (fork / "outputs").iterdir()) == ["1.txt"]
     assert found.left_out == ("outputs/last.txt",), "it was written again since"
@@ -278,22 +278,22 @@ def test_a_killed_fork_leaves_half_a_run(make: Make, monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr(transfer, "open_store", open_dying(at))
             try:
-                handle.fork(to, at="^2")
+                handle.history.fork(to, at="^2")
             except Stopped:
                 died += 1
         if not (to / "workspace.yaml").exists():
             with pytest.raises(UsageError) as refused:
                 satchel.open(to).run()
             if (to / ".satchel/moving.json").exists():
-                begun = next(work.begun for work in handle.steps().work if work.scope == "2")
+                begun = next(work.begun for work in handle.history.steps().work if work.scope == "2")
                 assert f"`satchel fork {handle.url} {to} --at {begun - 1} --run-id demo-1a2b-" in str(refused.value)
                 with pytest.raises(UsageError, match=f"another moment.*--at {begun - 1}"):
-                    handle.fork(to, at="^3")
+                    handle.history.fork(to, at="^3")
                 other = Path(make(name=f"other{at}"))
                 satchel.open(other).run()
                 with pytest.raises(UsageError):
-                    satchel.open(other).fork(to)
-            handle.fork(to, at="^2")
+                    satchel.open(other).history.fork(to)
+            handle.history.fork(to, at="^2")
         there = satchel.open(to)
         assert there.run().status == "completed" and data(there) == size and is_sound(there)
         assert contents(handle.url) == files
@@ -316,12 +316,12 @@ def test_a_killed_fork_of_a_run_that_went_on_is_not_continued(make: Make, monkey
         at += 1
         with monkeypatch.context() as patched, pytest.raises(Stopped):
             patched.setattr(transfer, "open_store", partial(_dying, at))
-            handle.fork(to)
+            handle.history.fork(to)
     assert not (to / "workspace.yaml").exists()
     with pytest.raises(UsageError, match=f"`satchel fork {handle.url} {to} --run-id"):
         satchel.open(to).run()
-    handle.rewind(to="^2")
-    found = handle.fork(to)
+    handle.history.rewind(to="^2")
+    found = handle.history.fork(to)
     assert found.seq == handle.status(brief=True).moment.seq and is_sound(satchel.open(to))  # type: ignore[union-attr]
 
 
@@ -332,12 +332,16 @@ def test_a_fork_has_no_history_because_of_where_it_begins(make: Make, at: int) -
     main, before = finished(handle, [])
     fork = forked(handle, at=at)
     sent = dict.fromkeys(("1", "2", "3", "4"), "send")
-    assert {work.scope: work.calls[0].step for work in fork.steps().work if not work.agent} == sent, "of the source"
-    assert fork.diff("latest", "latest").is_empty and not fork.blame("state.json").problem
+    assert {work.scope: work.calls[0].step for work in fork.history.steps().work if not work.agent} == sent, (
+        "of the source"
+    )
+    assert fork.history.diff("latest", "latest").is_empty and not fork.history.blame("state.json").problem
     assert fork.resume(main).status == "completed" and is_sound(fork)
-    assert not fork.diff(at, at).calls and {change.path for change in fork.diff(at, "latest").data} == {""}
-    assert {each.origin.kind for each in fork.blame("state.json").values} == {"commit"}
-    assert {work.title for work in fork.steps().work} == {"a", "b", "c", "added", "x"} and data(fork) == before
+    assert not fork.history.diff(at, at).calls and {change.path for change in fork.history.diff(at, "latest").data} == {
+        ""
+    }
+    assert {each.origin.kind for each in fork.history.blame("state.json").values} == {"commit"}
+    assert {work.title for work in fork.history.steps().work} == {"a", "b", "c", "added", "x"} and data(fork) == before
 
 
 KILLED = """
@@ -362,7 +366,7 @@ for name in ("write", "sync_folder", "link", "rename", "unlink"):
     setattr(Killed, name, call)
 
 transfer.open_store = lambda url: DiskStore(url, Killed())
-print(satchel.open(sys.argv[1]).fork(sys.argv[2], at="^2", run_id="second").run_id)
+print(satchel.open(sys.argv[1]).history.fork(sys.argv[2], at="^2", run_id="second").run_id)
 """
 
 
@@ -381,8 +385,8 @@ def test_a_fork_that_is_killed_when_it_is_complete_is_refused_or_interrupted(mak
         fork = satchel.open(to)
         status = fork.status()
         assert (status.state, status.moment and status.moment.reason) == ("paused", "forked"), at
-        assert satchel.ls(to)[0].state == "paused" and fork.check().ok and not fork.steps().problem
-        assert fork.diff("latest", "latest").is_empty and not fork.blame().problem
+        assert satchel.ls(to)[0].state == "paused" and fork.check().ok and not fork.history.steps().problem
+        assert fork.history.diff("latest", "latest").is_empty and not fork.history.blame().problem
         note = to / ".satchel/moving.json"
         if at % 2:
             assert not fork.recover().questions and not note.exists(), "an opening removes it"
@@ -391,7 +395,7 @@ def test_a_fork_that_is_killed_when_it_is_complete_is_refused_or_interrupted(mak
             assert said.exit_code == 0 and "already; it is complete" in said.output and not note.exists()
         else:
             with pytest.raises(UsageError, match="a complete fork of this one from record"):
-                handle.fork(to, at="^2", run_id="second")
+                handle.history.fork(to, at="^2", run_id="second")
         assert fork.resume().status == "completed" and is_sound(fork) and data(fork) == data(handle)
     assert at > 11
 
@@ -400,13 +404,13 @@ def test_a_fork_goes_where_something_is(make: Make, cli: Cli) -> None:
     folder = make()
     handle = satchel.open(folder)
     with pytest.raises(UsageError, match="the run has not begun"):
-        handle.fork(folder.parent / "fork")
+        handle.history.fork(folder.parent / "fork")
     finished(handle, [])
     for to in (folder, folder / "inside", make(name="other")):
         with pytest.raises(UsageError):
-            handle.fork(to)
+            handle.history.fork(to)
     with pytest.raises(UsageError, match="is the run_id of the source"):
-        handle.fork(folder.parent / "fork", run_id="demo-1a2b")
+        handle.history.fork(folder.parent / "fork", run_id="demo-1a2b")
     assert not (folder.parent / "fork").exists()
     refused = cli("fork", str(folder), str(folder.parent / "fork"), "--at", "^3", "--effects")
     assert refused.exit_code == 2 and "3 effects would be done again" in refused.output
@@ -438,9 +442,9 @@ def test_a_fork_is_born_damaged(make: Make, cli: Cli) -> None:
 def test_a_fork_from_within_an_item_that_runs_nothing_again_has_no_steps(make: Make, cli: Cli) -> None:
     handle = satchel.open(make())
     main, before = finished(handle, [])
-    (commit,) = (row.line.seq for row in handle.log(type="scope.committed") if row.record["scope"] == "3")
+    (commit,) = (row.line.seq for row in handle.history.log(type="scope.committed") if row.record["scope"] == "3")
     fork = forked(handle, at=commit - 1)
     assert fork.resume(main).status == "completed" and data(fork) == before
-    (work,) = fork.steps("^3").work
+    (work,) = fork.history.steps("^3").work
     assert (work.title, work.state, [call.step for call in work.calls]) == ("b", "committed", ["read", "send"])
-    assert fork.diff("latest", "latest").is_empty and handle.diff(fork).data == []
+    assert fork.history.diff("latest", "latest").is_empty and handle.history.diff(fork).data == []

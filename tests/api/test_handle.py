@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from cli.conftest import PLAIN, Make, contents
 import satchel
 from satchel import SatchelError
 from satchel.runtime import api
+from satchel.runtime.status import Place
 from satchel.workspace.base.errors import UsageError
 
 
@@ -54,13 +56,17 @@ def test_a_handle_loads_what_only_a_command_or_a_bucket_needs(make: Make) -> Non
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_twin_is_missing_or_another_method() -> None:
-    methods = dict(inspect.getmembers(api.Handle, inspect.isfunction))
+PARTS = (api.Handle, api.RunHistory, api.RunFiles)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_twin_is_missing_or_another_method(part: type) -> None:
+    methods = dict(inspect.getmembers(part, inspect.isfunction))
     decorated = {name for name, each in methods.items() if hasattr(each, "__wrapped__")}
     declared = {name for name in decorated if not name.endswith("_async")}
     assert {f"{name}_async" for name in declared} == {name for name in methods if name.endswith("_async")}
     page = (Path(__file__).parents[2] / "docs/python.md").read_text()
-    assert {*declared} >= {"run", "resume", "pause", "cancel", "wait", "answer"}
+    assert declared and (part is not api.Handle or declared >= {"run", "resume", "pause", "cancel", "wait", "answer"})
     for name in declared:
         assert f"`{name}_async`" in page
         plain, twin = methods[name], methods[f"{name}_async"]
@@ -86,9 +92,37 @@ def test_help_hides_a_twin() -> None:
     assert "`pause`, without blocking the event loop." in said
 
 
-def test_a_public_method_says_nothing_of_itself() -> None:
-    for name, method in inspect.getmembers(api.Handle, callable):
-        assert name.startswith("_") or inspect.getdoc(method), name
+@pytest.mark.parametrize("part", PARTS)
+def test_a_public_method_says_nothing_of_itself(part: type) -> None:
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    for name, method in inspect.getmembers(part, lambda each: callable(each) or isinstance(each, property)):
+        if not name.startswith("_"):
+            assert inspect.getdoc(method), name
+            assert f"`{name}`" in page or f"`{name}(" in page or hasattr(Place, name), f"the page does not have {name}"
+
+
+def test_a_handle_has_a_method_of_its_parts_or_does_not_name_them(make: Make) -> None:
+    handle = satchel.open(make())
+    history, files = (
+        {each for each in dir(part) if not each.startswith("_")} for part in (handle.history, handle.files)
+    )
+    assert {*dir(handle)} >= {"history", "files"} and not (history | files) & {*dir(handle)} and not history & files
+    for part, names in (("history", history), ("files", files)):
+        said = inspect.getdoc(getattr(type(handle), part)) or ""
+        assert {name for name in names if not name.endswith("_async")} == {*re.findall(r"`(\w+)`", said)}
+    with pytest.raises(AttributeError, match="'Handle' object has no attribute 'blame'"):
+        handle.blame()  # type: ignore[attr-defined]
+
+
+def test_a_part_of_a_handle_shows_what_was_there_when_it_was_made(make: Make) -> None:
+    handle = satchel.open(folder := make())
+    history = handle.history
+    handle.run()
+    rows = [*history.log()]
+    assert rows and rows[-1].line.seq == handle.history.show().seq
+    assert {each.path for each in handle.files.list()} >= {"todo.md", "state.json"}
+    assert handle.files.read("todo.md") == (folder / "todo.md").read_bytes()
+    assert satchel.open(folder).history.diff(handle).is_empty
 
 
 def test_a_run_is_not_told_as_it_ended(make: Make) -> None:

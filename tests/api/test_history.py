@@ -24,16 +24,16 @@ from satchel.workspace.store import DiskStore
 def test_the_log_is_not_the_journal(make: Make) -> None:
     folder = make()
     handle = satchel.open(folder)
-    assert list(handle.log()) == []
+    assert list(handle.history.log()) == []
     handle.run()
-    rows = list(handle.log())
+    rows = list(handle.history.log())
     (first,) = journal.segments(DiskStore(folder))
     path = folder / journal.segment_path(first)
     assert [row.record["seq"] for row in rows] == [json.loads(line)["seq"] for line in path.read_bytes().splitlines()]
     assert {*rows[-1].record} >= {"seq", "commit", "at", "epoch", "prev", "opening", "type"}, "not with all keys"
     assert [row.line.seq for row in rows] == list(range(1, len(rows) + 1))
-    assert list(handle.log(last=2)) == rows[-2:]
-    steps = [row.line.record for row in handle.log(type="step.completed", item="^2")]
+    assert list(handle.history.log(last=2)) == rows[-2:]
+    steps = [row.line.record for row in handle.history.log(type="step.completed", item="^2")]
     assert [bytes(step.result) for step in steps if isinstance(step, StepCompleted)] == [b'"SAY B"']
 
 
@@ -47,14 +47,14 @@ def test_a_damaged_journal_hides_its_other_records(make: Make) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"torn')
     count = len(whole.splitlines())
-    assert len(list(handle.log())) == count and "as after a crash" in told[0]
+    assert len(list(handle.history.log())) == count and "as after a crash" in told[0]
     rows = whole.splitlines(keepends=True)
     path.write_bytes(b"".join([*rows[:3], b"broken\n", *rows[4:]]))
     found = []
     with pytest.raises(Damaged):
-        found.extend(handle.log())
+        found.extend(handle.history.log())
     with pytest.raises(UsageError, match="is not a workspace"):
-        next(satchel.open(folder.parent).log())
+        next(satchel.open(folder.parent).history.log())
 
 
 def test_a_result_is_not_what_the_run_has_come_to(make: Make) -> None:

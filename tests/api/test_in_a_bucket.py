@@ -67,7 +67,7 @@ def test_a_pause_in_a_bucket_can_not_be_taken_back(handle: api.Handle) -> None:
         assert done.status == "withdrawn" and done.said.endswith(" continues"), done
         assert handle.status().state == "running" and not gated.gates["a"].is_set()
     assert ended[0].status == "completed"
-    (requested,), (resumed,) = handle.log(type="pause.requested"), handle.log(type="resumed")
+    (requested,), (resumed,) = handle.history.log(type="pause.requested"), handle.history.log(type="resumed")
     assert requested.record["reason"] == "lunch" and resumed.record["by"]
 
 
@@ -75,18 +75,18 @@ def test_a_pause_in_a_bucket_can_not_be_taken_back(handle: api.Handle) -> None:
 def test_a_moment_in_a_bucket_is_not_what_the_records_add_up_to(handle: api.Handle) -> None:
     main = wandering(random.Random(3))
     handle.run(main)
-    middle = handle.show().seq
-    handle.rewind(to="^2")
+    middle = handle.history.show().seq
+    handle.history.rewind(to="^2")
     handle.resume(main)
-    rows = [row.record for row in handle.log()]
+    rows = [row.record for row in handle.history.log()]
     assert [row["seq"] for row in rows] == [*range(1, len(rows) + 1)], "the log repeats what segments repeat"
     assert len(rows) > middle > 10
     for seq in range(1, len(rows) + 1, 3):
-        assert {each.path: (each.data, each.plan) for each in handle.show(seq).agents} == replayed(rows, seq)
-    assert handle.diff(1).new.seq == len(rows) == handle.steps().moment.seq
-    assert handle.steps("1").work[0].calls[0].step == "roll"
+        assert {each.path: (each.data, each.plan) for each in handle.history.show(seq).agents} == replayed(rows, seq)
+    assert handle.history.diff(1).new.seq == len(rows) == handle.history.steps().moment.seq
+    assert handle.history.steps("1").work[0].calls[0].step == "roll"
     with pytest.raises(UsageError, match="the newest is record"):
-        handle.show(len(rows) + 1)
+        handle.history.show(len(rows) + 1)
 
 
 @pytest.mark.slow
@@ -94,17 +94,17 @@ def test_a_run_in_a_bucket_can_not_go_back(handle: api.Handle, tmp_path: Path) -
     assert handle.run().status == "waiting"
     assert handle.answer("approve", by="ada").is_recorded and handle.resume().status == "waiting"
     assert handle.answer(250, by="ada").is_recorded and handle.resume().status == "completed"
-    there = satchel.open(handle.fork(f"{handle.url}-2", at="^1", run_id="second").to)
-    here = satchel.open(there.fork(tmp_path / "third", run_id="third").to)
-    replayed_there = handle.replay("^1", f"{handle.url}-4", run_id="fourth")
+    there = satchel.open(handle.history.fork(f"{handle.url}-2", at="^1", run_id="second").to)
+    here = satchel.open(there.history.fork(tmp_path / "third", run_id="third").to)
+    replayed_there = handle.history.replay("^1", f"{handle.url}-4", run_id="fourth")
     assert replayed_there.end == "done" and replayed_there.is_same, "people have answered these questions"
     for each, name in ((there, "second"), (here, "third"), (satchel.open(replayed_there.to), "fourth")):
         status = each.status()
         assert status.moment and status.moment.run_id == name and each.check().ok, each.check().problems
         assert each.resume().status == "completed" and answers(each) == answers(handle)
-    assert handle.rewind(to="^1").is_done and answers(handle) == {} and handle.check().ok
+    assert handle.history.rewind(to="^1").is_done and answers(handle) == {} and handle.check().ok
     assert handle.resume().status == "completed" and answers(handle) == {"Grant?": "approve", "How much?": 250}
-    assert handle.redo("^1").title and handle.resume().status == "completed" and handle.check().ok
+    assert handle.history.redo("^1").title and handle.resume().status == "completed" and handle.check().ok
 
 
 def test_the_status_after_a_run_is_that_before_it(handle: api.Handle) -> None:
@@ -155,7 +155,7 @@ def test_a_fork_in_a_bucket_sends_large_results_through_this_machine(
         await run.todo.each(work)
 
     assert handle.run(main).status == "completed"
-    (seq,) = (row.line.seq for row in handle.log(type="step.completed"))
+    (seq,) = (row.line.seq for row in handle.history.log(type="step.completed"))
     sent: list[str] = []
     answer = Requests._answer
 
@@ -167,8 +167,8 @@ def test_a_fork_in_a_bucket_sends_large_results_through_this_machine(
         return await answer(self, method, arguments, seconds)
 
     monkeypatch.setattr(Requests, "_answer", noted)
-    there = satchel.open(handle.fork(f"{handle.url}-3", at=seq).to)
+    there = satchel.open(handle.history.fork(f"{handle.url}-3", at=seq).to)
     assert sent == ["copy_object"] if is_allowed else (sent[0], sent[-1]) == ("copy_object", "put_object")
     assert there.resume(main).status == "completed" and there.check().ok
-    (work_done,) = there.steps("1").work
+    (work_done,) = there.history.steps("1").work
     assert work_done.calls[0].result_in and work_done.state == "committed"

@@ -48,14 +48,16 @@ def test_a_state_that_is_larger_than_a_record_does_not_go_back(make: Make, monke
     handle = satchel.open(make())
     assert handle.run(filling).status == "completed"
     end = look(handle.store).moment.seq
-    handle.rewind(to="^4")
+    handle.history.rewind(to="^4")
     [found] = returns(handle)
     assert found.blob and data(handle).keys() == {"a", "b", "c"} and handle.check().ok
-    assert all(len(row.data) < 2 * PART for row in handle.log(type="rewound")), "the log repeats the whole state"
+    assert all(len(row.data) < 2 * PART for row in handle.history.log(type="rewound")), (
+        "the log repeats the whole state"
+    )
     for path in checkpoint.paths(handle.store):
         handle.store.remove(path)  # only the journal and the blob still say what the state is
     assert look(handle.store).moment.root.data.keys() == {"a", "b", "c"}
-    handle.rewind(to=end)
+    handle.history.rewind(to=end)
     assert handle.run(filling).status == "completed" and data(handle).keys() == {"a", "b", "c", "d"}
     assert handle.check().ok
 
@@ -64,14 +66,14 @@ def test_a_missing_state_of_a_return_is_a_riddle(make: Make, monkeypatch: pytest
     monkeypatch.setattr(writer, "RECORD_BYTES", 2 * PART)
     handle = satchel.open(make())
     handle.run(filling)
-    handle.rewind(to="^4")
+    handle.history.rewind(to="^4")
     [found] = returns(handle)
     for path in checkpoint.paths(handle.store):
         handle.store.remove(path)
     handle.store.remove(f"{blobs.BLOBS}/{found.blob}")
     problems = " ".join(map(str, handle.check().problems))
     assert found.blob in problems and "backup" in problems
-    log = handle.log()
+    log = handle.history.log()
     assert next(iter(log)).line.seq == 1
 
 
@@ -92,7 +94,7 @@ def test_agents_that_do_not_change_are_recorded(make: Make) -> None:
 
     handle = satchel.open(make())
     assert handle.run(main).status == "completed"
-    handle.rewind(to="^2")
+    handle.history.rewind(to="^2")
     [found] = returns(handle)
     assert msgspec.json.decode(found.agents).keys() == {""}
     assert handle.resume(main).status == "completed" and data(handle).keys() == {"a", "b"} and handle.check().ok
@@ -113,9 +115,9 @@ def test_a_return_reads_the_journal_again_for_each_question(make: Make, monkeypa
         return read(self, path, **more)
 
     monkeypatch.setattr(DiskStore, "read", reading)
-    handle.rewind(to="^2", reuse=True, dry_run=True)
+    handle.history.rewind(to="^2", reuse=True, dry_run=True)
     assert found.count(first) == 1
-    handle.rewind(to="^2", reuse=True)
+    handle.history.rewind(to="^2", reuse=True)
     assert found.count(first) == 2
-    handle.fork(f"{handle.url}-2", at="^1", reuse=True)
+    handle.history.fork(f"{handle.url}-2", at="^1", reuse=True)
     assert found.count(first) == 4, "for the records, and at the end to see whether they are still kept"

@@ -79,7 +79,7 @@ def seqs(rows: Iterator[LogRow]) -> list[int]:
 def test_a_filter_differs_from_a_look_at_every_record(folder: Path) -> None:
     """200 combinations, against a plain reading of the lines."""
     handle, rng = satchel.open(folder), random.Random(1)
-    known = [row.record for row in handle.log()]
+    known = [row.record for row in handle.history.log()]
     middle = known[len(known) // 2]["at"]
 
     def wanted(record: dict[str, Any], **by: Any) -> bool:
@@ -102,7 +102,7 @@ def test_a_filter_differs_from_a_look_at_every_record(folder: Path) -> None:
     }
     for _ in range(200):
         by = {name: rng.choice(values) for name, values in choices.items() if rng.random() < 0.4}
-        assert seqs(handle.log(**by)) == [each["seq"] for each in known if wanted(each, **by)], by
+        assert seqs(handle.history.log(**by)) == [each["seq"] for each in known if wanted(each, **by)], by
 
 
 OF_THE_RUN = {
@@ -112,9 +112,9 @@ OF_THE_RUN = {
 
 def test_the_time_of_a_filter_is_in_the_future(folder: Path) -> None:
     handle = satchel.open(folder)
-    count = len(seqs(handle.log()))
-    assert len(seqs(handle.log(since="2h"))) == len(seqs(handle.log(since=timedelta(hours=2)))) == count
-    assert seqs(handle.log(since=datetime.now(UTC) + timedelta(seconds=1))) == []
+    count = len(seqs(handle.history.log()))
+    assert len(seqs(handle.history.log(since="2h"))) == len(seqs(handle.history.log(since=timedelta(hours=2)))) == count
+    assert seqs(handle.history.log(since=datetime.now(UTC) + timedelta(seconds=1))) == []
     now = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).astimezone()
     for text, hours in (("2h", 2), (f"{now - timedelta(hours=3):%H:%M}", 3), (f"{now + timedelta(hours=1):%H:%M}", 23)):
         assert times.moment_before(text, now) == now - timedelta(hours=hours)
@@ -136,7 +136,7 @@ def test_the_time_of_a_filter_is_in_the_future(folder: Path) -> None:
 )
 def test_a_wrong_value_gets_an_empty_log(folder: Path, by: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as raised:
-        list(satchel.open(folder).log(**by))
+        list(satchel.open(folder).history.log(**by))
     assert said in str(raised.value)
 
 
@@ -157,7 +157,7 @@ def followed(handle: Any, until: Callable[[], None], **by: Any) -> list[LogRow]:
     first = threading.Event()
 
     def follow() -> None:
-        for row in handle.log(follow=True, **by):
+        for row in handle.history.log(follow=True, **by):
             found.append(row)
             first.set()
 
@@ -200,11 +200,13 @@ def test_a_follower_misses_a_record_or_goes_on_for_ever(tmp_path: Path) -> None:
     first()
     handle = satchel.open(tmp_path)
     found = followed(handle, second)
-    assert [(row.data, row.who) for row in found] == [(row.data, row.who) for row in handle.log()]
-    assert seqs(iter(followed(satchel.open(tmp_path), lambda: None, type="step.*"))) == seqs(handle.log(type="step.*"))
+    assert [(row.data, row.who) for row in found] == [(row.data, row.who) for row in handle.history.log()]
+    assert seqs(iter(followed(satchel.open(tmp_path), lambda: None, type="step.*"))) == seqs(
+        handle.history.log(type="step.*")
+    )
 
     async def inside() -> None:
-        handle.log(follow=True)
+        handle.history.log(follow=True)
 
     with pytest.raises(UsageError, match="event loop"):
         asyncio.run(inside())
@@ -227,7 +229,7 @@ def test_a_follower_in_a_bucket_gets_records_twice(place: str, monkeypatch: pyte
     first, second = two_starts(lambda agent: run(place, agent, wake=True))
     first()
     found = followed(satchel.open(place), second)
-    assert seqs(iter(found)) == seqs(satchel.open(place).log()) == [*range(1, len(found) + 1)]
+    assert seqs(iter(found)) == seqs(satchel.open(place).history.log()) == [*range(1, len(found) + 1)]
 
 
 @pytest.mark.slow
@@ -242,7 +244,7 @@ def test_a_log_of_an_active_run_in_a_bucket_tells_records_twice(place: str) -> N
         store.refresh()
         lines = [line for each in segments(store) for line in store.read(segment_path(each)).data.splitlines()]
         assert len(lines) > len({*lines}), "some are repeated"
-        told.append(seqs(satchel.open(place).log()))
+        told.append(seqs(satchel.open(place).history.log()))
 
     assert run(place, looking).status == "completed"
     assert told[0] == [*range(1, len(told[0]) + 1)] and len(told[0]) >= 6

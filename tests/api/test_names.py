@@ -63,6 +63,6 @@ def test_an_answer_is_not_equal_to_what_was_said(make: Make) -> None:
     file.write_text(file.read_text().replace("decision: deny", "decision:"))
     done = handle.answer("deny", by="ada", note="not now")
     assert done.answer and done.answer.decision == "deny" and done.answer.by == "ada" and done.answer.at
-    (row,) = handle.log(type="approval.answered")
+    (row,) = handle.history.log(type="approval.answered")
     assert row.record["type"] == "approval.answered" and row.record["decision"] == "deny"
     assert "msgspec.Raw" not in repr([asked.reply, done.answer, row.record])

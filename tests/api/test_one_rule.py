@@ -116,8 +116,10 @@ def waiting(tmp_path: Path) -> Waiting:
 READERS: dict[str, Callable[[Handle], Any]] = {
     "start": lambda handle: handle.resume(main),
     "answer": lambda handle: handle.answer("approve"),
-    "rewind": lambda handle: handle.rewind(to=next(row.line.seq for row in handle.log(type="scope.committed"))),
-    "redo": lambda handle: handle.redo("1"),
+    "rewind": lambda handle: handle.history.rewind(
+        to=next(row.line.seq for row in handle.history.log(type="scope.committed"))
+    ),
+    "redo": lambda handle: handle.history.redo("1"),
 }
 """Each opens the workspace, and takes what was saved there."""
 
@@ -158,9 +160,9 @@ def test_a_reader_takes_what_another_refuses(waiting: Waiting, reader: str, wron
 @pytest.mark.parametrize("wrong", WRONG)
 def test_who_only_looks_says_something_else_or_nothing(waiting: Waiting, cli: Cli, wrong: str) -> None:
     change, said = WRONG[wrong]
-    text, draft = waiting.changed(change), waiting.handle.draft("state.json")
+    text, draft = waiting.changed(change), waiting.handle.files.draft("state.json")
     with pytest.raises(InvalidFile) as refusal:
-        waiting.handle.edit("state.json", text, version=draft.version)
+        waiting.handle.files.edit("state.json", text, version=draft.version)
     assert said in str(refusal.value), "the page and MCP save nothing"
     waiting.save(text)
     assert said in str(waiting.handle.merge().refused[0])
@@ -294,7 +296,7 @@ def test_what_a_power_failure_leaves_of_a_schema_is_a_fault_for_ever(waiting: Wa
 
 
 def test_a_fork_checks_nothing_until_it_has_run(waiting: Waiting, tmp_path: Path) -> None:
-    forked = waiting.handle.fork(tmp_path / "fork")
+    forked = waiting.handle.history.fork(tmp_path / "fork")
     for path, key, wrong in ((PRICE, "result", "a lot"), ("state.json", "data", {"bugdet": 1})):
         file = Path(forked.to, path)
         file.write_text(json.dumps(json.loads(file.read_text()) | {key: wrong}))

@@ -413,7 +413,7 @@ def test_sigterm_ends_a_program_without_a_drain(program: Any, root: Path) -> Non
     program.communicate()
     one, two = satchel.ls(root)
     assert (one.state, two.state) == ("paused", "new")
-    assert [row.record["step"] for row in satchel.open(root / "one").log(type="step.completed")] == ["wait"]
+    assert [row.record["step"] for row in satchel.open(root / "one").history.log(type="step.completed")] == ["wait"]
 
 
 def test_the_second_cancellation_waits_for_running_work(make: Make, root: Path) -> None:

@@ -22,7 +22,7 @@ def test_another_item_is_done_again_or_an_effect(make: Make) -> None:
     handle = satchel.open(make())
     main, before = finished(handle, calls)
     calls.clear()
-    found = asyncio.run(handle.redo_async("^3"))
+    found = asyncio.run(handle.history.redo_async("^3"))
     assert (found.item, found.title, [each.call for each in found.effects]) == ("3", "b", ['send("text":"B")'])
     assert is_sound(handle) and data(handle) == before, "the state stays as it is"
     assert handle.resume(main).status == "completed" and calls == ["read b"] and data(handle) == before
@@ -36,13 +36,13 @@ def test_effects_have_the_keys_of_the_first(make: Make) -> None:
     keys = {call.split()[2] for call in calls if call.startswith("send")}
     for name in ("3-b", "3", "child/^1"):
         calls.clear()
-        assert handle.redo(name, effects=True, dry_run=True).effects and calls == []
-        assert handle.redo(name, effects=True).forgotten
+        assert handle.history.redo(name, effects=True, dry_run=True).effects and calls == []
+        assert handle.history.redo(name, effects=True).forgotten
         assert handle.resume(main).status == "completed" and data(handle) == before
         (key,) = (call.split()[2] for call in calls if call.startswith("send"))
         assert key not in keys
         keys.add(key)
-    handle.rewind(to="^3")
+    handle.history.rewind(to="^3")
     calls.clear()
     assert handle.resume(main).status == "completed" and made(calls, "send") == [] and is_sound(handle)
 
@@ -51,9 +51,11 @@ def test_an_open_item_keeps_its_steps(make: Make) -> None:
     calls: Calls = []
     handle = satchel.open(make())
     main, before = finished(handle, calls)
-    (seq,) = (row.line.seq for row in handle.log(type="step.completed", item="3") if row.record["step"] == "read")
-    handle.rewind(to=seq)
-    handle.redo("^3")
+    (seq,) = (
+        row.line.seq for row in handle.history.log(type="step.completed", item="3") if row.record["step"] == "read"
+    )
+    handle.history.rewind(to=seq)
+    handle.history.redo("^3")
     calls.clear()
     assert handle.resume(main).status == "completed" and calls == ["read b", "read c", "read x"]
     assert data(handle) == before
@@ -66,7 +68,7 @@ def test_an_item_is_redone_that_has_not_begun(make: Make, cli: Cli) -> None:
     newest = look(handle.store).moment.seq
     for item in ("^9", "b", "other/^1", ""):
         with pytest.raises(UsageError, match="has begun"):
-            handle.redo(item)
+            handle.history.redo(item)
     assert look(handle.store).moment.seq == newest
     refused = cli("redo", str(folder), "^3", "--effects", "--json")
     assert refused.exit_code == 2 and "1 effect would be done again" in refused.stdout
@@ -133,12 +135,12 @@ def test_an_item_of_a_sub_agent_is_not_reached_from_a_finished_item(make: Make, 
     for name in ("branch/leaf/^1", "branch/leaf/1-think"):
         calls.clear()
         says.append(f"again {name}")
-        planned = handle.redo(name, dry_run=True)
+        planned = handle.history.redo(name, dry_run=True)
         assert planned.says == (
             "ask will run again, because branch/leaf was spawned in it",
             "item 1 ('Spawn') will run again, because branch was spawned in it",
         )
-        assert handle.redo(name).says == planned.says and is_sound(handle)
+        assert handle.history.redo(name).says == planned.says and is_sound(handle)
         assert handle.run(main).status == "completed" and is_sound(handle)
         assert calls == [f"Spawn {says[-1]}", f"leaf {says[-1]}"] and data(handle)["result"] == says[-1]
     assert "item 1 ('Spawn') will run again" in cli("redo", str(folder), "branch/leaf/^1").output
@@ -151,5 +153,5 @@ def test_a_redo_of_an_item_that_no_agent_reaches_is_accepted(make: Make) -> None
     assert handle.run(main).status == "completed" and data(handle)["task"] == "first"
     before = look(handle.store).moment.seq
     with pytest.raises(UsageError, match="the task of the inbox that spawned it is done"):
-        handle.redo("of-task/^1")
+        handle.history.redo("of-task/^1")
     assert look(handle.store).moment.seq == before

@@ -142,7 +142,7 @@ def test_a_change_of_the_code_gets_a_wrong_verdict(waiting: Path, tmp_path: Path
         text = text.replace(old, new)
     (code / "agent.py").write_text(text)
     before = content(waiting)
-    found = satchel.open(waiting).rehearse(code=code)
+    found = satchel.open(waiting).history.rehearse(code=code)
     assert (found.verdict, found.run_id) == (verdict, "mails"), found
     words = [*(each.words for each in found.findings), found.problem]
     assert any(said in each for each in words), words
@@ -178,7 +178,7 @@ def test_a_secret_of_the_environment_reaches_the_code(
     monkeypatch.setenv("API_KEY", "secret")
     text = CODE.replace("import os", "import os\nassert 'API_KEY' not in os.environ\nimport os")
     (waiting / "agent.py").write_text(text)
-    assert satchel.open(waiting).rehearse().verdict == "same"
+    assert satchel.open(waiting).history.rehearse().verdict == "same"
 
 
 def test_a_state_type_that_drops_a_key_is_found_by_a_rehearsal(waiting: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_state_type_that_drops_a_key_is_found_by_a_rehearsal(waiting: Path) ->
         "@agent", "@dataclass\nclass State:\n    mails: str = ''\n\n@agent(state=State)"
     )
     (waiting / "agent.py").write_text(text)
-    found = satchel.open(waiting).rehearse()
+    found = satchel.open(waiting).history.rehearse()
     assert found.verdict == "refused" and "has no key `sent`" in found.problem, found
 
 
@@ -220,11 +220,13 @@ def test_a_module_that_the_new_code_lacks_is_still_found(waiting: Path, tmp_path
         folder.mkdir(exist_ok=True)
         (folder / "agent.py").write_text(f"import mailer\n{CODE}")
     (waiting / "mailer.py").touch()
-    assert satchel.open(waiting).rehearse().verdict == "same"
-    found = satchel.open(waiting).rehearse(code=tmp_path / "new")
+    assert satchel.open(waiting).history.rehearse().verdict == "same"
+    found = satchel.open(waiting).history.rehearse(code=tmp_path / "new")
     assert (found.verdict, found.problem) == ("fails", "ModuleNotFoundError: No module named 'mailer'")
     (tmp_path / "new" / "agent.py").rename(tmp_path / "new" / "other.py")
-    assert satchel.open(waiting).rehearse(code=tmp_path / "new").verdict == "same", "only a part of the code is new"
+    assert satchel.open(waiting).history.rehearse(code=tmp_path / "new").verdict == "same", (
+        "only a part of the code is new"
+    )
 
 
 def test_a_link_or_a_pipe_ends_the_rehearsal_of_all_runs(waiting: Path, tmp_path: Path) -> None:
@@ -282,7 +284,7 @@ def test_a_resource_and_a_branch_that_waits(waiting: Path) -> None:
         "    text = await read", "    if item.text == 'ada': run.resources['db']\n    text = await read"
     )
     (waiting / "agent.py").write_text(text)
-    found = satchel.open(waiting).rehearse()
+    found = satchel.open(waiting).history.rehearse()
     assert (found.verdict, [each.words for each in found.findings]) == ("same", ["it uses the resource 'db'"])
 
 

@@ -92,18 +92,20 @@ def made(folder: Path, code: str) -> Path:
 
 def test_a_run_with_sealed_values_is_refused(waiting: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SATCHEL_SEAL_KEY", f"{KEYS[0]} {KEYS[1]}")
-    assert satchel.open(waiting).rehearse().verdict == "same"
+    assert satchel.open(waiting).history.rehearse().verdict == "same"
     (waiting / "agent.py").write_text(
         CODE.replace('Sealed("ada")', "password").replace("(run.state.token,", "(password,")
     )
-    assert satchel.open(waiting).rehearse().verdict == "again"
+    assert satchel.open(waiting).history.rehearse().verdict == "again"
     monkeypatch.setenv("SATCHEL_SEAL_KEY", f"{KEYS[1]} {KEYS[0]}")
     (waiting / "agent.py").write_text(
         CODE.replace("(run.state.token,", "(Sealed(again),").replace(
             "        again =", f"        again = {TOKEN!r}\n        again ="
         )
     )
-    assert satchel.open(waiting).rehearse().verdict == "again", "it would be sealed with the new key, as at a start"
+    assert satchel.open(waiting).history.rehearse().verdict == "again", (
+        "it would be sealed with the new key, as at a start"
+    )
 
 
 def test_the_key_is_in_the_environment_or_on_the_command_line_of_a_rehearsal(waiting: Path) -> None:
@@ -113,7 +115,7 @@ for name in ("environ", "cmdline"):
 assert not any("SEAL" in name for name in os.environ)
 """
     (waiting / "agent.py").write_text(CODE.replace("@dataclass", f"{check}\n@dataclass"))
-    found = satchel.open(waiting).rehearse()
+    found = satchel.open(waiting).history.rehearse()
     assert found.verdict == "same", found
 
 
@@ -122,9 +124,9 @@ def test_a_file_with_the_key_is_not_found(waiting: Path, tmp_path: Path, monkeyp
     monkeypatch.delenv("SATCHEL_SEAL_KEY")
     monkeypatch.setenv("SATCHEL_SEAL_KEY_FILE", "key")
     Path("key").write_text(KEYS[0])
-    assert satchel.open(waiting).rehearse().verdict == "same"
+    assert satchel.open(waiting).history.rehearse().verdict == "same"
     Path("key").unlink()
-    found = satchel.open(waiting).rehearse()
+    found = satchel.open(waiting).history.rehearse()
     assert found.verdict == "refused" and str(tmp_path / "key") in found.problem, found
 
 
@@ -143,7 +145,7 @@ def test_a_refusal_does_not_say_which_key_is_needed(
     folder = made(tmp_path / "vault", code)
     name = satchel.Sealed("x").sealed.split(":")[2]
     monkeypatch.setenv("SATCHEL_SEAL_KEY", keys)
-    found = satchel.open(folder).rehearse()
+    found = satchel.open(folder).history.rehearse()
     assert found.verdict == "refused", found
     assert all(each in found.problem for each in (name, why, remedy)), found.problem
 

@@ -212,7 +212,7 @@ def test_a_cancelled_run_has_another_status_afterwards(make: Make, act: str, lef
     acts: dict[str, Callable[[], object]] = {
         "crashes": lambda: aftermath.after_crashes(DiskStore(folder), "5 crashes"),
         "kill": lambda: aftermath.after_kill(DiskStore(folder), request, 1.0, datetime.now(UTC)),
-        "rewind": lambda: handle.rewind(to=3),
+        "rewind": lambda: handle.history.rewind(to=3),
         "send": lambda: handle.send("Write to Ada"),
     }
     with suppress(SatchelError):

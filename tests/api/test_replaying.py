@@ -78,10 +78,10 @@ def there(found: ReplayResult) -> Handle:
 def test_calls_of_a_sub_agent_that_a_return_has_undone_are_compared(make: Make, tmp_path: Path) -> None:
     """The item went on from before them, and has made them again."""
     handle, main = briefed(make, [])
-    begun = next(work.begun for work in handle.steps().work if work.scope == "2")
-    handle.rewind(to=begun)
+    begun = next(work.begun for work in handle.history.steps().work if work.scope == "2")
+    handle.history.rewind(to=begun)
     assert handle.resume(main).status == "completed"
-    found = handle.replay("^2", tmp_path / "again", agent=main)
+    found = handle.history.replay("^2", tmp_path / "again", agent=main)
     assert found.is_same and found.first.calls == found.second.calls == 2
 
 
@@ -90,7 +90,7 @@ def test_more_than_the_item_is_done_or_the_first_run_changes(make: Make, tmp_pat
     calls: list[str] = []
     handle, main = briefed(make, calls, parallel=parallel)
     before = contents(Path(handle.url))
-    found = handle.replay("^1", tmp_path / "again", prompts="Tell me of {{what}}", agent=main)
+    found = handle.history.replay("^1", tmp_path / "again", prompts="Tell me of {{what}}", agent=main)
     assert calls == ["ask Tell me of a"] and contents(Path(handle.url)) == before
     assert (found.end, found.status, found.item, found.title) == ("done", "paused", "^1", "a")
     assert [(change.kind, change.path, change.old, change.new) for change in found.data or ()] == [
@@ -113,7 +113,7 @@ def test_an_item_that_is_replayed_unchanged_differs(make: Make, tmp_path: Path) 
     handle, main = briefed(make, calls)
     (Path(handle.url) / "prompts/sum.md").write_text("Another prompt of {{what}}")
     (Path(handle.url) / "prompts/read.md").unlink()
-    found = handle.replay("2-b", tmp_path / "again", agent=main)
+    found = handle.history.replay("2-b", tmp_path / "again", agent=main)
     assert calls == ["ask Read b now", "ask Sum up reader: Read b now well"]
     assert found.is_same and found.data == [] and found.second.tokens == 15
     assert [(pair.agent, pair.is_same) for pair in found.calls] == [("", True), ("reader", True)]
@@ -122,11 +122,11 @@ def test_an_item_that_is_replayed_unchanged_differs(make: Make, tmp_path: Path) 
 def test_a_replay_does_an_effect(make: Make, tmp_path: Path) -> None:
     calls: list[str] = []
     handle, main = briefed(make, calls)
-    same = handle.replay("3", tmp_path / "same", agent=main)
+    same = handle.history.replay("3", tmp_path / "same", agent=main)
     assert same.end == "done" and same.is_same and [pair.kept for pair in same.calls] == [True]
     other = briefing(calls)
-    handle.rewind(to="^3", forget=True)  # so it is not on record any more
-    found = handle.replay("^3", tmp_path / "other", agent=other)
+    handle.history.rewind(to="^3", forget=True)  # so it is not on record any more
+    found = handle.history.replay("^3", tmp_path / "other", agent=other)
     assert calls == [] and (found.end, found.second.state, found.data) == ("effect", "open", None)
     assert "does no effect" in found.reason and 'send("text":"small' in found.reason
     assert there(found).run(other).status == "paused" and calls == []
@@ -137,7 +137,9 @@ def test_a_setting_does_not_count(make: Make, tmp_path: Path) -> None:
     calls: list[str] = []
     handle, main = briefed(make, calls, SETTINGS + "on_drift: refuse\n")
     changed = {"models.writer": "large", "words": 1}
-    found = asyncio.run(handle.replay_async("^1", tmp_path / "again", settings=changed, agent=main, run_id="again"))
+    found = asyncio.run(
+        handle.history.replay_async("^1", tmp_path / "again", settings=changed, agent=main, run_id="again")
+    )
     assert data(there(found)) == {"a": "large: Sum"} and found.run_id == "again"
     assert any("model settings.models was" in remark.text for remark in found.report)
     assert "settings: {words: 1, models: {writer: large}}" in (tmp_path / "again/workspace.yaml").read_text()
@@ -148,10 +150,10 @@ def test_a_run_that_is_held_to_its_prompts_replays_the_old_one(make: Make, tmp_p
     handle, main = briefed(make, calls, SETTINGS + "prompts: pinned\n")
     text = tmp_path / "new.md"
     text.write_text("New: {{what}}")
-    found = handle.replay("^2", tmp_path / "again", prompts={"sum": text}, agent=main)
+    found = handle.history.replay("^2", tmp_path / "again", prompts={"sum": text}, agent=main)
     assert calls == ["ask Read b now", "ask New: reader: Read b now"] and found.end == "done"
-    assert there(found).prompt("sum", found.prompts["sum"]) == "New: {{what}}"
-    there(found).redo("^2")
+    assert there(found).history.prompt("sum", found.prompts["sum"]) == "New: {{what}}"
+    there(found).history.redo("^2")
     assert there(found).resume(main).status == "waiting" and "ask New: reader: Read b now" in calls[2:]
 
 
@@ -168,21 +170,21 @@ def test_what_a_replay_can_not_do_leaves_a_fork(make: Make, tmp_path: Path) -> N
         ("^1", {"settings": {"models.reader": 1}}, "no setting 'models.reader'"),
     ):
         with pytest.raises(UsageError, match=says.replace("^", r"\^")):
-            handle.replay(item, to, agent=main, **options)
+            handle.history.replay(item, to, agent=main, **options)
         assert not to.exists(), says
     for options, says in (
         ({"agent": "main"}, "'main' is not an agent"),
         ({"watch": object()}, "watch can't be of the type object"),
     ):
         with pytest.raises(UsageError, match=says):
-            handle.replay("^1", to, **options)
+            handle.history.replay("^1", to, **options)
         assert not to.exists(), says
     to.mkdir()
     (to / "mine.txt").touch()
     with pytest.raises(UsageError, match="mine"):
-        handle.replay("^1", to, agent=main)
+        handle.history.replay("^1", to, agent=main)
     with pytest.raises(UsageError, match="await replay_async"):
-        asyncio.run(_called(handle.replay, "^1", to))
+        asyncio.run(_called(handle.history.replay, "^1", to))
 
 
 async def _called(function: Any, *args: Any) -> None:
@@ -218,7 +220,7 @@ def test_a_replay_that_does_not_get_through_looks_done(make: Make, tmp_path: Pat
     assert handle.run(main).status == "completed"
     other = satchel.open(make(name="other", extra="settings: {how: asks}\n"))
     assert other.run(main).status == "waiting"
-    open_ones = other.replay("^1", tmp_path / "open", agent=main)
+    open_ones = other.history.replay("^1", tmp_path / "open", agent=main)
     assert open_ones.first.state == open_ones.second.state == "open" and not open_ones.is_same
     for how, end, reason in (
         ("asks", "waiting", ""),
@@ -227,7 +229,7 @@ def test_a_replay_that_does_not_get_through_looks_done(make: Make, tmp_path: Pat
         ("misses", "missed", ""),
         ("strays", "missed", "began 'other' before it"),
     ):
-        found = handle.replay("^1", tmp_path / how, settings={"how": how}, agent=main)
+        found = handle.history.replay("^1", tmp_path / how, settings={"how": how}, agent=main)
         assert found.end == end and reason in found.reason and found.data is None, (how, found)
         assert not found.is_same and is_sound(there(found))
         assert [question.id for question in found.questions] == (["a1"] if how == "asks" else [])
@@ -239,10 +241,10 @@ def test_only_the_last_time_of_a_redone_item_is_compared(make: Make, tmp_path: P
     handle, main = briefed(make, calls)
     prompt = Path(handle.url) / "prompts/sum.md"
     prompt.write_text("Shorten {{what}} well")
-    handle.redo("^1")
+    handle.history.redo("^1")
     assert handle.resume(main).status == "completed"
     calls.clear()
-    found = handle.replay("^1", tmp_path / "again", agent=main, settings={"words": 1})
+    found = handle.history.replay("^1", tmp_path / "again", agent=main, settings={"words": 1})
     assert calls == ["ask Shorten a well"]
     assert [(each.path, each.old, each.new) for each in found.data or ()] == [
         ("/a", "small: Shorten a", "small: Shorten")
@@ -254,9 +256,9 @@ def test_only_the_last_time_of_a_redone_item_is_compared(make: Make, tmp_path: P
 def test_a_named_scope_can_not_be_replayed(make: Make, tmp_path: Path) -> None:
     calls: list[str] = []
     handle, main = briefed(make, calls)
-    found = handle.replay("_setup", tmp_path / "again", agent=main)
+    found = handle.history.replay("_setup", tmp_path / "again", agent=main)
     assert calls == ["setup"] and found.end == "done" and found.is_same
-    assert not [row for row in there(found).log() if isinstance(row.line.record, StepCompleted)]
+    assert not [row for row in there(found).history.log() if isinstance(row.line.record, StepCompleted)]
 
 
 def test_words_of_the_command_line_mean_something_else(make: Make, tmp_path: Path) -> None:
@@ -281,8 +283,8 @@ def test_words_of_the_command_line_mean_something_else(make: Make, tmp_path: Pat
 def test_a_replay_can_not_be_replayed(make: Make, tmp_path: Path) -> None:
     calls: list[str] = []
     handle, main = briefed(make, calls)
-    first = there(handle.replay("^1", tmp_path / "one", agent=main, prompts="One {{what}}"))
-    found = first.replay("^1", tmp_path / "two", agent=main, prompts="Two {{what}}")
+    first = there(handle.history.replay("^1", tmp_path / "one", agent=main, prompts="One {{what}}"))
+    found = first.history.replay("^1", tmp_path / "two", agent=main, prompts="Two {{what}}")
     assert calls == ["ask One a", "ask Two a"] and found.end == "done"
     assert json.loads((tmp_path / "two/state.json").read_text())["data"] == {"a": "small: Two a"}
 
@@ -333,7 +335,7 @@ def test_the_calls_of_a_sub_agent_that_several_items_start_are_mixed_up(make: Ma
     handle, main = satchel.open(make()), mailing(calls)
     assert handle.run(main).status == "completed"
     calls.clear()
-    found = handle.replay("^1" if item == "a" else "^2", tmp_path / "again", agent=main)
+    found = handle.history.replay("^1" if item == "a" else "^2", tmp_path / "again", agent=main)
     assert [pair.old.call for pair in found.calls if pair.old] == [
         f'("text":"outside {item}")',
         f'("text":"read {item}")',
@@ -347,7 +349,7 @@ def test_the_calls_of_a_sub_agent_that_several_items_start_are_mixed_up(make: Ma
 def test_an_effect_that_a_replay_has_not_called_looks_called(make: Make, tmp_path: Path) -> None:
     handle = satchel.open(make())
     assert handle.run(mailing([])).status == "completed"
-    found = handle.replay("^1", tmp_path / "again", agent=mailing([], mails=False))
+    found = handle.history.replay("^1", tmp_path / "again", agent=mailing([], mails=False))
     assert found.end == "done" and not found.is_same
     assert [(pair.old.step, pair.new is None, pair.kept) for pair in found.calls if pair.old and not pair.is_same] == [
         ("send", True, False)
@@ -357,8 +359,8 @@ def test_an_effect_that_a_replay_has_not_called_looks_called(make: Make, tmp_pat
 def test_an_item_that_was_undone_is_compared_with_nothing(make: Make, tmp_path: Path) -> None:
     handle, main = satchel.open(make()), mailing([])
     assert handle.run(main).status == "completed"
-    handle.rewind(to="^1")
-    found = handle.replay("^2", tmp_path / "again", agent=main)
+    handle.history.rewind(to="^1")
+    found = handle.history.replay("^2", tmp_path / "again", agent=main)
     assert [(pair.is_same, pair.kept) for pair in found.calls] == [(True, False), (True, False), (True, True)]
     assert found.end == "done" and found.is_same
     assert found.first.state == found.second.state == "committed"

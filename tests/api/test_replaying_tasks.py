@@ -66,13 +66,13 @@ def test_a_task_that_is_done_can_not_be_replayed(make: Make, tmp_path: Path) -> 
     calls: list[str] = []
     handle, main = added(make, calls, SETTINGS.replace("true", "false"))
     before = contents(Path(handle.url))
-    found = handle.replay("_inbox-t2", tmp_path / "again", agent=main, settings={"factor": 10})
+    found = handle.history.replay("_inbox-t2", tmp_path / "again", agent=main, settings={"factor": 10})
     assert calls == ["times 2"] and contents(Path(handle.url)) == before
     assert (found.end, found.status, found.item, found.title) == ("done", "paused", "_inbox-t2", "2.yaml")
     assert [(each.path, each.old, each.new) for each in found.data or ()] == [("/sum", 3, 21)]
     fork = satchel.open(found.to)
     assert data(fork) == {"sum": 21} and is_sound(fork)
-    assert handle.replay("_inbox-t2", tmp_path / "same", agent=main).is_same
+    assert handle.history.replay("_inbox-t2", tmp_path / "same", agent=main).is_same
     calls.clear()
     assert fork.resume(main).status == "completed" and calls == [], "no other task comes along"
     assert handle.resume(main).status == "completed" and calls == []
@@ -81,11 +81,11 @@ def test_a_task_that_is_done_can_not_be_replayed(make: Make, tmp_path: Path) -> 
 def test_a_replayed_task_does_its_effects_again(make: Make, tmp_path: Path) -> None:
     calls: list[str] = []
     handle, main = added(make, calls)
-    same = handle.replay("_inbox-t2", tmp_path / "same", agent=main)
+    same = handle.history.replay("_inbox-t2", tmp_path / "same", agent=main)
     assert calls == ["times 2"] and same.is_same and [pair.kept for pair in same.calls] == [False, True, True]
     assert data(satchel.open(same.to)) == {"sum": 3, "mailed": "mailed 2"}
     calls.clear()
-    other = handle.replay("_inbox-t2", tmp_path / "other", agent=main, settings={"factor": 10})
+    other = handle.history.replay("_inbox-t2", tmp_path / "other", agent=main, settings={"factor": 10})
     assert calls == ["times 2"] and other.end == "effect" and 'mail("text":"20")' in other.reason
     fork = satchel.open(other.to)
     assert fork.run(main).status == "paused"
@@ -99,9 +99,9 @@ def test_a_replayed_task_does_its_effects_again(make: Make, tmp_path: Path) -> N
 def test_another_fork_takes_a_task_again_that_is_done(make: Make, tmp_path: Path, effects: bool) -> None:
     calls: list[str] = []
     handle, main = added(make, calls)
-    begun = next(work.begun for work in handle.steps().work if work.scope == "_inbox-t2")
-    fork = satchel.open(handle.fork(tmp_path / "fork", at=begun - 1, effects=effects).to)
-    handle.rewind(to=begun - 1, forget=effects)
+    begun = next(work.begun for work in handle.history.steps().work if work.scope == "_inbox-t2")
+    fork = satchel.open(handle.history.fork(tmp_path / "fork", at=begun - 1, effects=effects).to)
+    handle.history.rewind(to=begun - 1, forget=effects)
     for each in (fork, handle):
         assert each.resume(main).status == "completed" and calls == [], each.url
         assert data(each)["sum"] == 1
@@ -110,8 +110,8 @@ def test_another_fork_takes_a_task_again_that_is_done(make: Make, tmp_path: Path
 def test_a_task_that_a_return_has_undone_can_not_be_replayed(make: Make, tmp_path: Path) -> None:
     calls: list[str] = []
     handle, main = added(make, calls)
-    handle.rewind(to="_inbox-t1")
-    found = handle.replay("_inbox-t2", tmp_path / "again", agent=main)
+    handle.history.rewind(to="_inbox-t1")
+    found = handle.history.replay("_inbox-t2", tmp_path / "again", agent=main)
     assert calls == ["times 2"] and found.is_same
 
 
@@ -121,8 +121,10 @@ def test_a_task_that_is_open_comes_before_the_replayed_one(make: Make, tmp_path:
     assert handle.status().moment.status == "waiting"
     for parallel in (1, 3):
         calls.clear()
-        found = handle.replay("_inbox-t3", tmp_path / f"with-{parallel}", agent=adding(calls, parallel=parallel))
+        found = handle.history.replay(
+            "_inbox-t3", tmp_path / f"with-{parallel}", agent=adding(calls, parallel=parallel)
+        )
         assert (found.end, calls) == ("done", ["times 3"]), found.reason
     calls.clear()
-    waits = handle.replay("_inbox-t1", tmp_path / "open", agent=main)
+    waits = handle.history.replay("_inbox-t1", tmp_path / "open", agent=main)
     assert waits.end == "waiting" and calls == []

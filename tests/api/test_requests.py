@@ -114,7 +114,7 @@ def test_a_file_that_vanishes_at_once_takes_the_request_away(
     assert stopping.is_over and handle.status().state == ("paused" if method == "pause" else stopping.status)
     if method == "cancel":
         assert handle.run().status == "cancelled" and handle.status().state == "cancelled"
-        assert not (folder / "pause.yaml").exists() and not list(handle.log(type="resumed"))
+        assert not (folder / "pause.yaml").exists() and not list(handle.history.log(type="resumed"))
         return
     file = pause_file.parse((folder / "pause.yaml").read_bytes())
     assert file.reason == ("lunch" if before == "paused" else "enough")
@@ -177,10 +177,10 @@ def test_a_request_leads_out_of_a_cancellation_that_came_meanwhile(
     handle = satchel.open(folder)
     seen = stops.look_beside(handle.store)
     assert handle.cancel().status == "cancelled"
-    before = [row.record for row in handle.log()]
+    before = [row.record for row in handle.history.log()]
     monkeypatch.setattr(stops, "look_beside", lambda store: seen)
     late = getattr(handle, method)()
     assert (late.status, late.said) == ("cancelled", "the run is cancelled by now")
     assert handle.status().state == "cancelled" and not (folder / pause_file.PATH).exists()
-    new = [type(row.record).__name__ for row in handle.log()][len(before) :]
+    new = [type(row.record).__name__ for row in handle.history.log()][len(before) :]
     assert not {"Paused", "PauseRequested"} & {*new}, new

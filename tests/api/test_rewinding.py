@@ -91,7 +91,7 @@ def test_work_since_then_is_kept_or_an_effect_is_repeated(make: Make) -> None:
     handle = satchel.open(make())
     main, before = finished(handle, calls)
     calls.clear()
-    found = handle.rewind(to="^3")  # b, behind the added one
+    found = handle.history.rewind(to="^3")  # b, behind the added one
     assert found.is_done and found.status == "paused" and not found.forgotten
     assert [each.call for each in found.effects] == ['send("text":"B")', 'send("text":"C")', 'send("text":"X")']
     assert any("item 3 ('b') will be done again" in say for say in found.says)
@@ -107,9 +107,9 @@ def test_a_return_can_not_be_undone(make: Make) -> None:
     handle = satchel.open(make())
     main, before = finished(handle, calls)
     end = look(handle.store).moment.seq
-    handle.rewind(to="^1")
+    handle.history.rewind(to="^1")
     assert data(handle) == {}
-    back = handle.rewind(to=end)
+    back = handle.history.rewind(to=end)
     assert back.to == end and not back.effects and data(handle) == before
     calls.clear()
     assert handle.resume(main).status == "completed" and calls == [] and is_sound(handle)
@@ -122,7 +122,7 @@ def test_an_item_that_is_planned_again_mails_again(make: Make, to: str) -> None:
     handle = satchel.open(make())
     main, before = finished(handle, calls)
     calls.clear()
-    found = handle.rewind(to=2 if to == "first" else to)
+    found = handle.history.rewind(to=2 if to == "first" else to)
     assert is_sound(handle)
     ended = handle.resume(main)
     assert ended.status == "completed" and data(handle) == before, ended.error
@@ -136,16 +136,16 @@ def test_a_forgotten_effect_has_the_key_of_the_first(make: Make) -> None:
     main, before = finished(handle, calls)
     keys = {call.split()[1]: call.split()[2] for call in calls if call.startswith("send")}
     calls.clear()
-    planned = handle.rewind(to="^3", forget=True, dry_run=True)
+    planned = handle.history.rewind(to="^3", forget=True, dry_run=True)
     assert not planned.is_done and look(handle.store).moment.status == "completed"
-    found = asyncio.run(handle.rewind_async(to="^3", forget=True))
+    found = asyncio.run(handle.history.rewind_async(to="^3", forget=True))
     assert found.forgotten and found.effects == planned.effects and found.says == planned.says
     assert handle.resume(main).status == "completed" and data(handle) == before
     assert made(calls, "send") == ["send B", "send C", "send X"] and is_sound(handle)
     again = {call.split()[1]: call.split()[2] for call in calls if call.startswith("send")}
     assert not set(again.values()) & set(keys.values()), "the receiver would take them for the first ones"
     calls.clear()
-    handle.rewind(to="^3")
+    handle.history.rewind(to="^3")
     assert handle.resume(main).status == "completed" and made(calls, "send") == []
 
 
@@ -154,9 +154,9 @@ def test_a_return_that_forgets_can_not_be_undone(make: Make) -> None:
     handle = satchel.open(make())
     main, before = finished(handle, calls)
     end = look(handle.store).moment.seq
-    handle.rewind(to="^3", forget=True)
-    handle.rewind(to=end)
-    assert [each.call for each in handle.rewind(to="^3").effects][:1] == ['send("text":"B")']
+    handle.history.rewind(to="^3", forget=True)
+    handle.history.rewind(to=end)
+    assert [each.call for each in handle.history.rewind(to="^3").effects][:1] == ['send("text":"B")']
     calls.clear()
     assert handle.resume(main).status == "completed" and data(handle) == before
     assert made(calls, "send") == [], "the effects that were done are not on record"
@@ -168,14 +168,16 @@ def test_an_effect_is_repeated_after_returns_to_both_sides_of_one(make: Make) ->
     calls: Calls = []
     handle = satchel.open(make())
     main, before = finished(handle, calls)
-    middle = next(row.line.seq for row in handle.log(type="step.completed", item="3"))
+    middle = next(row.line.seq for row in handle.history.log(type="step.completed", item="3"))
     for to in (2, middle):
-        handle.rewind(to=to)
+        handle.history.rewind(to=to)
         calls.clear()
         assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
         assert made(calls, "send") == []
-    again = [row.line.seq for row in handle.log(type="step.completed") if row.record["call"] == '("text":"b")'][1]
-    found = handle.rewind(to=again)
+    again = [row.line.seq for row in handle.history.log(type="step.completed") if row.record["call"] == '("text":"b")'][
+        1
+    ]
+    found = handle.history.rewind(to=again)
     assert 'send("text":"B")' not in [each.call for each in found.effects], "it was on record then"
     calls.clear()
     assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
@@ -188,14 +190,14 @@ def test_an_effect_is_repeated_after_a_return_to_a_return(make: Make) -> None:
     handle = satchel.open(make())
     main, before = finished(handle, calls)
     end = look(handle.store).moment.seq
-    handle.rewind(to=2)
+    handle.history.rewind(to=2)
     back = look(handle.store).moment.seq
-    handle.rewind(to=end)
-    handle.rewind(to=back)
+    handle.history.rewind(to=end)
+    handle.history.rewind(to=back)
     calls.clear()
     assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
     assert made(calls, "send") == []
-    handle.rewind(to=back)
+    handle.history.rewind(to=back)
     calls.clear()
     assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
     assert made(calls, "send") == []
@@ -221,7 +223,7 @@ def test_an_effect_in_doubt_is_forgotten(make: Make) -> None:
 
     handle = satchel.open(make())
     assert handle.run(main).status == "waiting"
-    found = handle.rewind(to=2, forget=True)
+    found = handle.history.rewind(to=2, forget=True)
     assert [(each.call, each.is_in_doubt) for each in found.effects] == [('pay("text":"one")', True)]
     ended = handle.resume(main)
     assert ended.status == "waiting" and calls == ["one"], "it was done again"
@@ -249,7 +251,7 @@ def test_an_answer_is_asked_for_again(make: Make) -> None:
     assert handle.run(main).status == "waiting"
     handle.answer("deny")
     assert handle.resume(main).status == "completed"
-    found = handle.rewind(to="^1", forget=True)
+    found = handle.history.rewind(to="^1", forget=True)
     assert not found.effects and data(handle) == {}
     assert handle.resume(main).status == "completed" and data(handle) == {"a": "deny"} and not handle.questions()
 
@@ -273,8 +275,8 @@ def test_a_return_into_an_item_loses_its_first_steps(make: Make) -> None:
 
     handle = satchel.open(make())
     assert handle.run(main).status == "completed"
-    steps = [row.line.seq for row in handle.log(type="step.completed")]
-    handle.rewind(to=steps[1])
+    steps = [row.line.seq for row in handle.history.log(type="step.completed")]
+    handle.history.rewind(to=steps[1])
     assert len(list((Path(handle.url) / "steps").rglob("*.json"))) == 2
     calls.clear()
     assert handle.resume(main).status == "completed" and calls == ["2", "3"] and data(handle) == {"sum": 6}
@@ -304,23 +306,25 @@ def test_own_calls_that_a_return_undoes_are_not_told(make: Make) -> None:
         await run.spawn(child, "child")
 
     def told() -> list[tuple[str, str, list[str]]]:
-        return [(work.agent, work.state, [str(call.result) for call in work.calls]) for work in handle.steps().work]
+        return [
+            (work.agent, work.state, [str(call.result) for call in work.calls]) for work in handle.history.steps().work
+        ]
 
     handle = satchel.open(make())
     handle.run(main)
     marked = ("", "committed", ["MARKED"])
     first = [("", "open", ["FIRST", "SECOND", "mail"]), marked, ("child", "open", ["CHILD"])]
     assert told() == first
-    end = handle.steps().moment.seq
-    seq = next(call.seq for work in handle.steps().work for call in work.calls if call.result == "MARKED")
-    handle.rewind(to=seq)
+    end = handle.history.steps().moment.seq
+    seq = next(call.seq for work in handle.history.steps().work for call in work.calls if call.result == "MARKED")
+    handle.history.rewind(to=seq)
     undone = [("", "undone", ["SECOND"]), ("child", "undone", ["CHILD"])]
     assert told() == [("", "open", ["FIRST", "mail"]), ("", "open", ["MARKED"]), *undone]
     handle.resume(main)
     again = [("", "open", ["FIRST", "mail", "SECOND"]), marked, ("child", "open", ["CHILD"]), *undone]
     assert told() == again
-    assert not [each for each in handle.diff(end, "latest").calls if each.kind != "changed"]
-    handle.rewind(to=end)
+    assert not [each for each in handle.history.diff(end, "latest").calls if each.kind != "changed"]
+    handle.history.rewind(to=end)
     assert told() == [*first, *undone], "what had been made again"
 
 
@@ -329,18 +333,18 @@ def test_a_return_into_an_item_and_back_loses_its_steps(make: Make) -> None:
     calls: Calls = []
     handle = satchel.open(make())
     finished(handle, calls)
-    end, first = handle.steps().moment.seq, handle.steps().work
+    end, first = handle.history.steps().moment.seq, handle.history.steps().work
     b = next(work for work in first if work.title == "b")
-    marked = handle.blame("todo.md").values
-    handle.rewind(to=b.begun)
-    part, open_ = (work for work in handle.steps().work if work.title == "b" and not work.agent)
+    marked = handle.history.blame("todo.md").values
+    handle.history.rewind(to=b.begun)
+    part, open_ = (work for work in handle.history.steps().work if work.title == "b" and not work.agent)
     assert (part.state, [call.step for call in part.calls]) == ("undone", ["read"])
     assert (open_.state, [call.step for call in open_.calls]) == ("open", ["send"]), "an effect stays done"
-    handle.rewind(to=end)
-    assert handle.steps().work == first
-    differs = handle.diff(end, "latest")
+    handle.history.rewind(to=end)
+    assert handle.history.steps().work == first
+    differs = handle.history.diff(end, "latest")
     assert not (differs.data or differs.plans or differs.calls)
-    assert handle.blame("todo.md").values == marked
+    assert handle.history.blame("todo.md").values == marked
 
 
 def test_equal_items_are_blamed_on_one_record_after_a_return(make: Make) -> None:
@@ -354,16 +358,16 @@ def test_equal_items_are_blamed_on_one_record_after_a_return(make: Make) -> None
         await run.scope("after", lambda: None)
 
     handle.run(main)
-    before = handle.blame("todo.md").values
+    before = handle.history.blame("todo.md").values
     assert len({each.origin.seq for each in before}) == 2
-    handle.rewind(to=before[-1].origin.seq)
-    assert handle.blame("todo.md").values == before
+    handle.history.rewind(to=before[-1].origin.seq)
+    assert handle.history.blame("todo.md").values == before
 
 
 def test_an_effect_is_said_to_stay_done_though_its_item_may_never_come_again(make: Make, cli: Cli) -> None:
     handle = satchel.open(make())
     finished(handle, [])
-    found = handle.rewind(to="^1", dry_run=True)
+    found = handle.history.rewind(to="^1", dry_run=True)
     assert [each.title for each in found.effects if each.is_gone] == ["added"]
     shown = cli("rewind", handle.url, "--to", "^1", "--dry-run").stdout
     assert shown.count("stays done, if an item of this name comes again") == 1 and shown.count("stays done\n") == 4
@@ -373,10 +377,12 @@ def test_an_effect_that_is_forgotten_is_not_told(make: Make) -> None:
     calls: Calls = []
     handle = satchel.open(make())
     main, _ = finished(handle, calls)
-    b = next(work for work in handle.steps().work if work.title == "b")
-    handle.rewind(to=b.begun, forget=True)
+    b = next(work for work in handle.history.steps().work if work.title == "b")
+    handle.history.rewind(to=b.begun, forget=True)
     assert handle.resume(main).status == "completed"
-    works = [(work.state, [call.step for call in work.calls]) for work in handle.steps().work if work.title == "b"]
+    works = [
+        (work.state, [call.step for call in work.calls]) for work in handle.history.steps().work if work.title == "b"
+    ]
     assert works == [("undone", ["read", "send"]), ("committed", ["read", "send"])]
 
 
@@ -405,23 +411,23 @@ def test_undone_calls_are_confused_with_their_equals(make: Make) -> None:
             await call
 
     def calls(state: str) -> list[tuple[object, int, int]]:
-        works = [work for work in handle.steps().work if not work.scope and work.state == state]
+        works = [work for work in handle.history.steps().work if not work.scope and work.state == state]
         return [(call.result, call.seq, len(call.troubles)) for work in works for call in work.calls]
 
     handle = satchel.open(make())
     handle.run(main)
-    first, end = calls("open"), handle.steps().moment.seq
-    marked = next(call.seq for work in handle.steps().work if work.scope for call in work.calls)
-    handle.rewind(to=marked)
+    first, end = calls("open"), handle.history.steps().moment.seq
+    marked = next(call.seq for work in handle.history.steps().work if work.scope for call in work.calls)
+    handle.history.rewind(to=marked)
     assert (calls("open"), calls("undone")) == ([], first)
     handle.resume(main)
-    second, again = calls("open"), handle.steps().moment.seq
+    second, again = calls("open"), handle.history.steps().moment.seq
     assert [call[0] for call in second] == ["B", 2, "up"] and calls("undone") == first
-    handle.rewind(to=again - 1)
+    handle.history.rewind(to=again - 1)
     assert (calls("open"), calls("undone")) == (second, first), "it undoes no call"
-    handle.rewind(to=end)
+    handle.history.rewind(to=end)
     assert (calls("open"), calls("undone")) == (first, second)
-    handle.rewind(to=again)
+    handle.history.rewind(to=again)
     assert (calls("open"), calls("undone")) == (second, first)
 
 
@@ -432,7 +438,7 @@ def test_a_run_goes_back_while_a_process_has_it(make: Make) -> None:
         opened(DiskStore(handle.url), "recover", Report()) as workspace,
         pytest.raises(LeaseHeld, match="already running"),
     ):
-        handle.rewind(to=3)
+        handle.history.rewind(to=3)
     assert data(handle) == before and workspace
 
 
@@ -442,28 +448,28 @@ def test_a_run_goes_to_where_it_never_was(make: Make) -> None:
     newest = look(handle.store).moment.seq
     for to in (0, newest, newest + 5, "^77", "nothing"):
         with pytest.raises(UsageError):
-            handle.rewind(to=to)
+            handle.history.rewind(to=to)
     assert data(handle) == before and look(handle.store).moment.seq == newest
-    for row in handle.log(type="checkpoint.saved"):
-        assert handle.rewind(to=str(row.record["file"]), dry_run=True).to == int(row.record["file"][12:24])
+    for row in handle.history.log(type="checkpoint.saved"):
+        assert handle.history.rewind(to=str(row.record["file"]), dry_run=True).to == int(row.record["file"][12:24])
     other = satchel.open(make(name="cancelled"))
     other.run(mailing([]))
-    other.rewind(to=4)
+    other.history.rewind(to=4)
     other.cancel()
     assert other.run(mailing([])).status == "cancelled"
     with pytest.raises(UsageError, match="satchel fork"):
-        other.rewind(to=4)
+        other.history.rewind(to=4)
 
 
 def told_in_steps(handle: Handle) -> list[int]:
     """The records of all calls, whether they count or were undone. That of an effect may be told twice."""
-    calls = [call for work in handle.steps().work for call in work.calls]
+    calls = [call for work in handle.history.steps().work for call in work.calls]
     steps = [call.seq for call in calls if not call.effect]
     return sorted([*steps, *{call.seq for call in calls if call.effect}])
 
 
 def done_in_log(handle: Handle) -> list[int]:
-    return [row.line.seq for row in handle.log(type="step.completed")]
+    return [row.line.seq for row in handle.history.log(type="step.completed")]
 
 
 @pytest.mark.sampled(every=5, rest="soak")
@@ -476,7 +482,7 @@ def test_returns_anywhere_end_otherwise_than_one_run(make: Make, seed: int) -> N
     main, before = finished(handle, calls)
     for _ in range(5):
         end = look(handle.store).moment.seq
-        handle.rewind(to=choose.randrange(1, end))
+        handle.history.rewind(to=choose.randrange(1, end))
         assert is_sound(handle) and told_in_steps(handle) == done_in_log(handle)
         if choose.random() < 0.7:
             ended = handle.resume(main)
@@ -530,7 +536,7 @@ def test_a_killed_return_ends_between_two_moments(make: Make, monkeypatch: pytes
             patched.setattr(place, "open_store", lambda url, at=at: DiskStore(url, Dying(at)))
             dying = satchel.open(handle.url)
         try:
-            dying.rewind(to="^3")
+            dying.history.rewind(to="^3")
         except Stopped:
             died += 1
         assert handle.recover().run_id == "demo-1a2b" and is_sound(handle)
@@ -558,7 +564,7 @@ def test_the_command_forgets_without_a_question(make: Make, cli: Cli) -> None:
     assert "no effect was done since then" in twice.output, twice.output
     assert "returned to record" in cli("rewind", str(folder), "--to", "^1").output
     assert "rewound     to record" in cli("log", str(folder)).output
-    assert isinstance(handle.rewind(to=3), RewindResult)
+    assert isinstance(handle.history.rewind(to=3), RewindResult)
 
 
 def test_a_plan_from_before_the_run_is_lost(make: Make) -> None:
@@ -568,8 +574,8 @@ def test_a_plan_from_before_the_run_is_lost(make: Make) -> None:
     main = mailing(calls)
     assert handle.run(main).status == "completed"
     with pytest.raises(UsageError, match="had not read your todo"):
-        handle.rewind(to=1)
-    handle.rewind(to="^1")
+        handle.history.rewind(to=1)
+    handle.history.rewind(to="^1")
     text = (folder / "todo.md").read_text()
     assert "# Mine" in text and text.count("- [ ]") == 2 and data(handle) == {}
     calls.clear()
@@ -585,16 +591,18 @@ def test_an_item_with_a_new_id_forgets_its_effects_when_steps_are_reused(
     handle, main = satchel.open(make()), mailing(calls, ["b"])
     assert handle.run(main).status == "completed"
     first = calls.copy()
-    handle.rewind(to=3)
+    handle.history.rewind(to=3)
     assert handle.resume(main).status == "completed"
     begun = [
-        row.line.seq for row in handle.log() if isinstance(row.line.record, ScopeBegun) and row.line.record.title == "b"
+        row.line.seq
+        for row in handle.history.log()
+        if isinstance(row.line.record, ScopeBegun) and row.line.record.title == "b"
     ]
     calls.clear()
     if forks:
-        handle = satchel.open(handle.fork(tmp_path / "fork", at=begun[-1] - 1, reuse=True).to)
+        handle = satchel.open(handle.history.fork(tmp_path / "fork", at=begun[-1] - 1, reuse=True).to)
     else:
-        handle.rewind(to=begun[-1] - 1, reuse=True)
+        handle.history.rewind(to=begun[-1] - 1, reuse=True)
     assert handle.resume(main).status == "completed"
     assert not calls, f"{first} were done before"
 
@@ -609,12 +617,12 @@ def test_an_item_is_known_by_ids_of_several_returns_and_forgets_its_effects(make
     done = {call.split()[1] for call in calls if call.startswith("send")}
     calls.clear()
     for _ in range(12):
-        rows = [row.line for row in handle.log()]
+        rows = [row.line for row in handle.history.log()]
         of_it = [
             line.seq for line in rows if isinstance(line.record, ScopeBegun | ScopeCommitted) and line.record.scope
         ]
         seq = choose.choice([3, *(seq + by for seq in of_it for by in (-1, 0))])
-        handle.rewind(to=min(seq, rows[-1].seq - 1), reuse=choose.random() < 0.7)
+        handle.history.rewind(to=min(seq, rows[-1].seq - 1), reuse=choose.random() < 0.7)
         if choose.random() < 0.4:
             assert handle.resume(main).status == "completed"
     assert handle.resume(main).status == "completed"

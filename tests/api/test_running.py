@@ -114,7 +114,7 @@ def test_what_a_power_failure_leaves_of_the_file_is_a_fault_for_ever(make: Make,
     folder = make()
     handle, path = satchel.open(folder), folder / running_file.PATH
     assert handle.run().status == "completed"
-    for clear in (handle.recover, handle.prune, partial(handle.rewind, to="^1"), handle.resume):
+    for clear in (handle.recover, handle.prune, partial(handle.history.rewind, to="^1"), handle.resume):
         path.write_bytes(left)
         assert cli("check", str(folder)).exit_code == 0 and handle.check().ok
         clear()

@@ -100,13 +100,13 @@ def in_order(seqs: list[int]) -> None:
 LOOKS: dict[str, Callable[[Handle, Path], Any]] = {
     "status": lambda handle, to: handle.status(),
     "check": lambda handle, to: handle.check().problems,
-    "fork": lambda handle, to: handle.fork(to),
-    "export": lambda handle, to: handle.export(to.with_suffix(".zip")),
+    "fork": lambda handle, to: handle.history.fork(to),
+    "export": lambda handle, to: handle.files.export(to.with_suffix(".zip")),
     "prune": lambda handle, to: handle.prune(dry_run=True),
-    "log": lambda handle, to: in_order([row.line.seq for row in handle.log()]),
-    "steps": lambda handle, to: handle.steps(),
-    "blame": lambda handle, to: handle.blame(),
-    "files": lambda handle, to: handle.files(),
+    "log": lambda handle, to: in_order([row.line.seq for row in handle.history.log()]),
+    "steps": lambda handle, to: handle.history.steps(),
+    "blame": lambda handle, to: handle.history.blame(),
+    "files": lambda handle, to: handle.files.list(),
 }
 
 

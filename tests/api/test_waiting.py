@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ from cli.conftest import Make, contents
 
 import satchel
 from satchel import Handle
+from satchel.results import RunFiles, RunHistory
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
-WAITING = sorted(name.removesuffix("_async") for name in dir(Handle) if name.endswith("_async"))
+PARTS = {"": Handle, "history.": RunHistory, "files.": RunFiles}
+WAITING = sorted(
+    part + name.removesuffix("_async") for part, kind in PARTS.items() for name in dir(kind) if name.endswith("_async")
+)
 
 PATIENT = """
 import asyncio
@@ -65,7 +70,7 @@ def in_a_loop(call: Any) -> str:
 def test_a_loop_stands_still(make: Make, name: str) -> None:
     handle = satchel.open(folder := make())
     before = contents(folder)
-    method, given, named = getattr(handle, name), list[str](), dict[str, Any]()
+    method, given, named = attrgetter(name)(handle), list[str](), dict[str, Any]()
     for each in inspect.signature(method).parameters.values():
         if each.name == "wait":
             named["wait"] = True
@@ -73,7 +78,7 @@ def test_a_loop_stands_still(make: Make, name: str) -> None:
             named[each.name] = "^1"
         elif each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD:
             given.append("^1")
-    assert f"`await {name}_async(...)` there" in in_a_loop(lambda: method(*given, **named))
+    assert f"`await {name.rpartition('.')[2]}_async(...)` there" in in_a_loop(lambda: method(*given, **named))
     assert contents(folder) == before
 
 

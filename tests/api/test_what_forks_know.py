@@ -39,7 +39,7 @@ def test_a_fork_does_a_finished_task_of_the_inbox_again(make: Make) -> None:
     handle = satchel.open(make())
     handle.send("a task")
     assert handle.run(main).status == "completed" and calls == ["begun", "ended"]
-    for row in [row for row in handle.log() if row.record.get("scope") == "_inbox-t1"]:
+    for row in [row for row in handle.history.log() if row.record.get("scope") == "_inbox-t1"]:
         calls.clear()
         fork = forked(handle, f"fork{row.line.seq}", at=row.line.seq)
         assert fork.resume(main).status == "completed" and calls == [], row.record
@@ -171,8 +171,8 @@ def test_a_done_effect_is_verified_with_another_key(make: Make, how: str) -> Non
     if how == "fork":
         handle = forked(handle)
     else:
-        handle.rewind(to="^1", forget=True)
-        handle.rewind(to=end)
+        handle.history.rewind(to="^1", forget=True)
+        handle.history.rewind(to=end)
     dies = False
     handle.pause()
     ended = handle.resume(main)
@@ -201,9 +201,9 @@ def test_a_second_return_forgets_the_effects_of_an_open_task(make: Make) -> None
     handle.send("a task")
     with pytest.raises(Stopped):
         handle.run(main)
-    (begun,) = (row.line.seq for row in handle.log() if isinstance(row.line.record, ScopeBegun))
-    handle.rewind(to=begun - 1)
-    handle.rewind(to=begun - 2)
+    (begun,) = (row.line.seq for row in handle.history.log() if isinstance(row.line.record, ScopeBegun))
+    handle.history.rewind(to=begun - 1)
+    handle.history.rewind(to=begun - 2)
     dies = False
     assert handle.resume(main).status == "completed" and len(calls) == 1 and is_sound(handle)
 

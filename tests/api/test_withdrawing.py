@@ -91,7 +91,7 @@ def status_in(file: Path) -> str | None:
 
 def kinds(handle: satchel.Handle) -> list[type]:
     kinds = (Opened, PauseRequested, Paused, Resumed)
-    return [type(row.line.record) for row in handle.log() if isinstance(row.line.record, kinds)]
+    return [type(row.line.record) for row in handle.history.log() if isinstance(row.line.record, kinds)]
 
 
 def test_a_pause_can_not_be_taken_back_while_a_step_runs(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_a_pause_can_not_be_taken_back_while_a_step_runs(tmp_path: Path) -> None
         gated.gates["a"].set()
         until(lambda: "b" in gated.entered)  # it does not stop between the two
         assert handle.pause(reason="now").status == "requested", "another pause is another one"
-        until(lambda: len([*handle.log(type="pause.requested")]) == 2)
+        until(lambda: len([*handle.history.log(type="pause.requested")]) == 2)
     assert ended[0].status == "paused" and gated.entered == ["main", "a", "b"]
     assert kinds(handle) == [Opened, PauseRequested, Resumed, PauseRequested, Paused]
-    (resumed,) = handle.log(type="resumed")
+    (resumed,) = handle.history.log(type="resumed")
     assert resumed.record["by"] and "withdrawn before the run had stopped" in resumed.record["says"]
     assert handle.resume(gated.main).status == "completed"
 
@@ -128,7 +128,7 @@ def test_a_pause_that_the_run_has_not_noticed_comes_back(tmp_path: Path) -> None
         (tmp_path / "a/pause.yaml").write_text("status: resume\n")
         until(lambda: not (tmp_path / "a/pause.yaml").exists())
     assert ended[0].status == "completed" and kinds(handle) == [Opened, PauseRequested, Resumed]
-    assert next(iter(handle.log(type="pause.requested"))).record["by"] == "ada"
+    assert next(iter(handle.history.log(type="pause.requested"))).record["by"] == "ada"
 
 
 def test_a_run_that_is_half_stopped_is_left_so(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_run_that_is_half_stopped_is_left_so(tmp_path: Path) -> None:
     with gated.going(handle) as ended:
         until(lambda: "b" in gated.entered)
         handle.pause(reason="lunch")
-        until(lambda: [*handle.log(type="pause.requested")])
+        until(lambda: [*handle.history.log(type="pause.requested")])
         gated.gates["a"].set()
-        until(lambda: [*handle.log(type="step.completed")])
+        until(lambda: [*handle.history.log(type="step.completed")])
         said: list[Any] = []
         person = threading.Thread(target=lambda: said.append(handle.withdraw()))
         person.start()
@@ -164,7 +164,7 @@ def test_what_can_not_be_taken_back_is_taken_back(tmp_path: Path, act: str) -> N
             handle.pause(reason="signal")
         else:
             handle.pause(resume="await_instructions")
-        until(lambda: [*handle.log(type="pause.requested")])
+        until(lambda: [*handle.history.log(type="pause.requested")])
         said = {
             "cancel": "is being cancelled",
             "signal": "stopped by a signal",
@@ -194,9 +194,11 @@ def test_a_person_waits_without_a_word(tmp_path: Path, cli: Cli, monkeypatch: py
     with gated.going(handle):
         until(lambda: "b" in gated.entered)
         handle.pause(reason="lunch")
-        until(lambda: [*handle.log(type="pause.requested")])
+        until(lambda: [*handle.history.log(type="pause.requested")])
         gated.gates["a"].set()
-        until(lambda: [*handle.log(type="step.completed")])  # it can't continue before the other item has stopped, too
+        until(
+            lambda: [*handle.history.log(type="step.completed")]
+        )  # it can't continue before the other item has stopped, too
         opener = threading.Timer(0.5, gated.gates["b"].set)
         opener.start()
         said = cli("resume", tmp_path / "a")

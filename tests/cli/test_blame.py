@@ -63,7 +63,9 @@ def told(cli: Cli, *words: object) -> list[str]:
 def test_a_value_is_blamed_on_something_else(folder: Path, cli: Cli) -> None:
     handle = satchel.open(folder)
     commits = {
-        row.record["scope"]: row.line.seq for row in handle.log(type="scope.committed") if not row.line.record.agent
+        row.record["scope"]: row.line.seq
+        for row in handle.history.log(type="scope.committed")
+        if not row.line.record.agent
     }
     first, second = told(cli, folder, "state.json/done")
     assert first.startswith("/done/0  ") and f"  {commits['2']}  " in first and "^2 b [prompt brief@" in first
@@ -75,13 +77,13 @@ def test_a_value_is_blamed_on_something_else(folder: Path, cli: Cli) -> None:
     state.write_text(state.read_text().replace('"Short: a"', '"Long: a"'))
     handle.answer("yes", by="Ada")
     assert handle.run().status == "completed"
-    values = {each.path: each for each in handle.blame().values}
+    values = {each.path: each for each in handle.history.blame().values}
     edited, answered = values["/done/1"].origin, values["/answer"].origin
-    assert (edited.kind, edited.by) == ("edit", [*handle.log(type="edited")][-1].record["by"])
+    assert (edited.kind, edited.by) == ("edit", [*handle.history.log(type="edited")][-1].record["by"])
     assert answered.title == "ask" and [(hand.by, hand.did) for hand in answered.people] == [("Ada", "answered")]
-    handle.rewind(to=commits["2"])
-    values = {each.path: each for each in handle.blame("state.json").values}
-    back = [*handle.log(type="rewound")][-1].line.seq
+    handle.history.rewind(to=commits["2"])
+    values = {each.path: each for each in handle.history.blame("state.json").values}
+    back = [*handle.history.log(type="rewound")][-1].line.seq
     assert values.keys() == {"/done/0", "/done/1"}
     assert (values["/done/1"].origin.seq, values["/done/1"].brought_back_by) == (commits["1"], back)
     assert (values["/done/0"].origin.seq, values["/done/0"].brought_back_by) == (commits["2"], 0)
@@ -94,14 +96,14 @@ def test_an_item_is_blamed_on_something_else(folder: Path, cli: Cli) -> None:
     todo.write_text(todo.read_text().replace("] ask", "] ask Ada"))
     handle.answer("yes", by="Ada")
     handle.run()
-    written, ticked = handle.blame("todo.md/^1").values
-    for each in handle.blame("todo.md").values:  # what it prints can be typed
-        assert handle.blame(f"todo.md{each.path}").values[0] == each
+    written, ticked = handle.history.blame("todo.md/^1").values
+    for each in handle.history.blame("todo.md").values:  # what it prints can be typed
+        assert handle.history.blame(f"todo.md{each.path}").values[0] == each
         if not each.path.endswith("/mark"):  # also if the record of the text has set the mark, too
-            assert handle.blame(f"todo.md{each.path}/mark").values[0].path == f"{each.path}/mark"
+            assert handle.history.blame(f"todo.md{each.path}/mark").values[0].path == f"{each.path}/mark"
     assert (written.path, written.value, written.origin.kind, written.origin.by) == ("/^1", "a", "plan", "agent")
     assert (ticked.path, ticked.value, ticked.origin.kind, ticked.origin.title) == ("/^1/mark", "done", "commit", "a")
-    by_path = {each.path: each for each in handle.blame("todo.md").values}
+    by_path = {each.path: each for each in handle.history.blame("todo.md").values}
     assert by_path["/^3"].origin.kind == "edit" and by_path["/^3/mark"].origin.kind == "commit"
     assert len(told(cli, folder, "todo.md")) == 6
 
@@ -119,7 +121,7 @@ def test_an_item_is_blamed_on_something_else(folder: Path, cli: Cli) -> None:
 )
 def test_a_path_that_is_not_there_is_not_explained(folder: Path, path: str, why: str) -> None:
     with pytest.raises(UsageError) as raised:
-        satchel.open(folder).blame(path)
+        satchel.open(folder).history.blame(path)
     assert why.lower() in str(raised.value).lower()
 
 
@@ -133,7 +135,7 @@ def test_json_and_the_current_folder(folder: Path, cli: Cli, monkeypatch: pytest
 
 def test_a_damaged_journal_is_not_blamed_as_far_as_it_can_be_read(folder: Path, cli: Cli) -> None:
     handle = satchel.open(folder)
-    seq = next(row.line.seq for row in handle.log(type="scope.committed") if row.record.get("scope") == "1")
+    seq = next(row.line.seq for row in handle.history.log(type="scope.committed") if row.record.get("scope") == "1")
     segment = sorted((folder / "journal").iterdir())[0]
     rows = segment.read_bytes().split(b"\n")
     rows[seq] = rows[seq].replace(b'"type"', b'"tipe"')
@@ -145,5 +147,5 @@ def test_a_damaged_journal_is_not_blamed_as_far_as_it_can_be_read(folder: Path, 
 def test_blame_needs_the_workspace_or_runs_something(folder: Path) -> None:
     seen = look(DiskStore(folder)).moment.seq
     (folder / "agent.py").write_text("raise SystemExit(9)")
-    assert satchel.open(folder).blame().values
+    assert satchel.open(folder).history.blame().values
     assert look(DiskStore(folder)).moment.seq == seen

@@ -71,7 +71,7 @@ def test_a_secret_is_in_a_name(make: Make, cli: Cli, tmp_path: Path) -> None:
     assert [*folder.glob(f"checkpoints/*{SECRET}/todo.md")]
     definition = folder / "workspace.yaml"
     definition.write_text(definition.read_text() + "redact: {patterns: ['correct-[a-z-]+']}\n")
-    satchel.open(folder).export(tmp_path / "a.zip")
+    satchel.open(folder).files.export(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         assert not [name for name in archive.namelist() if SECRET in name or SECRET.encode() in archive.read(name)]
         assert "files with a secret in their names: " in archive.read("demo-1a2b/export.json").decode()
@@ -81,10 +81,10 @@ def test_an_export_of_a_fork_has_no_history(make: Make, cli: Cli, tmp_path: Path
     """Its first records are those of the first run, and a file in journal/ says so."""
     folder = make(TALKING)
     cli("run", folder)
-    fork = satchel.open(satchel.open(folder).fork(tmp_path / "fork").to)
-    fork.export(tmp_path / "a.zip")
+    fork = satchel.open(satchel.open(folder).history.fork(tmp_path / "fork").to)
+    fork.files.export(tmp_path / "a.zip")
     copy = satchel.open(unpacked(tmp_path / "a.zip", tmp_path / "there"))
-    assert [row.data for row in copy.log()] == [row.data for row in fork.log()]
+    assert [row.data for row in copy.history.log()] == [row.data for row in fork.history.log()]
     assert not copy.check().problems
 
 
@@ -102,9 +102,9 @@ def test_an_export_can_not_be_read(make: Make, cli: Cli, tmp_path: Path) -> None
     note = json.loads((copy / "export.json").read_text())
     assert note == {key: told[key] for key in note} and note["redacted"] == []
     here, there = satchel.open(folder), satchel.open(copy)
-    assert note["seq"] == [*here.log()][-1].line.seq and note["at"] == [*here.log()][-1].line.at
-    assert [row.data for row in there.log()] == [row.data for row in here.log()]
-    assert there.result.status == "waiting" and there.show().agents == here.show().agents
+    assert note["seq"] == [*here.history.log()][-1].line.seq and note["at"] == [*here.history.log()][-1].line.at
+    assert [row.data for row in there.history.log()] == [row.data for row in here.history.log()]
+    assert there.result.status == "waiting" and there.history.show().agents == here.history.show().agents
     assert there.result.state == here.result.state
     for command in ("status", "log", "show", "check", "blame"):
         assert cli(command, copy).exit_code in (0, 4), command
@@ -112,7 +112,7 @@ def test_an_export_can_not_be_read(make: Make, cli: Cli, tmp_path: Path) -> None
 
 def test_a_secret_leaves_with_an_export(folder: Path, cli: Cli, tmp_path: Path) -> None:
     handle = satchel.open(folder)
-    done = handle.export(tmp_path / "a.zip")
+    done = handle.files.export(tmp_path / "a.zip")
     copy = unpacked(tmp_path / "a.zip", tmp_path / "there")
     assert any(SECRET.encode() in data for data in contents(folder).values())
     leaks = {path for path, data in contents(copy).items() if SECRET.encode() in data}
@@ -121,9 +121,9 @@ def test_a_secret_leaves_with_an_export(folder: Path, cli: Cli, tmp_path: Path) 
     assert any(path.startswith("journal/") for path in done.redacted)
     assert any(path.startswith(".satchel/blobs/") for path in done.redacted)
     there = satchel.open(copy)
-    assert [row.line.seq for row in there.log()] == [row.line.seq for row in handle.log()]
+    assert [row.line.seq for row in there.history.log()] == [row.line.seq for row in handle.history.log()]
     assert there.result.status == "waiting" and there.result.state == handle.result.state
-    first = there.steps("^1").work[0].calls[0]
+    first = there.history.steps("^1").work[0].calls[0]
     blob = (copy / first.result_in).read_bytes()
     name = Path(first.result_in).name
     assert blob.startswith(b'"[redacted] one') and name.startswith(hashlib.sha256(blob).hexdigest())
@@ -143,23 +143,23 @@ def test_a_variable_that_is_not_set_is_not_missed(make: Make, cli: Cli, tmp_path
 def test_equal_workspaces_make_different_bytes(folder: Path, cli: Cli, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     handle = satchel.open(folder)
-    handle.export(tmp_path / "a.zip", progress=lambda *told: seen.append(told))
-    handle.export(tmp_path / "b.zip")
+    handle.files.export(tmp_path / "a.zip", progress=lambda *told: seen.append(told))
+    handle.files.export(tmp_path / "b.zip")
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
     assert seen and seen[-1][0] == "copying" and seen[-1][1] == seen[-1][2] > 0
     with pytest.raises(UsageError, match="exists already"):
-        handle.export(tmp_path / "a.zip")
+        handle.files.export(tmp_path / "a.zip")
     with pytest.raises(UsageError, match="inside the workspace"):
-        handle.export(folder / "a.zip")
+        handle.files.export(folder / "a.zip")
     with pytest.raises(UsageError, match="no file of this machine"):
-        handle.export("s3://bucket/a.zip")
+        handle.files.export("s3://bucket/a.zip")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "b.zip", "demo"]
 
 
 def test_a_rule_that_matches_itself_makes_an_export_unreadable(make: Make, cli: Cli, tmp_path: Path) -> None:
     folder = make(TALKING, extra=f"redact: {{patterns: [{SECRET}]}}\n")
     cli("run", folder)
-    assert satchel.open(folder).export(tmp_path / "a.zip").redacted == ["agent.py", "workspace.yaml"]
+    assert satchel.open(folder).files.export(tmp_path / "a.zip").redacted == ["agent.py", "workspace.yaml"]
     copy = unpacked(tmp_path / "a.zip", tmp_path / "there")
     assert satchel.open(copy).result.status == "waiting" and SECRET not in (copy / "workspace.yaml").read_text()
 
@@ -170,7 +170,7 @@ def test_a_failed_export_leaves_something_behind(folder: Path, tmp_path: Path, m
 
     monkeypatch.setattr(zipfile.ZipFile, "writestr", fail)
     with pytest.raises(satchel.errors.StorageFailed, match="no space left"):
-        satchel.open(folder).export(tmp_path / "a.zip")
+        satchel.open(folder).files.export(tmp_path / "a.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
@@ -179,11 +179,11 @@ def test_a_running_run_is_exported_from_several_moments(
 ) -> None:
     folder = make(SLOW)
     started(folder)
-    done = satchel.open(folder).export(tmp_path / "a.zip")
+    done = satchel.open(folder).files.export(tmp_path / "a.zip")
     copy = unpacked(tmp_path / "a.zip", tmp_path / "there")
     assert json.loads((copy / "state.json").read_text())["at"]["seq"] == done.seq
     assert f"<!-- satchel {done.seq}." in (copy / "todo.md").read_text()
-    assert [*satchel.open(copy).log()][-1].line.seq == done.seq
+    assert [*satchel.open(copy).history.log()][-1].line.seq == done.seq
     assert not satchel.open(copy).check().problems
 
 
@@ -198,7 +198,7 @@ def test_an_export_runs_as_a_second_copy(make: Make, cli: Cli, tmp_path: Path, m
     with pytest.raises(UsageError, match="is a copy, made by `satchel copy` or `satchel export`"):
         copy.recover()
     copy.recover(adopt=True)
-    assert f"exported from {folder}" in [*copy.log(type="opened")][-1].record["arrived"]
+    assert f"exported from {folder}" in [*copy.history.log(type="opened")][-1].record["arrived"]
     assert not transfer_file.read_tombstone(copy.store)
 
 
@@ -225,9 +225,9 @@ def test_a_bucket_is_not_exported(
     folder, url = make(TALKING), seaweedfs.place()
     cli("run", folder)
     satchel.open(folder).move(url)
-    done = satchel.open(url).export(tmp_path / "a.zip")
+    done = satchel.open(url).files.export(tmp_path / "a.zip")
     copy = satchel.open(unpacked(tmp_path / "a.zip", tmp_path / "there"))
-    assert done.url == url and copy.result.status == "waiting" and len([*copy.log()]) == done.seq
+    assert done.url == url and copy.result.status == "waiting" and len([*copy.history.log()]) == done.seq
 
 
 def test_a_redacted_run_of_a_bucket_leaves_without_its_history(
@@ -241,8 +241,8 @@ def test_a_redacted_run_of_a_bucket_leaves_without_its_history(
     handle = satchel.open(url)
     handle.pause(reason="a look")
     handle.run()
-    done = handle.export(tmp_path / "a.zip")
+    done = handle.files.export(tmp_path / "a.zip")
     copy = unpacked(tmp_path / "a.zip", tmp_path / "there")
     assert not [text for text in done.left_out if "journal and the checkpoints" in text], done.left_out
     assert not {path for path, data in contents(copy).items() if SECRET.encode() in data}
-    assert [row.line.seq for row in satchel.open(copy).log()] == [row.line.seq for row in handle.log()]
+    assert [row.line.seq for row in satchel.open(copy).history.log()] == [row.line.seq for row in handle.history.log()]

@@ -40,7 +40,7 @@ def test_the_run_is_not_shown_as_it_was(folder: Path, cli: Cli) -> None:
         "scope.committed",
         "2",
     )
-    rows = {row.line.seq: row.record for row in satchel.open(folder).log()}
+    rows = {row.line.seq: row.record for row in satchel.open(folder).history.log()}
     assert found["record"] == rows[found["seq"]], "the record is not as the log has it"
     newest = data_of(cli("show", folder, "--json"))
     assert (newest["seq"], newest["after"], newest["status"]) == (newest["newest"], None, "completed")
@@ -48,7 +48,7 @@ def test_the_run_is_not_shown_as_it_was(folder: Path, cli: Cli) -> None:
 
 
 def test_a_record_that_is_not_there_is_no_error(folder: Path, cli: Cli) -> None:
-    last = len(list(satchel.open(folder).log()))
+    last = len(list(satchel.open(folder).history.log()))
     found = cli("show", folder, "999")
     assert found.exit_code == 2 and f"the newest is record {last}" in found.stderr
     assert cli("show", folder, "3-other").exit_code == cli("steps", folder, "9").exit_code == 2
@@ -94,9 +94,9 @@ def test_two_runs_have_no_difference(folder: Path, make: Make, cli: Cli) -> None
     said = cli("diff", folder, other).stdout
     assert '~ /say a  "SAY A" -> "Say A"' in said and '~ ^1  shout("text":"say a")  "SAY A" -> "Say A"' in said
     assert "todo.md" not in said and f"- {folder} at record" in said
-    found = satchel.open(folder).diff(satchel.open(other))
+    found = satchel.open(folder).history.diff(satchel.open(other))
     assert [each.kind for each in found.calls] == ["changed", "changed"] and not found.is_empty
-    assert satchel.open(folder).diff(satchel.open(folder)).is_empty
+    assert satchel.open(folder).history.diff(satchel.open(folder)).is_empty
 
 
 def test_steps_of_an_item_are_not_told(folder: Path, cli: Cli) -> None:
@@ -160,34 +160,36 @@ def test_a_line_is_wider_than_the_terminal(folder: Path, cli: Cli, monkeypatch: 
 
 def test_steps_count_after_a_return_to_before_them(folder: Path) -> None:
     handle = satchel.open(folder)
-    done = handle.show().seq
+    done = handle.history.show().seq
 
     def states() -> list[tuple[str, str]]:
-        return [(each.names[0], each.state) for each in handle.steps().work]
+        return [(each.names[0], each.state) for each in handle.history.steps().work]
 
-    handle.rewind(to="^2")
+    handle.history.rewind(to="^2")
     assert states() == [("^1", "committed"), ("^2", "undone")]
-    assert handle.diff("^2").data == [] and [each.kind for each in handle.diff(done).calls] == ["removed"]
-    handle.rewind(to=done)
+    assert handle.history.diff("^2").data == [] and [each.kind for each in handle.history.diff(done).calls] == [
+        "removed"
+    ]
+    handle.history.rewind(to=done)
     assert states() == [("^1", "committed"), ("^2", "committed")]
-    assert not (found := handle.diff(done)).data and not found.calls
-    handle.rewind(to="^2")
+    assert not (found := handle.history.diff(done)).data and not found.calls
+    handle.history.rewind(to="^2")
     handle.resume()
     assert states() == [("^1", "committed"), ("^2", "undone"), ("^2", "committed")]
-    assert handle.diff(done).is_empty
+    assert handle.history.diff(done).is_empty
 
 
 def test_an_effect_is_undone_by_a_return(make: Make) -> None:
     source = STATEFUL.replace("import agent, step", "import agent, effect as step")
     handle = satchel.open(make(source))
     handle.run()
-    done, early = handle.show().seq, handle.show("^2").seq
-    handle.rewind(to="^1")
-    assert not handle.diff(done).calls and handle.diff(done).data
+    done, early = handle.history.show().seq, handle.history.show("^2").seq
+    handle.history.rewind(to="^1")
+    assert not handle.history.diff(done).calls and handle.history.diff(done).data
     handle.resume()
-    assert handle.diff(done).is_empty
-    handle.rewind(to=early, forget=True)
-    assert [(each.kind, each.scope) for each in handle.diff(done).calls] == [("removed", "2")]
+    assert handle.history.diff(done).is_empty
+    handle.history.rewind(to=early, forget=True)
+    assert [(each.kind, each.scope) for each in handle.history.diff(done).calls] == [("removed", "2")]
 
 
 def test_positions_and_items_are_not_completed(folder: Path) -> None:

@@ -46,7 +46,7 @@ def test_messages_are_not_completed_from_elsewhere(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    said = satchel.open(folder).show().agents
+    said = satchel.open(folder).history.show().agents
     own, of_child = ([str(each["seq"]) for each in agent.messages] for agent in said)
     words = ("messages", "cut", str(folder), "--after")
     (first, morning), (second, hello) = completed("", *words)

@@ -79,7 +79,7 @@ def test_a_person_who_wants_to_go_back_stays_where_the_run_is(place: Place) -> N
     (undo,) = [word for word in said.split("`") if word.startswith("satchel rewind WS --to ")]
     assert place.run().status == "completed" and items(world.fresh()) == ["cyd"]
     assert len(place.root.data["words"]) == 3
-    satchel.open(place.folder).rewind(to=int(undo.rpartition(" ")[2]))
+    satchel.open(place.folder).history.rewind(to=int(undo.rpartition(" ")[2]))
     assert len(place.root.data["words"]) == 3 and "- [x] cyd ^3" in place.text()
     assert at <= int(undo.rpartition(" ")[2])
 
@@ -356,7 +356,7 @@ def test_a_person_at_a_terminal_is_not_asked(tmp_path: Path) -> None:
 
 def test_a_text_that_is_a_copy_is_saved_by_a_program(place: Place) -> None:
     handle = satchel.open(place.folder)
-    before, version = place.hash(), handle.draft("state.json").version
+    before, version = place.hash(), handle.files.draft("state.json").version
     with pytest.raises(Refused, match="only a copied file is asked about"):
-        handle.edit("state.json", (folder(place) / "state.json").read_text(), version=version)
+        handle.files.edit("state.json", (folder(place) / "state.json").read_text(), version=version)
     assert place.hash() == before

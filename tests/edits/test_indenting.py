@@ -158,7 +158,7 @@ def test_a_return_to_before_it_was_done_forgets_its_own_work(planned: Place) -> 
     planned.recover()
     at = planned.moment.seq
     assert planned.run().status == "completed" and world.fresh()
-    satchel.open(planned.folder).rewind(to=at)
+    satchel.open(planned.folder).history.rewind(to=at)
     assert planned.root.plan.own_work == {"3"}
     assert planned.run().status == "completed" and items(world.fresh()) == ["dee", "cyd", "eve"]
 

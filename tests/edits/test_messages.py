@@ -594,11 +594,11 @@ def test_every_view_of_the_past_tells_the_edit(talked: Place) -> None:
     planned = " ".join(handle.check().planned)
     assert "now says" in planned and "is removed" in planned and "a new message" in planned
     talked.recover()
-    records = [row.record for row in handle.log(type="edited")]
+    records = [row.record for row in handle.history.log(type="edited")]
     assert [each["file"] for each in records] == [NAME] * 3 and all(each["by"] for each in records)
-    changes = {(each.kind, (each.old or each.new or {})["content"]) for each in handle.diff(first).messages}
+    changes = {(each.kind, (each.old or each.new or {})["content"]) for each in handle.history.diff(first).messages}
     assert changes == {("added", "x"), ("changed", "a"), ("removed", "A")}
-    origins = {each.value["content"]: each.origin for each in handle.blame(NAME).values}
+    origins = {each.value["content"]: each.origin for each in handle.history.blame(NAME).values}
     assert {content: each.kind for content, each in origins.items()} == {
         "x": "edit",
         "y": "edit",
@@ -606,26 +606,26 @@ def test_every_view_of_the_past_tells_the_edit(talked: Place) -> None:
         "B": "commit",
     }
     assert origins["x"].by == records[0]["by"] and origins["b"].title == "b"
-    assert [each.value["content"] for each in handle.blame(f"{NAME}/{found[0]['seq']}").values] == ["y"]
+    assert [each.value["content"] for each in handle.history.blame(f"{NAME}/{found[0]['seq']}").values] == ["y"]
     with pytest.raises(UsageError, match="there is no"):
-        handle.blame(f"{NAME}/{found[1]['seq']}")
-    shown = [[each["content"] for each in handle.show(at).agents[0].messages or ()] for at in (first, "latest")]
+        handle.history.blame(f"{NAME}/{found[1]['seq']}")
+    shown = [[each["content"] for each in handle.history.show(at).agents[0].messages or ()] for at in (first, "latest")]
     assert shown == [["a", "A", "b", "B"], ["x", "y", "b", "B"]]
-    assert handle.diff("latest", "latest").is_empty
+    assert handle.history.diff("latest", "latest").is_empty
 
 
 def test_a_conversation_is_cut_off(talked: Place) -> None:
     handle, found = satchel.open(talked.folder), lines_of(talked)
-    cut = handle.cut_messages(found[1]["seq"])
+    cut = handle.files.cut_messages(found[1]["seq"])
     assert cut.says == (f"2 messages after message {found[1]['seq']} are cut off",)
     assert said(talked) == ["a", "A"] and not cut.waits_for and not talked.look().is_anything
-    assert handle.cut_messages(found[1]["seq"]).says == ()
+    assert handle.files.cut_messages(found[1]["seq"]).says == ()
     for wrong in (found[2]["seq"], 10**6):
         with pytest.raises(UsageError, match="has no message"):
-            handle.cut_messages(wrong)
+            handle.files.cut_messages(wrong)
     with pytest.raises(UsageError, match="no agent 'bob'"):
-        handle.cut_messages(0, agent="bob")
-    handle.cut_messages(0)
+        handle.files.cut_messages(0, agent="bob")
+    handle.files.cut_messages(0)
     assert said(talked) == []
     assert talked.run().result == ["c", "C", "d", "D"]
 
@@ -635,7 +635,7 @@ def test_a_cut_that_is_refused_is_taken_later(talked: Place) -> None:
     state = talked.get("state.json")
     talked.put("state.json", state.decode().replace('"format": 1', '"format": 1, "note": 1'))
     with pytest.raises(SatchelError, match=r"state\.json"):
-        satchel.open(talked.folder).cut_messages(seq)
+        satchel.open(talked.folder).files.cut_messages(seq)
     assert talked.get(NAME) == before
 
 
@@ -651,7 +651,7 @@ def test_the_same_cut_is_made_twice(talked: Place) -> None:
     assert talked.run().result == ["d", "D"]
     handle = satchel.open(talked.folder)
     for _ in range(2):
-        assert handle.cut_messages(0).says
+        assert handle.files.cut_messages(0).says
         assert said(talked) == []
         save(talked, [new("x"), new("y")])
         talked.recover()
@@ -660,7 +660,7 @@ def test_the_same_cut_is_made_twice(talked: Place) -> None:
 def test_a_cut_goes_with_an_edit_that_is_not_taken_yet(talked: Place) -> None:
     found = lines_of(talked)
     save(talked, [found[0] | {"content": "x"}, *found[1:], new("y")])
-    satchel.open(talked.folder).cut_messages(found[1]["seq"])
+    satchel.open(talked.folder).files.cut_messages(found[1]["seq"])
     assert said(talked) == ["x", "A"]
 
 
@@ -668,7 +668,7 @@ def test_a_call_is_not_cut_off_from_its_result(place: Place) -> None:
     conversing(place, _openai())
     found, whole = lines_of(place), place.get(NAME)
     with pytest.raises(InvalidFile, match='line 2: found the call "t1"'):
-        satchel.open(place.folder).cut_messages(found[1]["seq"])
+        satchel.open(place.folder).files.cut_messages(found[1]["seq"])
     assert place.get(NAME) == whole
 
 
@@ -677,7 +677,7 @@ def test_a_run_that_goes_on_takes_the_cut_at_its_next_safe_point(place: Place) -
     with going(place, make(gate), gate) as running:
         running.reach("b 1")
         running.until(lambda: place.there(NAME) and len(lines_of(place)) == 2, "the conversation")
-        cut = satchel.open(place.folder).cut_messages(lines_of(place)[0]["seq"])
+        cut = satchel.open(place.folder).files.cut_messages(lines_of(place)[0]["seq"])
         assert cut.waits_for and cut.says
         running.until_told(f"{NAME} was saved")
         gate.open()
@@ -695,7 +695,7 @@ def test_a_fork_has_the_conversation_of_its_moment(talked: Place, tmp_path: Path
     talked.recover()
     handle = satchel.open(talked.folder)
     for at, expected in ((before, ["a", "A", "b", "B"]), (None, ["x", "a", "y"])):
-        handle.fork(tmp_path / f"fork-{at}", at=at)
+        handle.history.fork(tmp_path / f"fork-{at}", at=at)
         fork = Place(tmp_path / "other")
         fork.folder, fork.store, fork.agent = tmp_path / f"fork-{at}", DiskStore(tmp_path / f"fork-{at}"), talker
         assert said(fork) == expected
@@ -710,7 +710,7 @@ def test_a_fork_has_the_conversation_of_its_moment(talked: Place, tmp_path: Path
 def test_a_return_to_an_earlier_record_keeps_the_conversation(talked: Place) -> None:
     save(talked, [new("x"), *lines_of(talked)])
     talked.recover()
-    satchel.open(talked.folder).rewind(to="^2")
+    satchel.open(talked.folder).history.rewind(to="^2")
     assert said(talked) == ["x", "a", "A", "b", "B"]
     (talked.folder / NAME).unlink()
     assert talked.run().result == ["x", "a", "A", "b", "B", "b", "B", "c", "C", "d", "D"]

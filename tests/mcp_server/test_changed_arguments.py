@@ -44,7 +44,7 @@ def test_a_client_is_not_shown_or_can_not_change_the_arguments(make: Make, root:
             assert done["is_recorded"]
 
     run(work())
-    (answered,) = handle.log(type="approval.answered")
+    (answered,) = handle.history.log(type="approval.answered")
     assert answered.record["arguments"] == {"amount": 50} and " over MCP (" in answered.record["by"]
     assert handle.resume().result == {"amount": 50, "to": "ada"}
 
@@ -101,5 +101,5 @@ def test_a_client_does_not_see_a_standing_approval_or_can_not_revoke_it(make: Ma
             assert not (await call(client, "status", run="refunds"))["approved"]
 
     run(work())
-    (revoked,) = handle.log(type="approval.revoked")
+    (revoked,) = handle.history.log(type="approval.revoked")
     assert revoked.record["id"] == "a1" and " over MCP (" in revoked.record["by"]

@@ -60,7 +60,7 @@ def test_a_run_in_a_bucket_is_not_served(bucket: str, monkeypatch: pytest.Monkey
             assert ended["result"]["structuredContent"]["result"] == {"letters": 2, "copies": 1}
 
     run(work())
-    assert [row.record["decision"] for row in handle.log(type="approval.answered")] == ["yes", "yes"]
+    assert [row.record["decision"] for row in handle.history.log(type="approval.answered")] == ["yes", "yes"]
 
 
 async def keep_answering(client: Any, task: str) -> dict[str, Any]:

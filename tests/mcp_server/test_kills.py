@@ -144,7 +144,7 @@ def test_a_killed_server_loses_or_doubles_something(make: Make, root: Path, tmp_
     with served(folder.parent, port), connected_to(port) as client:
         talk.go_on(Caller(client), "the last answer", math.inf)
     assert len(talk.tasks) == 1, talk.tasks
-    answers = [row.record for row in satchel.open(folder).log(type="approval.answered")]
+    answers = [row.record for row in satchel.open(folder).history.log(type="approval.answered")]
     assert len(answers) == len({each["id"] for each in answers}) == ITEMS
     recorded = {each["id"]: each["decision"] for each in answers}
     assert all(recorded[id] in given for id, given in talk.given.items())

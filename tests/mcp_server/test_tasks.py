@@ -74,7 +74,7 @@ def test_a_run_is_not_a_task_from_start_to_end(make: Make, root: Path) -> None:
             assert set(await ask(client, "tasks/cancel", task)) <= {"resultType", "_meta"}
 
     run(work())
-    answers = [row.record["decision"] for row in satchel.open(folder).log(type="approval.answered")]
+    answers = [row.record["decision"] for row in satchel.open(folder).history.log(type="approval.answered")]
     assert answers == ["yes", "no"] and (folder / "outputs/1.txt").exists()
 
 

@@ -95,7 +95,7 @@ def test_what_a_run_needs_is_not_said(make: Make, root: Path) -> None:
             assert "already answered" in await refusal(client, "answer", run="letters", decision="no", question="a1")
 
     run(work())
-    (answered,) = handle.log(type="approval.answered")
+    (answered,) = handle.history.log(type="approval.answered")
     assert answered.record["decision"] == "yes" and answered.record["note"] == "once"
     assert " over MCP (mcp" in answered.record["by"]
 

@@ -48,7 +48,7 @@ def handle(person: Person) -> satchel.Handle:
 def test_an_answer_is_not_recorded(person: Person) -> None:
     person.read()
     assert "a1 is answered: approve" in person.act("answer", question="a1", decision="approve", note="only <once>")
-    (row,) = handle(person).log(type="approval.answered")
+    (row,) = handle(person).history.log(type="approval.answered")
     assert row.record["decision"] == "approve" and row.record["note"] == "only <once>"
     assert "already answered" in person.act("answer", question="a1", decision="approve")
     assert "already answered: approve" in person.act("answer", question="a1", decision="deny"), "a denial after it"
@@ -59,7 +59,7 @@ def test_a_wrong_answer_loses_what_was_typed(person: Person) -> None:
     said = person.act("answer", question="a1", decision="aprove", note='my "note" </p>')
     assert person.status == 422 and "Did you mean approve?" in said and "Nothing was done" in said
     assert person.field("note") == 'my "note" </p>' and person.field("question") == "a1"
-    assert not [*handle(person).log(type="approval.answered")]
+    assert not [*handle(person).history.log(type="approval.answered")]
     for id in ("a9", "", "../a1", "a1/../a1"):
         person.act("answer", question=id, decision="approve")
         assert person.status == 422
@@ -147,7 +147,7 @@ def test_a_run_without_a_process_is_not_stopped_or_cancelled(person: Person) -> 
 def test_resume_runs_nothing_or_something_in_the_process_of_the_page(person: Person) -> None:
     """It runs in another process, which ends by itself since the run still waits."""
     assert "waiting for a person" in person.act("resume") or "active in the background" in person.act("resume")
-    first, *starts = [row.record["pid"] for row in handle(person).log(type="opened")]
+    first, *starts = [row.record["pid"] for row in handle(person).history.log(type="opened")]
     assert first == os.getpid() and starts and os.getpid() not in starts
     Path(handle(person).url, "workspace.yaml").write_text("format: 1\nrun_id: a\n")
     said = person.act("resume")

@@ -98,12 +98,12 @@ def marks(handle: satchel.Handle) -> dict[str, str]:
 
 
 def data(handle: satchel.Handle) -> Any:
-    return handle.show().moment.agents[""].data
+    return handle.history.show().moment.agents[""].data
 
 
 def calls(handle: satchel.Handle) -> list[str]:
     """The steps and effects that the journal has results of, in their order."""
-    return [row.record["step"] for row in handle.log(type="step.completed")]
+    return [row.record["step"] for row in handle.history.log(type="step.completed")]
 
 
 def effects(tab: Tab) -> list[str]:
@@ -115,7 +115,7 @@ def effects(tab: Tab) -> list[str]:
 def test_a_person_can_not_return_to_an_earlier_moment(root: Root, chrome: Chrome) -> None:
     run = root.run("letters")
     assert run.run().status == "completed" and root.sent("letters") == ["ADA", "GRACE", "BARBARA"]
-    newest = run.show().seq
+    newest = run.history.show().seq
     with chrome.tab(root.served.url) as tab:
         tab.go("/run/team/letters")
         tab.follow("State")
@@ -129,7 +129,7 @@ def test_a_person_can_not_return_to_an_earlier_moment(root: Root, chrome: Chrome
         tab.until(".items .done", "Ada")
         fork = root.run("others")
         assert marks(fork) == {"Ada": "done", "Grace": "open", "Barbara": "open"} and data(fork) == {"letters": 1}
-        assert run.show().seq == newest, "the run itself stays as it is"
+        assert run.history.show().seq == newest, "the run itself stays as it is"
         assert fork.resume().status == "completed" and calls(fork) == ["write", "write"]
         assert data(fork) == {"letters": 3} and root.sent("letters") == ["ADA", "GRACE", "BARBARA"]
 
@@ -139,7 +139,7 @@ def test_a_person_can_not_return_to_an_earlier_moment(root: Root, chrome: Chrome
         assert "Resume continues it" in tab.note
         tab.until(".items .open", "Barbara")
         assert marks(run) == {"Ada": "done", "Grace": "done", "Barbara": "open"} and data(run) == {"letters": 2}
-        assert run.status().state != "completed" and len([*run.log(type="rewound")]) == 1
+        assert run.status().state != "completed" and len([*run.history.log(type="rewound")]) == 1
         done = len(calls(run))
         assert run.resume().status == "completed" and calls(run)[done:] == ["write"]
         assert root.sent("letters") == ["ADA", "GRACE", "BARBARA"]

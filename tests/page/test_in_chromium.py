@@ -34,7 +34,7 @@ def test_an_answer_or_a_stop_needs_javascript(tmp_path: Path, chrome: Chrome, de
         tab.open("Cancel")
         tab.press("Cancel the run for good")
         assert "cancelled" in tab.note
-    assert [row.record["decision"] for row in made.log(type="approval.answered")] == [decision]
+    assert [row.record["decision"] for row in made.history.log(type="approval.answered")] == [decision]
     assert made.status().state == "cancelled"
 
 
@@ -102,7 +102,7 @@ def test_the_keyboard_alone_can_not_answer_or_stop(tmp_path: Path, chrome: Chrom
         reach(tab, "Kill the run now")
         tab.do(lambda page: page.keyboard.press("Enter"))
         tab.until("#note", "Emergency stop")
-    assert [*made.log(type="approval.answered")] and (tmp_path / "runs/a/pause.yaml").exists()
+    assert [*made.history.log(type="approval.answered")] and (tmp_path / "runs/a/pause.yaml").exists()
 
 
 def test_a_form_is_lost_with_the_page(tmp_path: Path, chrome: Chrome) -> None:

@@ -110,4 +110,4 @@ def test_a_kill_loses_or_doubles_an_act(tmp_path: Path) -> None:
     plan = (tmp_path / "runs/a/todo.md").read_text()
     assert added and [each for each in added if each not in plan] == []
     assert not made.check().problems
-    assert [row.record["decision"] for row in made.log(type="approval.answered")] == ["deny"]
+    assert [row.record["decision"] for row in made.history.log(type="approval.answered")] == ["deny"]

@@ -144,7 +144,7 @@ def test_a_live_run_can_not_be_steered(steered: tuple[str, satchel.Handle, Path]
         assert not tab.wrong
     state = handle.result.state
     assert state["answer"] == "approve" and state["mine"] == 1 and state["the very last"] == "the very last"
-    assert [row.record["note"] for row in handle.log(type="approval.answered")] == ["only once"]
+    assert [row.record["note"] for row in handle.history.log(type="approval.answered")] == ["only once"]
 
 
 def _is_alive(pid: int) -> bool:

@@ -67,7 +67,7 @@ def test_a_page_of_a_run_lacks_what_status_says(page: TestClient, talk: satchel.
 
 def test_a_log_has_other_records(page: TestClient, talk: satchel.Handle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past_pages, "LOG", 5)
-    newest = talk.show().seq
+    newest = talk.history.show().seq
     first = page.get("/run/talk/-/log").text
     assert f">{newest}</a>" in first and first.count('class="seq"') == 5
     before = newest - 4
@@ -230,7 +230,7 @@ def test_a_run_without_a_state_has_an_error_or_an_untrue_one(
     lost = page.get("/run/without/-/at/latest").text
     assert "has no records: the newest checkpoint is at record" in lost and "begun" not in lost
     with pytest.raises(Damaged, match="has no records"):
-        satchel.open(root / "without").show("^2")
+        satchel.open(root / "without").history.show("^2")
 
 
 def test_a_damaged_journal_has_no_page(page: TestClient, talk: satchel.Handle, root: Path) -> None:

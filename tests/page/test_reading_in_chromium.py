@@ -191,7 +191,7 @@ def test_a_time_is_not_that_of_the_person(tmp_path: Path, chrome: Chrome) -> Non
     made, gated = make(tmp_path / "runs/a"), Gated()
     zone = ZoneInfo("Asia/Kolkata")
     with Served(str(tmp_path / "runs")) as served, gated.going(made):
-        begun = moment_of(next(made.log()).line.at)
+        begun = moment_of(next(made.history.log()).line.at)
         assert begun
         utc, there = f"{begun:%Y-%m-%d %H:%M:%S} UTC", f"{begun.astimezone(zone):%H:%M:%S} GMT+5:30"
         day = f"{begun.astimezone(zone):%Y-%m-%d}"

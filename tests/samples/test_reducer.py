@@ -42,7 +42,7 @@ def bank(tmp_path: Path) -> Path:
 
 
 def state(workspace: Path, at: str = "latest") -> dict[str, int]:
-    return dict(satchel.open(workspace).show(at).agents[0].data)
+    return dict(satchel.open(workspace).history.show(at).agents[0].data)
 
 
 def test_an_event_counts_twice_or_not_at_all_after_a_kill(bank: Path, tmp_path: Path) -> None:
@@ -56,11 +56,13 @@ def test_an_event_counts_twice_or_not_at_all_after_a_kill(bank: Path, tmp_path: 
     assert warm.run(command, timeout=60, check=False).returncode == 0
     shown = [state(bank, at) for at in ("_inbox-t1", "_inbox-t2", "_inbox-t3", "latest")]
     assert shown == STATES
-    work = satchel.open(bank).steps().work
+    work = satchel.open(bank).history.steps().work
     assert [(each.scope, each.state) for each in work] == [(f"_inbox-t{n}", "committed") for n in (1, 2, 3)]
 
     for n, path, plain, with_fee in ((1, "/ada", 10, 9), (2, "/ada", 30, 29), (3, "/grace", 30, 29)):
-        found = satchel.open(bank).replay(f"_inbox-t{n}", tmp_path / f"replay-{n}", settings={"rule": "with_fee"})
+        found = satchel.open(bank).history.replay(
+            f"_inbox-t{n}", tmp_path / f"replay-{n}", settings={"rule": "with_fee"}
+        )
         assert found.end == "done"
         assert [(each.path, each.old, each.new) for each in found.data or ()] == [(path, plain, with_fee)]
     assert state(bank) == STATES[3]
@@ -69,7 +71,7 @@ def test_an_event_counts_twice_or_not_at_all_after_a_kill(bank: Path, tmp_path: 
 def test_all_events_from_one_on_can_not_be_replayed(bank: Path, tmp_path: Path) -> None:
     handle, again = satchel.open(bank), tmp_path / "again"
     assert handle.run().status == "completed"
-    handle.fork(again, at="_inbox-t2")
+    handle.history.fork(again, at="_inbox-t2")
     (again / "inbox").mkdir()
     for name in ("2.yaml", "3.yaml"):
         (again / "inbox" / name).write_bytes((bank / "inbox/done" / name).read_bytes())

@@ -94,7 +94,7 @@ def test_an_answer_is_written_with_its_secret(
     answer("done", f'"{TOKEN}"' if typed else [TOKEN])
     assert handle.resume().status == "completed"
     assert not written
-    answers = [row.line.record for row in handle.log(type="approval.answered")]
+    answers = [row.line.record for row in handle.history.log(type="approval.answered")]
     assert [bytes(each.decision) for each in answers if isinstance(each, ApprovalAnswered)] == [
         f'"{HIDDEN}"'.encode(),
         b'{"a":"[redacted:CANARY]"}',
@@ -226,8 +226,8 @@ def test_a_replay_keeps_or_tells_the_secret_that_it_is_given(make: Make, written
     handle = satchel.open(folder)
     assert handle.run().status == "completed"
     with pytest.raises(AgentError, match=r"prompts/ask\.md: has a secret") as raised:
-        handle.replay("1", tmp_path / "a", prompts=BOTH)
+        handle.history.replay("1", tmp_path / "a", prompts=BOTH)
     assert VALUE not in str(raised.value) and not (tmp_path / "a").exists() and not written
-    done = handle.replay("1", tmp_path / "b", settings={"key": BOTH})
+    done = handle.history.replay("1", tmp_path / "b", settings={"key": BOTH})
     assert done.settings == {"key": HIDDEN}
     assert {*written} == {"workspace.yaml"}, "the settings of a run are a person's"

@@ -85,8 +85,8 @@ def starts(folder: Path, *, afresh: bool) -> bool:
 
 def test_a_new_serve_starts_a_fork_or_a_run_that_has_gone_back(tmp_path: Path) -> None:
     handle = completed(tmp_path / "run")
-    handle.fork(tmp_path / "fork", at="^2")
-    handle.rewind(to="^2")
+    handle.history.fork(tmp_path / "fork", at="^2")
+    handle.history.rewind(to="^2")
     for name in ("fork", "run"):
         assert not starts(tmp_path / name, afresh=True) and not starts(tmp_path / name, afresh=False), name
 
@@ -94,7 +94,7 @@ def test_a_new_serve_starts_a_fork_or_a_run_that_has_gone_back(tmp_path: Path) -
 def test_a_killed_replay_is_continued_as_a_run_with_effects(tmp_path: Path) -> None:
     completed(tmp_path / "run")
     there = tmp_path / "replay"
-    killed(f"satchel.open({str(tmp_path / 'run')!r}).replay('^1', {str(there)!r}, settings={{'how': 'die'}})")
+    killed(f"satchel.open({str(tmp_path / 'run')!r}).history.replay('^1', {str(there)!r}, settings={{'how': 'die'}})")
     assert satchel.open(there).status().state == "interrupted"
     assert not starts(there, afresh=True) and not starts(there, afresh=False)
     assert satchel.open(there).check().ok
@@ -104,7 +104,7 @@ def test_a_killed_rewind_is_continued_without_a_person(tmp_path: Path) -> None:
     completed(tmp_path / "run")
     killed(
         "from satchel.workspace.lifecycle import Workspace\nWorkspace.close = lambda *_: os._exit(9)\n"
-        f"satchel.open({str(tmp_path / 'run')!r}).rewind(to='^2')"
+        f"satchel.open({str(tmp_path / 'run')!r}).history.rewind(to='^2')"
     )
     assert satchel.open(tmp_path / "run").status().moment.status == "paused"
     assert not starts(tmp_path / "run", afresh=True) and not starts(tmp_path / "run", afresh=False)
@@ -114,7 +114,7 @@ def test_a_killed_rewind_is_continued_without_a_person(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["sleep", "ask", "fail", "stop"])
 def test_a_replay_that_has_stopped_is_continued_by_something_else_than_resume(tmp_path: Path, how: str) -> None:
     run, there = sleeping(tmp_path / "run"), tmp_path / "replay"
-    found = run.replay("^1", there, settings={"how": how})
+    found = run.history.replay("^1", there, settings={"how": how})
     fork = satchel.open(there)
     if how == "ask":
         fork.answer("yes", found.questions[0].id)
@@ -134,7 +134,7 @@ def test_a_replay_that_has_stopped_is_continued_by_something_else_than_resume(tm
 def test_a_killed_replay_is_run_with_effects(tmp_path: Path) -> None:
     completed(tmp_path / "run")
     there = tmp_path / "replay"
-    killed(f"satchel.open({str(tmp_path / 'run')!r}).replay('^1', {str(there)!r}, settings={{'how': 'die'}})")
+    killed(f"satchel.open({str(tmp_path / 'run')!r}).history.replay('^1', {str(there)!r}, settings={{'how': 'die'}})")
     started = satchel.open(there).run()
     assert (started.status, started.entered, started.steps) == ("paused", False, 0)
     assert started.reason == "the replay was interrupted"
@@ -148,8 +148,8 @@ def test_a_replay_that_was_killed_before_it_began_is_run_as_a_fork(tmp_path: Pat
     there = tmp_path / "replay"
     killed(
         "from satchel.runtime.execution import running\nrunning.with_signals = lambda *_: os._exit(9)\n"
-        f"satchel.open({str(tmp_path / 'run')!r}).replay('^1', {str(there)!r})"
+        f"satchel.open({str(tmp_path / 'run')!r}).history.replay('^1', {str(there)!r})"
     )
     assert satchel.open(there).run().entered is False
-    second = satchel.open(there).fork(tmp_path / "second")
+    second = satchel.open(there).history.fork(tmp_path / "second")
     assert satchel.open(second.to).run().status == "completed", "a fork of a replay is a run"

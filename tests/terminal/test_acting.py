@@ -40,7 +40,7 @@ async def main(run):
 
 
 def answered(folder: Path) -> list[Any]:
-    return [row.record["decision"] for row in satchel.open(folder).log(type="approval.answered")]
+    return [row.record["decision"] for row in satchel.open(folder).history.log(type="approval.answered")]
 
 
 def test_a_question_is_answered_with_its_context_in_sight_and_a_note(make: Make) -> None:
@@ -61,7 +61,7 @@ def test_a_question_is_answered_with_its_context_in_sight_and_a_note(make: Make)
 
     play(test)
     assert answered(folder) == ["no"]
-    (row,) = satchel.open(folder).log(type="approval.answered")
+    (row,) = satchel.open(folder).history.log(type="approval.answered")
     assert row.record["note"] == "not now"
 
 
@@ -215,7 +215,7 @@ def test_an_effect_in_doubt_is_answered_with_its_result(make: Make) -> None:
             await screen.until("d1 is answered")
 
     play(test)
-    (row,) = satchel.open(folder).log(type="resolved")
+    (row,) = satchel.open(folder).history.log(type="resolved")
     assert (row.record["outcome"], row.record["result"]) == ("done", "sent")
 
 

@@ -158,8 +158,8 @@ def test_a_run_is_started_answered_paused_edited_and_stopped_with_keys(terminal:
     terminal.until("it ended with 0")
     status = satchel.open(folder).status()
     assert status.state == "paused" and "- [ ] rewrite it" in (folder / "todo.md").read_text().replace("[/]", "[ ]")
-    assert [row.record["decision"] for row in satchel.open(folder).log(type="approval.answered")] == ["yes"]
-    assert [row.record["mode"] for row in satchel.open(folder).log(type="pause.requested")][-1] == "emergency"
+    assert [row.record["decision"] for row in satchel.open(folder).history.log(type="approval.answered")] == ["yes"]
+    assert [row.record["mode"] for row in satchel.open(folder).history.log(type="pause.requested")][-1] == "emergency"
 
 
 def test_other_arguments_are_approved_and_a_standing_approval_is_revoked_with_keys(make: Make, tmp_path: Path) -> None:

@@ -30,7 +30,18 @@ from satchel import (
     step,
 )
 from satchel.errors import AgentError
-from satchel.results import PauseResult, RunResult, ServeEvent, Watch
+from satchel.results import (
+    EditResult,
+    ForkResult,
+    LogRow,
+    PauseResult,
+    RedoResult,
+    RunFiles,
+    RunHistory,
+    RunResult,
+    ServeEvent,
+    Watch,
+)
 
 
 @dataclass
@@ -203,6 +214,13 @@ async def handle(handle: Handle) -> str:
     assert_type(await handle.run_async(reader, "a.txt", adopt=True), RunResult)
     assert_type(Handle.wait(handle), PauseResult)
     await handle.move_async("elsewhere", by="me")
+    assert_type(handle.history, RunHistory)
+    assert_type([*handle.history.log(last=1)], list[LogRow])
+    assert_type(handle.history.redo("^1", dry_run=True), RedoResult)
+    assert_type(await handle.history.fork_async("elsewhere", at="^1"), ForkResult)
+    assert_type(handle.files, RunFiles)
+    assert_type([each.path for each in handle.files.list()], list[str])
+    assert_type(await handle.files.edit_async("todo.md", "", version=""), EditResult)
     return assert_type(await handle.end_other_async(), str)
 
 

@@ -118,6 +118,8 @@ async def steer(handle: Handle) -> str:
     await handle.pause_async(reasons="lunch")  # wrong: no such parameter
     await handle.pause()  # wrong: it has its result already
     handle.answer()  # wrong: an answer needs a decision
+    handle.blame()  # wrong: `history` has it
+    handle.files.edit("todo.md", "")  # wrong: an edit needs the version of its draft
     return await handle.wait_async()  # wrong: a PauseResult
 
 

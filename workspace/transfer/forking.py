@@ -72,7 +72,7 @@ def fork(
     tell: Tell = lambda *_: None,
 ) -> ForkResult:
     """Start a new run at `to` from the moment `then` of the run in `source`. `latest` is its newest moment; see
-    `going_back.joined` for `forgets` and `reused`. `edit` changes workspace.yaml; `texts` are of other prompts, by
+    `earlier_moment.joined` for `forgets` and `reused`. `edit` changes workspace.yaml; `texts` are of other prompts, by
     name, which the new run uses also if it is held to its prompts. `is_replay`: only `resume` continues it.
     `is_newest`: no moment was named, so an interrupted fork may continue from a later one.
 

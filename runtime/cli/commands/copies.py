@@ -144,7 +144,7 @@ def export_command(workspace: str, to: str, as_json: bool) -> None:
     was redacted and left out. An existing file is never overwritten.
     """
     with transferring() as tell:
-        done = find(workspace).export(to, progress=tell)
+        done = find(workspace).files.export(to, progress=tell)
     if as_json:
         print_json({"exit_code": 0, "file": to, **msgspec.to_builtins(done)})
         return

@@ -105,7 +105,7 @@ def _complete_message(ctx: click.Context, parameter: click.Parameter, incomplete
 
 
 def _newest(place: Handle, agent: str) -> Iterator[CompletionItem]:
-    found = next((each.messages for each in place.show().agents if each.path == agent), None)
+    found = next((each.messages for each in place.history.show().agents if each.path == agent), None)
     for each in (found or ())[-_NEWEST:]:
         text = f"{each['role']}: {msgspec.json.encode(each['content']).decode()}"
         yield CompletionItem(str(each["seq"]), help=cut(visible(text), 60))
@@ -136,7 +136,7 @@ def messages_cut_command(workspace: str, after: int, agent: str, as_json: bool) 
     and its results are not parted.
     """
     place = find(workspace)
-    found = place.cut_messages(after, agent=agent)
+    found = place.files.cut_messages(after, agent=agent)
     if as_json:
         result: dict[str, Any] = {**asdict(found), "exit_code": 0, "report": [asdict(each) for each in found.report]}
         print_json(result)

@@ -99,9 +99,9 @@ def rewind_command(
     """
     place = find(workspace)
     if forget and not dry_run and not yes:
-        planned = place.rewind(to=to, forget=True, dry_run=True, by=by)
+        planned = place.history.rewind(to=to, forget=True, dry_run=True, by=by)
         confirm_again(planned.effects, can_ask=not as_json)
-    found = place.rewind(to=to, forget=forget, reuse=reuse, dry_run=dry_run, by=by)
+    found = place.history.rewind(to=to, forget=forget, reuse=reuse, dry_run=dry_run, by=by)
     if as_json:
         print_json(
             {
@@ -161,8 +161,8 @@ def redo_command(
     """
     place = find(workspace)
     if effects and not dry_run and not yes:
-        confirm_again(place.redo(item, effects=True, dry_run=True).effects, can_ask=not as_json)
-    found = place.redo(item, effects=effects, dry_run=dry_run, by=by)
+        confirm_again(place.history.redo(item, effects=True, dry_run=True).effects, can_ask=not as_json)
+    found = place.history.redo(item, effects=effects, dry_run=dry_run, by=by)
     if as_json:
         result: dict[str, Any] = {
             **asdict(found),
@@ -231,7 +231,7 @@ def fork_command(
     if effects and not yes:
         confirm_again(effects_since(place, at), can_ask=not as_json)
     with transferring() as tell:
-        found = place.fork(
+        found = place.history.fork(
             to,
             at=at,
             run_id=run_id,

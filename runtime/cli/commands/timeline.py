@@ -101,7 +101,7 @@ def log_command(
 
     Of a damaged journal, prints all records that it can read, and then what is wrong.
     """
-    rows = find(workspace).log(
+    rows = find(workspace).history.log(
         last=count, item=item, type=kind, agent=agent, step=step, since=since, audit=audit, follow=follow
     )
     _print_record((_log_as_json if as_json else _log_lines)(rows, audit), at_once=follow)
@@ -173,7 +173,7 @@ def show_command(words: tuple[str, ...], as_json: bool) -> None:
     if at and at[0].startswith(_PROMPT):
         _print_prompt(place, at[0].removeprefix(_PROMPT), as_json)
         return
-    shown = place.show(*at)
+    shown = place.history.show(*at)
     if as_json:
         print_json(_shown_as_json(shown))
         return
@@ -190,7 +190,7 @@ def _print_prompt(place: Handle, named: str, as_json: bool) -> None:
             f"no version of the prompt {version!r} is named",
             remedy=f"write {_PROMPT}{version}@VERSION; `satchel steps` shows which versions were used",
         )
-    text = place.prompt(name, version)
+    text = place.history.prompt(name, version)
     if as_json:
         print_json({"name": name, "version": version, "text": text})
     else:
@@ -292,11 +292,11 @@ def diff_command(ctx: click.Context, words: tuple[str, ...], as_code: bool, as_j
 
 def _compare(words: tuple[str, ...]) -> Difference:
     if len(words) == 2 and all(map(is_workspace, words)):
-        return find(words[0]).diff(find(words[1]))
+        return find(words[0]).history.diff(find(words[1]))
     place, positions = split(words, 2)
     if not positions:
         raise click.UsageError("name a record to compare with, or another run")
-    return place.diff(*positions)
+    return place.history.diff(*positions)
 
 
 def _told_diff(found: Difference, width: int) -> Iterator[str]:
@@ -368,7 +368,7 @@ _STATES = {
 def steps_command(words: tuple[str, ...], at: str | None, as_json: bool) -> None:
     """Show what the items have done, finished or open: steps and effects with results, times and failed attempts."""
     place, item = split(words, 1)
-    found = place.steps(*item, at=at)
+    found = place.history.steps(*item, at=at)
     if as_json:
         print_json(history.work_as_json(found))
     else:
@@ -430,7 +430,7 @@ def _complete_path(ctx: click.Context, parameter: click.Parameter, incomplete: s
         return []  # a key press must not wait for a network
     try:
         place = find(named[0] if named and is_workspace(named[0]) else None)
-        agents = place.show().agents
+        agents = place.history.show().agents
     except (SatchelError, OSError):
         return complete_folders(ctx, parameter, incomplete)
     folders = [folder_of_agent(each.path) for each in agents]
@@ -454,7 +454,7 @@ def blame_command(words: tuple[str, ...], as_json: bool) -> None:
     and what it was.
     """
     place, rest = split(words, 1)
-    found = place.blame(*rest)
+    found = place.history.blame(*rest)
     if as_json:
         print_json(_blame_as_json(found))
         return

@@ -231,7 +231,7 @@ def replay_command(
         contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
         watching(quiet=quiet) as watch,
     ):
-        found = place.replay(
+        found = place.history.replay(
             item,
             to,
             settings=settings,

@@ -164,7 +164,7 @@ def listed(runs: Runs, cursor: str | None) -> types.ListResourcesResult:
         if name < after[0]:
             continue
         try:
-            files = handle.files()
+            files = handle.files.list()
         except SatchelError:
             continue  # `status` says what is wrong with it
         for file in files:
@@ -218,7 +218,7 @@ def read(runs: Runs, uri: str) -> types.ReadResourceResult:
     try:
         if place is None:
             raise _unknown(uri, f"a resource is {describing.SCHEME}RUN/PATH")
-        data = runs.find(place[0]).read(place[1], limit=LIMIT)
+        data = runs.find(place[0]).files.read(place[1], limit=LIMIT)
     except SatchelError as error:
         raise _unknown(uri, str(error)) from error
     except FileNotFoundError:

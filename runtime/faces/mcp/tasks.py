@@ -190,7 +190,7 @@ def _created(handle: Handle, run_status: RunStatus) -> str:
     """When the run began, as far as its journal goes back."""
     if run_status.moment is not None:
         with suppress(SatchelError):
-            return next((row.line.at for row in handle.log()), run_status.at)
+            return next((row.line.at for row in handle.history.log()), run_status.at)
     return handle.store.trace(DEFINITION).at or run_status.at
 
 

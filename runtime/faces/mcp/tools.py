@@ -39,7 +39,7 @@ def status(asking: Asking, wanted: shapes.OneRun) -> shapes.RunSummary:
 
 
 def log(asking: Asking, wanted: shapes.LogArguments) -> shapes.Log:
-    rows = asking.runs.find(wanted.run).log(
+    rows = asking.runs.find(wanted.run).history.log(
         last=wanted.last,
         item=wanted.item,
         type=wanted.type,
@@ -53,7 +53,7 @@ def log(asking: Asking, wanted: shapes.LogArguments) -> shapes.Log:
 
 def show(asking: Asking, wanted: shapes.ShowArguments) -> shapes.ShownMoment:
     handle = asking.runs.find(wanted.run)
-    shown = handle.show(wanted.at)
+    shown = handle.history.show(wanted.at)
     agents = [shapes.AgentFiles(each.path, each.status, each.plan, each.data, each.open) for each in shown.agents]
     row = describing.record(shown.record) if shown.record else None
     return shapes.ShownMoment(
@@ -162,7 +162,7 @@ def stop(asking: Asking, wanted: shapes.EndArguments) -> shapes.Killed:
 
 def fork(asking: Asking, wanted: shapes.ForkArguments) -> shapes.ForkOutcome:
     handle = asking.runs.find(wanted.run)
-    found = handle.fork(asking.runs.place_of(wanted.to), at=wanted.at, by=asking.by)
+    found = handle.history.fork(asking.runs.place_of(wanted.to), at=wanted.at, by=asking.by)
     new = asking.runs.find(wanted.to)
     return shapes.ForkOutcome(
         asking.runs.name(new),

@@ -58,7 +58,7 @@ class EditorFile:
             self.path = os.path.join(handle.url, file)
             self._refused = handle.status(brief=True).refused
         else:
-            self._draft = handle.draft(file)
+            self._draft = handle.files.draft(file)
             self.path = os.path.join(tempfile.mkdtemp(prefix="satchel-"), file)
             with open(self.path, "x", encoding="utf-8", newline="") as copy:
                 copy.write(self._draft.text)
@@ -86,9 +86,9 @@ class EditorFile:
 
     def _saved(self) -> str:
         """What the run makes of a file that its editor has saved."""
-        now = self._handle.draft(self._file)
+        now = self._handle.files.draft(self._file)
         try:
-            done = self._handle.edit(self._file, now.text, version=now.version)  # changes nothing, and checks all
+            done = self._handle.files.edit(self._file, now.text, version=now.version)  # changes nothing, and checks all
         except SatchelError as error:
             self._check_refused("")
             raise UsageError(
@@ -104,7 +104,7 @@ class EditorFile:
         with open(self.path, "rb") as copy:
             text = decode(copy.read(), self.path)
         try:
-            done = self._handle.edit(self._file, text, version=draft.version)
+            done = self._handle.files.edit(self._file, text, version=draft.version)
         except SatchelError as error:
             raise UsageError(f"your text is in {self.path}", why=str(error)) from error
         self._remove()

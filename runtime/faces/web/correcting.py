@@ -50,7 +50,7 @@ def routes(site: Site) -> list[BaseRoute]:
 def editor(asked: RunForm) -> Response:
     """A file in a field, with the version that was read."""
     file = asked.request.query_params.get("file", "todo.md")
-    draft = asked.handle.draft(file)
+    draft = asked.handle.files.draft(file)
     _check_text(file, draft.text)
     return _page(
         asked,
@@ -68,15 +68,15 @@ def edit(asked: RunForm) -> Done:
     file, text, version = asked.text("file"), asked.typed.get("text", ""), asked.typed.get("version", "")
     is_conflict = asked.is_on("conflict")
     try:
-        draft = asked.handle.draft(file)
+        draft = asked.handle.files.draft(file)
         if "\r\n" in draft.text:  # a browser sends any line end as the same
             text = text.replace("\n", "\r\n")
-        done = asked.handle.edit(file, text, version=version, conflict=is_conflict)
+        done = asked.handle.files.edit(file, text, version=version, conflict=is_conflict)
     except SatchelError as error:
         facts: dict[str, Any] = {"file": file, "text": asked.typed.get("text", ""), "now": "", "file_version": version}
         facts["conflicts"] = False
         if isinstance(error, Conflicting):
-            now = asked.handle.draft(file)
+            now = asked.handle.files.draft(file)
             is_saved = now.version != version and "another person" in error.what
             facts["now"] = difference(now.text, text)
             facts["file_version"] = now.version if is_saved else version  # it is shown now, so it may be replaced
@@ -141,7 +141,7 @@ def back(asked: RunForm) -> Response:
 def _going_back(asked: RunForm, at: str) -> dict[str, Any]:
     planned, refused = None, ""
     try:
-        planned = asked.handle.rewind(to=_moment(at), dry_run=True)
+        planned = asked.handle.history.rewind(to=_moment(at), dry_run=True)
     except SatchelError as error:
         refused = str(error)
     proposed = f"{asked.name}-{at.strip('^').partition('/')[0]}" if at else asked.name
@@ -151,7 +151,7 @@ def _going_back(asked: RunForm, at: str) -> dict[str, Any]:
 def rewind(asked: RunForm) -> Done:
     at = asked.text("at")
     try:
-        done = asked.handle.rewind(to=_moment(at), forget=asked.is_on("forget"), reuse=asked.is_on("reuse"))
+        done = asked.handle.history.rewind(to=_moment(at), forget=asked.is_on("forget"), reuse=asked.is_on("reuse"))
     except SatchelError as error:
         raise Again(error, "act/going_back.html", **_going_back(asked, at)) from None
     return said(f"The run is at record {done.to} again. Resume continues it.", *done.says[:_TOLD])
@@ -161,7 +161,9 @@ def fork(asked: RunForm) -> Done:
     at, to = asked.text("at"), asked.text("to").strip("/")
     try:
         place = _below(asked.site, to)
-        done = asked.handle.fork(place, at=_moment(at), effects=asked.is_on("effects"), reuse=asked.is_on("reuse"))
+        done = asked.handle.history.fork(
+            place, at=_moment(at), effects=asked.is_on("effects"), reuse=asked.is_on("reuse")
+        )
         asked.site.overview.look(now=True)
     except SatchelError as error:
         raise Again(error, "act/going_back.html", **_going_back(asked, at)) from None
@@ -177,7 +179,7 @@ def redo_page(asked: RunForm) -> Response:
 def _redoing(asked: RunForm, item: str) -> dict[str, Any]:
     redoing, refused = None, ""
     try:
-        redoing = asked.handle.redo(item, dry_run=True)
+        redoing = asked.handle.history.redo(item, dry_run=True)
     except SatchelError as error:
         refused = str(error)
     return {"at": "", "item": item, "redoing": redoing, "refused": refused}
@@ -186,7 +188,7 @@ def _redoing(asked: RunForm, item: str) -> dict[str, Any]:
 def redo(asked: RunForm) -> Done:
     item = asked.text("item")
     try:
-        done = asked.handle.redo(item, effects=asked.is_on("effects"))
+        done = asked.handle.history.redo(item, effects=asked.is_on("effects"))
     except SatchelError as error:
         raise Again(error, "act/going_back.html", **_redoing(asked, item)) from None
     return said(f"Item {done.item} ({done.title}) will be done again. Resume continues the run.")

@@ -70,7 +70,7 @@ def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     else:
         wanted: deque[LogRow] = deque(maxlen=LOG)
         try:
-            for row in handle.log(item=item or None, type=kind or None):
+            for row in handle.history.log(item=item or None, type=kind or None):
                 if before is not None and row.line.seq >= before:
                     break
                 wanted.append(row)
@@ -116,7 +116,7 @@ def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respon
     """The whole run as it was right after a record."""
     at = request.path_params["at"]
     try:
-        shown = handle.show(at)
+        shown = handle.history.show(at)
     except StorageFailed:
         raise
     except SatchelError as error:
@@ -155,7 +155,7 @@ def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response
     if not other and not old:
         raise UsageError("there is nothing to compare with", remedy="name a record, an item such as ^3, or another run")
     against = site.handle(site.find(other)) if other else None
-    found = handle.diff(against or old, new or "latest")
+    found = handle.history.diff(against or old, new or "latest")
     facts_of: dict[str, Any] = {"difference": found, "most": CHANGES, "other": other, "preview": json_line}
     return site.run_page(request, "diff.html", run, handle, **facts_of)
 
@@ -163,7 +163,7 @@ def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response
 def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     """Which record set each value."""
     path = request.query_params.get("path", "").strip() or "state.json"
-    found = handle.blame(path)
+    found = handle.history.blame(path)
     return site.run_page(request, "blame.html", run, handle, blame=found, path=path, most=CHANGES, preview=json_line)
 
 
@@ -219,7 +219,7 @@ def one_file(site: Site, request: Request) -> Response:
     have written it."""
     run = site.find(request.path_params["name"])
     path, handle = request.query_params.get("path", ""), site.handle(run)
-    data = handle.read(path, limit=_LIMIT)
+    data = handle.files.read(path, limit=_LIMIT)
     if "raw" in request.query_params:
         name = quote(path.rpartition("/")[2])
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "x-content-type-options": "nosniff"}

@@ -83,14 +83,14 @@ class Returning:
     def live(self, system: Memory) -> None:
         handle = Handle(DiskStore(ROOT, system), ROOT)
         _to_its_end(system, [])
-        handle.rewind(to="^2")
+        handle.history.rewind(to="^2")
         system.acknowledge(Told(_returns(system)[-1]))
         _to_its_end(system, [])
         before = load.look(handle.store).moment.seq
-        handle.redo("^1")
+        handle.history.redo("^1")
         system.acknowledge(Told("1"))
         with mock.patch.object(blobs, "INLINE_BYTES", _INLINE_BYTES):
-            handle.rewind(to=before)
+            handle.history.rewind(to=before)
         system.acknowledge(Told(before))
         _to_its_end(system, [])
 
@@ -100,7 +100,7 @@ class Returning:
             raise Violation(f"a person was told of the returns {told}, and the journal has {done}", "journal")
         if not done:
             with suppress(UsageError):  # it has not come so far
-                Handle(DiskStore(ROOT, system), ROOT).rewind(to="^2")
+                Handle(DiskStore(ROOT, system), ROOT).history.rewind(to="^2")
         _to_its_end(system, [fact.name for fact in witness.others if isinstance(fact, Did)])
 
 

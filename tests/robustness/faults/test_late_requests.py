@@ -100,5 +100,5 @@ def test_the_last_request_of_a_killed_process_ends_the_next_one(
     assert process.returncode == 0, said.decode()
     there = satchel.open(url)
     assert there.status().state == "completed"
-    seqs = [row.record["seq"] for row in there.log()]
+    seqs = [row.record["seq"] for row in there.history.log()]
     assert seqs == list(range(1, seqs[-1] + 1))

@@ -102,7 +102,7 @@ class Turns(RuleBasedStateMachine):
     @rule(crash=CRASHES, to=st.integers(0, 999))
     def somebody_goes_back(self, crash: tuple[int, str] | None, to: int) -> None:
         seq = 1 + to * (len(list(records(self.tree))) - 1) // 1000
-        self._return(crash, lambda handle: handle.rewind(to=seq))
+        self._return(crash, lambda handle: handle.history.rewind(to=seq))
 
     @precondition(lambda self: self._can_go_back())
     @rule(crash=CRASHES, file=PICKS, item=PICKS)
@@ -110,7 +110,7 @@ class Turns(RuleBasedStateMachine):
         path = _pick(self._files("todo.md"), file)
         if named := re.findall(r" (\^\w+)$", person.split(self.tree[path])[0], re.MULTILINE):
             name = f"{agent_of(path)}/{_pick(named, item)}".lstrip("/")
-            self._return(crash, lambda handle: handle.redo(name))
+            self._return(crash, lambda handle: handle.history.redo(name))
 
     # A person's turns
 

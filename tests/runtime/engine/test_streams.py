@@ -468,5 +468,5 @@ def test_what_a_person_made_of_a_cut_off_answer_is_cut_in_a_word(
     assert f"after {len(wanted)} characters" in str(marker)
     if where == "partials":
         assert any(said in str(remark) for remark in outcome.report.remarks), outcome.report.remarks
-        (record,) = (row.record for row in satchel.open(workspace).log(type="partial.promoted"))
+        (record,) = (row.record for row in satchel.open(workspace).history.log(type="partial.promoted"))
         assert record.get("edited", False) == ("person" in said) and record["damaged"] == (edit == "shorter")

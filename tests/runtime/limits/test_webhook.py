@@ -363,7 +363,7 @@ def test_a_replay_sends_notices(tmp_path: Path, receiver: Receiver) -> None:
     assert run(workspace, main).status == "completed"
     assert [json.loads(request.body)["type"] for request in receiver.got] == ["run.completed"]
     for how, end in (("live", "done"), ("ask", "waiting")):
-        found = satchel.open(workspace).replay("_work", tmp_path / how, settings={"how": how}, agent=main)
+        found = satchel.open(workspace).history.replay("_work", tmp_path / how, settings={"how": how}, agent=main)
         assert found.end == end and not [remark for remark in found.report if "notice" in remark.text]
     assert len(receiver.got) == 1
     satchel.open(tmp_path / "ask").resume(main)

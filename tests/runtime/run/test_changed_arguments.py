@@ -363,7 +363,7 @@ def test_a_kill_between_answer_intent_and_effect_pays_another_amount(
         return done.returncode
 
     assert start() == 4
-    asked = {row.record["id"]: row.record["arguments"] for row in killed.log(type="approval.asked")}
+    asked = {row.record["id"]: row.record["arguments"] for row in killed.history.log(type="approval.asked")}
     approved = {id: {**arguments, "amount": 50 + int(id[1:])} for id, arguments in asked.items()}
     for id, arguments in approved.items():
         if way == "command":
@@ -379,7 +379,9 @@ def test_a_kill_between_answer_intent_and_effect_pays_another_amount(
     assert codes == [-signal.SIGKILL] * 3 + [0] and len([*tmp_path.glob("died-*")]) == 3
     paid = [line.split()[1:] for line in (tmp_path / "bank.txt").read_text().splitlines()]
     assert sorted(paid) == sorted([str(each["amount"]), each["to"]] for each in approved.values())
-    answers = {row.record["id"]: (row.record["arguments"], row.who) for row in killed.log(type="approval.answered")}
+    answers = {
+        row.record["id"]: (row.record["arguments"], row.who) for row in killed.history.log(type="approval.answered")
+    }
     assert {id: arguments for id, (arguments, _) in answers.items()} == {
         id: {"amount": each["amount"]} for id, each in approved.items()
     }

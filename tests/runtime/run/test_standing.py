@@ -133,7 +133,7 @@ async def main(run):
     if other == "code":
         (workspace / "agent.py").write_text(source.replace("OTHER", call) + "# new\n")
     if other == "fork":
-        handle.fork(workspace.parent / "fork")
+        handle.history.fork(workspace.parent / "fork")
         handle = satchel.open(workspace.parent / "fork")
         assert not handle.status().approved
         ended = handle.resume()
@@ -227,7 +227,7 @@ def test_a_call_in_a_bucket_begins_after_its_approval_was_revoked(
     outcome = run(open_store(url), main)
     assert not answers[0].is_recorded and answers[0].waits_for
     assert outcome.status == "waiting" and calls == ["ada"] and [each.id for each in outcome.approvals] == ["a2"]
-    (revoked,) = satchel.open(url).log(type="approval.revoked")
+    (revoked,) = satchel.open(url).history.log(type="approval.revoked")
     assert revoked.record["by"] == "Bob"
     assert "until it was revoked by Bob" in open_store(url).read("approvals/a1.yaml").data.decode()
 
@@ -384,7 +384,7 @@ def test_a_kill_forgets_a_standing_approval_or_uses_it_twice(
         codes.append(start())
     assert codes[-1] == 0 and len([*tmp_path.glob("died-*")]) == 4
     assert sorted(line.split()[1] for line in (tmp_path / "bank.txt").read_text().splitlines()) == ["ada", "bob", "eve"]
-    uses = [row.record for row in handle.log(type="approval.answered") if row.record.get("how") == "standing"]
+    uses = [row.record for row in handle.history.log(type="approval.answered") if row.record.get("how") == "standing"]
     assert len(uses) == handle.status().approved["a1"].uses == 2
     assert handle.revoke().is_recorded
 
@@ -474,7 +474,7 @@ async def main(run):
     if what == "code":
         (workspace / "agent.py").write_text(source + "# new\n")
     else:
-        handle.fork(workspace.parent / "fork")
+        handle.history.fork(workspace.parent / "fork")
         handle = satchel.open(workspace.parent / "fork")
         assert not (answered := handle.status()).approved, answered
     outcome = handle.resume()

@@ -187,7 +187,7 @@ def test_a_replay_with_another_text_leaves_the_shared_file_alone(tmp_path: Path,
         run.state["said"] = await ask(run.prompt("summary", name="Ada"))
 
     assert run(folder, items).status == "completed"
-    satchel.open(folder).replay("^1", tmp_path / "r", agent=items, prompts="New: {{name}}")
+    satchel.open(folder).history.replay("^1", tmp_path / "r", agent=items, prompts="New: {{name}}")
     assert "New: Ada" in (tmp_path / "r" / "state.json").read_text()
     assert (shared / "summary.md").read_text() == "Sum up {{name}}"
 

@@ -129,8 +129,8 @@ def test_a_frozen_prune_removes_a_prompt_that_is_used_again(seaweedfs: Server, m
 
     def go_on(text: str) -> None:
         handle = satchel.open(url)
-        draft = handle.draft()
-        handle.edit("todo.md", draft.text.replace("\n\n<!--", f"\n- [ ] {text}\n\n<!--"), version=draft.version)
+        draft = handle.files.draft()
+        handle.files.edit("todo.md", draft.text.replace("\n\n<!--", f"\n- [ ] {text}\n\n<!--"), version=draft.version)
         assert handle.resume(asking).status == "completed"
 
     assert satchel.run(url, asking).status == "completed"
@@ -166,7 +166,7 @@ def test_an_export_that_a_prune_overtakes_has_a_gap(tmp_path: Path, monkeypatch:
         return read(self, *points)
 
     monkeypatch.setattr(zip_file._Packing, "_journal", late)
-    handle.export(tmp_path / "run.zip")
+    handle.files.export(tmp_path / "run.zip")
     assert journal.first_kept(store) > first
     with zipfile.ZipFile(tmp_path / "run.zip") as archive:
         archive.extractall(tmp_path / "out")
@@ -202,15 +202,15 @@ def test_what_only_the_large_state_of_a_return_names_goes(tmp_path: Path) -> Non
     )
     handle = satchel.open(store.url)
     assert handle.run(asking).status == "completed"
-    (end,) = (row.line.seq for row in handle.log(type="closed"))
-    done = [row.line.seq for row in handle.log(type="step.completed")]
-    handle.rewind(to=done[1])  # there, the result of b is on record, and b is not done
-    (back,) = (row.line.seq for row in handle.log(type="rewound"))
+    (end,) = (row.line.seq for row in handle.history.log(type="closed"))
+    done = [row.line.seq for row in handle.history.log(type="step.completed")]
+    handle.history.rewind(to=done[1])  # there, the result of b is on record, and b is not done
+    (back,) = (row.line.seq for row in handle.history.log(type="rewound"))
     assert handle.resume(asking).status == "completed" and calls == ["a", "b", "c", "c"]
     ruled(store, f"{{history: {look(store).moment.seq - end}, checkpoints: 1}}")
     handle.prune()
     assert done[1] < journal.first_kept(store) <= back, "the test is to remove the step, and to keep the return"
-    assert handle.prompt("brief", prompts.version_of(b"old")) == "old"
-    handle.rewind(to=back)
+    assert handle.history.prompt("brief", prompts.version_of(b"old")) == "old"
+    handle.history.rewind(to=back)
     assert handle.resume(asking).status == "completed" and calls == ["a", "b", "c", "c", "c"]
     assert handle.check().ok

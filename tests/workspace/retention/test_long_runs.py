@@ -60,7 +60,7 @@ def test_a_run_of_50000_steps_is_many_times_its_state(tmp_path: Path) -> None:
     assert satchel.run(tmp_path, main).status == "completed"
     store = DiskStore(tmp_path)
     files, size, state = of_the_past(store)
-    rows = [row.line for row in satchel.open(tmp_path).log()]
+    rows = [row.line for row in satchel.open(tmp_path).history.log()]
     gone = sum(line.record.bytes for line in rows if isinstance(line.record, Pruned))
     print(f"{rows[-1].seq:,} records; {size:,} bytes in {files} files, state {state:,} bytes; {gone:,} bytes pruned")
     assert rows[-1].seq > 52_000 and gone > size

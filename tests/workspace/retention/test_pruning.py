@@ -161,7 +161,7 @@ def test_a_run_can_not_continue_after_a_prune(tmp_path: Path) -> None:
 
     assert satchel.run(folder, main).status == "completed"
     assert (folder / "messages.jsonl").read_bytes().startswith(said) and not sent
-    done = [row for row in satchel.open(folder).log(type="step.completed") if row.record.get("effect")]
+    done = [row for row in satchel.open(folder).history.log(type="step.completed") if row.record.get("effect")]
     assert sum("item 5 effect" in str(row.record) for row in done) == 1
 
 
@@ -206,7 +206,7 @@ def test_blobs_go_that_something_refers_to_or_stay_without(tmp_path: Path) -> No
     orphan.write_text("a crash came between it and its record")
     satchel.open(folder).prune()
     left = {entry.path.rpartition("/")[2] for entry in DiskStore(folder).list(blobs.BLOBS)}
-    rows = [row.record for row in satchel.open(folder).log(type="step.completed") if row.record.get("blob")]
+    rows = [row.record for row in satchel.open(folder).history.log(type="step.completed") if row.record.get("blob")]
     effects = {row["blob"] for row in rows if row.get("effect")}
     assert len(there) == 4 and len(effects) == 1 and effects < left == {row["blob"] for row in rows} < there
     assert satchel.open(folder).check().ok
@@ -285,10 +285,10 @@ def test_a_return_to_what_a_frozen_process_is_about_to_remove(tmp_path: Path, mo
     assert journal.first_kept(store) == 1 and moment_at(store, 40).seq == 40
     before = look(store).moment.seq
     with pytest.raises(journal.Gone, match="record 40 is gone"):
-        handle.rewind(to=40)
+        handle.history.rewind(to=40)
     assert look(store).moment.seq == before
     with pytest.raises(journal.Gone, match="record 40 is gone"):
-        handle.fork(tmp_path / "fork", at=40)
+        handle.history.fork(tmp_path / "fork", at=40)
     assert not (tmp_path / "fork/workspace.yaml").exists()
     assert handle.prune().kept_from > 40 and handle.check().ok
 

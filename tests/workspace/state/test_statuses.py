@@ -91,7 +91,7 @@ def test_a_life_takes_a_way_that_is_not_in_the_table(run_of: Any, transitions: N
     assert asking.run().status == "waiting"
     asking.answer("yes")
     assert asking.run().status == "completed"
-    asking.rewind(to=4)
+    asking.history.rewind(to=4)
     sleeping = run_of("sleeping", "sleep")
     assert sleeping.run().status == "sleeping"
     sleeping.pause()
@@ -102,7 +102,7 @@ def test_a_life_takes_a_way_that_is_not_in_the_table(run_of: Any, transitions: N
     assert failing.resume().status == "failed"
     completed = run_of("completed")
     assert completed.run().status == "completed"
-    completed.replay("1", Path(completed.url).with_name("replay"))
+    completed.history.replay("1", Path(completed.url).with_name("replay"))
     file = Path(completed.url, "steps/_agent/01-one.json")
     file.write_text(file.read_text().replace('"result": 1', '"result": 2'))
     completed.recover()
