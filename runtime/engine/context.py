@@ -30,7 +30,9 @@ from ..agent import Agent
 from ..limits import Announcer, Limits
 from ..live import (
     AgentStopped,
+    AnswerSource,
     Doubts,
+    FolderWatch,
     LoopWatch,
     Outputs,
     Pace,
@@ -224,6 +226,9 @@ class Context:
         self.listening = Listening(self.arrivals)
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
         self.agents, self.tally, self.looks = Agents(), Tally(), PendingLooks()
+        self.answers = AnswerSource(workspace, self.tally.noticed)
+        self.folder = FolderWatch(self.store)
+        self.folder.sources.append(self.answers.look)
         self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)
         self.on_refer: Callable[[str], None] = lambda reference: None  # called with what `run.refer` has named
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from ...workspace.plan import Splice, Task
@@ -55,14 +56,17 @@ async def in_parallel(session: Session, make: Make, work: Callable[..., Any], mo
     await several(session, most, begin)
 
 
-async def several(session: Session, most: int, begin: Begin, every: float | None = None) -> None:
-    """See `Lanes.run`. The agent's own `run.state` is a new object afterwards."""
+async def several(session: Session, most: int, begin: Begin, *, looks_again: bool = False) -> None:
+    """See `ParallelScopes.run`. The agent's own `run.state` is a new object afterwards. `looks_again`: what is to begin
+    may come from outside, so `begin` is asked after each look at the folder, too."""
     session.live.check_unchanged("when several scopes began")
     session.live.handed_over()
     parallel = session.parallel = ParallelScopes(most, session.context.stopping.drain)
     session.context.agents.parallel += 1
+    folder = session.context.folder
     try:
-        error = await parallel.run(begin, every)
+        with folder.telling(parallel.wake) if looks_again else nullcontext():
+            error = await parallel.run(begin)
         session.check_going_on()
         if error is not None:
             raise error

@@ -52,6 +52,10 @@ class ParallelScopes:
     def look_again(self) -> None:
         """No edit waits. There may be something new to begin."""
         self.held = ()
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be something new to begin."""
         self._news.set()
 
     def hold(self, about: Collection[str]) -> None:
@@ -70,10 +74,10 @@ class ParallelScopes:
         for scope in [scope for scope in self.open if scope.key in keys]:
             scope.dismiss()
 
-    async def run(self, begin: Begin, every: float | None = None) -> BaseException | None:
-        """Run what `begin` gives until it gives nothing and all has ended. `every`: seconds between two calls of it
-        while there is room. After an error or a stop nothing more begins, but what runs comes to its end; then that
-        error is returned."""
+    async def run(self, begin: Begin) -> BaseException | None:
+        """Run what `begin` gives until it gives nothing and all has ended. While there is room it is asked again when a
+        scope has ended, and at each `wake`. After an error or a stop nothing more begins, but what runs comes to its
+        end; then that error is returned."""
         error: BaseException | None = None
         try:
             while True:
@@ -89,10 +93,7 @@ class ParallelScopes:
                     self._begin(*found)
                 if not self._tasks and (error is not None or not self.held):
                     return error
-                has_room = error is None and len(self._tasks) < self._most
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(every if has_room else None):
-                        await self._news.wait()
+                await self._news.wait()
                 self._news.clear()
                 error = self._outcome(error)
         except BaseException:

@@ -28,7 +28,7 @@ from ..run import Offer, OpenResources, Run
 from ..steps import result_codec, runs_going
 from . import leaving, preflight
 from .decision import Go
-from .live_files import started
+from .live_edits import started
 from .outcome import After, Outcome
 from .preflight import StateCheck, check_recorded
 from .references import Contents

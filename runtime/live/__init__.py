@@ -8,6 +8,7 @@ if not deferred(__name__):
     from . import reverify, supervisor_link
     from .data import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question
+    from .folder_watch import FOLDERS, SETTLE, AnswerSource, FolderWatch, PauseSource, SavedFiles
     from .pace import Pace
     from .pending_calls import PendingCalls, PendingLooks, Running
     from .reverify import Outputs

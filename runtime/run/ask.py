@@ -10,6 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NoReturn, get_origin
 
@@ -33,7 +34,6 @@ from ...workspace.inbound.approvals import (
 )
 from ...workspace.journal import blobs
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
-from ...workspace.lifecycle import Workspace
 from ..engine import OpenCall, OpenScope, ScopeRun, check_outside_steps
 from ..live import Suspended, put_question, supervisor_link
 from ..steps import Codec, OwnStep, canonical, encode
@@ -99,8 +99,8 @@ class Answer(Struct, frozen=True, dict=True, rename={"_decision": "decision", "_
         raise TypeError(f"an `Answer` has no boolean value: write `answer == {example!r}`")
 
 
-POLL = 0.2
-"""Seconds between two looks at the files while a question waits."""
+_QUIET = 0.2
+"""Seconds without running work after which a process that other runs wait for does not stay for an answer."""
 
 _TURNS = 20
 _LONGEST = 64 << 10
@@ -148,18 +148,6 @@ async def ask(scope: ScopeRun, asking: PendingQuestion) -> Answer:
     return _answer(said, choices, given, schema)
 
 
-def _look_for_answers(workspace: Workspace, noticed: list[str]) -> None:
-    """Record the answers that people have typed into approvals/. Write into the file why an answer can't be taken, and
-    add the reason to `noticed`. Quick; called on the event loop. A file that was saved this moment is taken by a later
-    call."""
-    found = workspace.desk.look(workspace.journal, may_wait=False)
-    for each in found:
-        noticed.append(each.text)
-    if found:
-        for files in workspace.files.values():
-            workspace.projector.want(files.state)
-
-
 class _Ask(OwnStep[..., Any]):
     def __init__(
         self,
@@ -203,25 +191,34 @@ class _Ask(OwnStep[..., Any]):
             context.observer.waits(call)
         for _ in range(_TURNS):  # concurrent tasks may be about to ask too: people see all questions after one stop
             await asyncio.sleep(0)
+        with context.answers.awaited():
+            return await self._answered(call, id)
+
+    async def _answered(self, call: OpenCall, id: str) -> Any:
+        """Wait for the answer, but not longer than a process stays for it."""
+        scope, context, looked = call.scope, call.scope.context, asyncio.Event()
         wait_for = 0.0 if context.observer else self._wait_for  # in a test no person answers meanwhile
-        until, quiet_looks = time.monotonic() + wait_for, 0
-        while True:
-            _look_for_answers(context.workspace, context.tally.noticed)
-            self._use_standing(call, id)
-            done = scope.agent.recorded.scopes[scope.key].done.get(call.key)
-            if done is not None:
-                return msgspec.json.decode(blobs.fetch(context.store, done))
-            left = until - time.monotonic()
-            quiet_looks = 0 if context.stopping.drain.under_way else quiet_looks + 1
-            if supervisor_link.shares_slots() and quiet_looks > 1:  # one alone may be the moment between two steps
-                left = 0.0
-            if left <= 0 or id not in context.moment.approvals:
-                context.stopping.wait_for_person()
-                raise Suspended
-            await asyncio.sleep(min(POLL, left))
-            scope.check_going_on()
-            if scope.abandoned:
-                raise asyncio.CancelledError  # its scope has failed and waits for this task
+        until, busy = time.monotonic() + wait_for, time.monotonic()
+        context.answers.take()
+        with context.folder.telling(looked.set):
+            while True:
+                self._use_standing(call, id)
+                done = scope.agent.recorded.scopes[scope.key].done.get(call.key)
+                if done is not None:
+                    return msgspec.json.decode(blobs.fetch(context.store, done))
+                now = time.monotonic()
+                busy = now if context.stopping.drain.under_way else busy
+                left = (min(until, busy + _QUIET) if supervisor_link.shares_slots() else until) - now
+                if left <= 0 or id not in context.moment.approvals:
+                    context.stopping.wait_for_person()
+                    raise Suspended
+                looked.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await looked.wait()
+                scope.check_going_on()
+                if scope.abandoned:
+                    raise asyncio.CancelledError  # its scope has failed and waits for this task
 
     async def _put(self, call: OpenCall) -> str:
         """Record the question with all earlier records, and write its file. Withdraw questions of the scope that an

@@ -29,12 +29,6 @@ from .todo import check_parallel
 
 Kind = Literal["task", "message", "schedule"]
 
-_LOOK = 0.5
-"""Seconds between two looks for tasks that arrive while others run."""
-
-_REMOTE_LOOK = 4.0
-"""The same where every look is a request that costs money."""
-
 _LONGEST = 60.0
 """How many seconds the end of the inbox is delayed for files that a program has open for writing."""
 
@@ -99,8 +93,7 @@ class Inbox:
             while task.id in self._moment.tasks:
                 await self._try(work, task)
 
-        every = _REMOTE_LOOK if self._store.abilities.remote else _LOOK
-        await items.several(self._session, most, begin, every)
+        await items.several(self._session, most, begin, looks_again=True)
 
     async def _try(self, work: Callable[[Any, InboxTask], Any], task: InboxTask) -> None:
         def doing() -> items.InboxDecision | None:

@@ -40,7 +40,7 @@ class Run:
         self.guard.replace(NAME, "".join(f"{word}\n" for word in self.words).encode())
 
     def look(self) -> bool:
-        """As runtime/execution/live_files.py does. Whether there is something to wait for."""
+        """As `SavedFiles` of runtime/live/folder_watch.py does. Whether there is something to wait for."""
         if NAME not in self.guard.look():
             return False
         version = self.store.version(NAME)

@@ -12,7 +12,7 @@ from satchel import Run, agent, step
 from satchel.runtime.api import repair
 from satchel.runtime.engine.context import Context
 from satchel.runtime.execution import execute
-from satchel.runtime.execution.live_files import EditWatch
+from satchel.runtime.execution.live_edits import LiveEdits
 from satchel.runtime.execution.running import Outcome
 from satchel.runtime.execution.start import Start
 from satchel.runtime.status import run_status
@@ -26,9 +26,9 @@ from .test_while_running import after, make
 
 
 @pytest.fixture
-def attentions(monkeypatch: pytest.MonkeyPatch) -> list[EditWatch]:
+def attentions(monkeypatch: pytest.MonkeyPatch) -> list[LiveEdits]:
     """Of the runs of this test."""
-    found: list[EditWatch] = []
+    found: list[LiveEdits] = []
     started = execute.started
 
     def noted(context: Context, check_data: CheckData, start: Start) -> Any:
@@ -56,7 +56,7 @@ def check_is_paused(place: Place, outcome: Outcome, path: str = "todo.md") -> No
 
 
 def test_a_conflict_that_stops_an_item_lets_the_run_go_on_and_makes_it_deaf(
-    place: Place, attentions: list[EditWatch]
+    place: Place, attentions: list[LiveEdits]
 ) -> None:
     gate = Gate("two 1")
     with going(place, make(gate, "one", "two", "three"), gate) as running:

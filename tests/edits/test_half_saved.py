@@ -15,10 +15,10 @@ import pytest
 
 from satchel import Run, agent
 from satchel.runtime.engine.context import Context
-from satchel.runtime.execution.live_files import EditWatch
-from satchel.runtime.execution.start import Start
+from satchel.runtime.execution.live_edits import LiveEdits
 from satchel.runtime.limits import Announcer
 from satchel.runtime.live.doubts import Doubts
+from satchel.runtime.live.folder_watch import PauseSource
 from satchel.runtime.live.signals import Interruption
 from satchel.runtime.live.stopping import StopRequests
 from satchel.workspace.base.errors import SatchelError
@@ -143,7 +143,7 @@ def test_half_of_pause_yaml_is_obeyed_by_a_start(stopped: Place, kernel: Kernel,
 
 
 @contextmanager
-def going(place: Place) -> Iterator[tuple[Workspace, EditWatch]]:
+def going(place: Place) -> Iterator[tuple[Workspace, LiveEdits]]:
     with opened(place.store, "run", Report()) as workspace:
         stopping = StopRequests(workspace, Interruption())
 
@@ -152,8 +152,7 @@ def going(place: Place) -> Iterator[tuple[Workspace, EditWatch]]:
 
         context = asyncio.run(made())  # it belongs to a loop
         try:
-            start = Start(store=place.store, interruption=Interruption())
-            yield workspace, EditWatch(context, None, start)
+            yield workspace, LiveEdits(context, None)
         finally:
             context.threads.shutdown()
 
@@ -167,35 +166,42 @@ def test_half_of_a_file_is_obeyed_by_a_run(stopped: Place, kernel: Kernel, clock
         kernel.writer = True
         for length in boundaries(stopped.folder / path, data, clock):
             for _ in range(2):
-                assert not attention._changed(), length
+                assert not attention._is_ready(), length
                 attention.obey()
                 clock.now += 1
         before = workspace.moment.seq
         kernel.writer = False
-        assert not attention._changed() and workspace.moment.seq == before
+        assert not attention._is_ready() and workspace.moment.seq == before
         clock.now += REAL.closed + 0.01
-        assert attention._changed()
+        assert attention._is_ready()
         attention.obey()
         assert workspace.moment.seq > before
     (edit,) = stopped.edited
     assert any(said in each for each in edit.says)
 
 
+@contextmanager
+def obeying(place: Place) -> Iterator[tuple[Workspace, PauseSource]]:
+    with opened(place.store, "run", Report()) as workspace:
+        stopping = StopRequests(workspace, Interruption())
+        yield workspace, PauseSource(workspace, stopping, lambda kind, text: None)
+
+
 def test_half_of_pause_yaml_is_obeyed_by_a_run(stopped: Place, kernel: Kernel, clock: Time) -> None:
     data = b"reason: let me look\nresume: await_instructions\n"
     kernel.writer = False
-    with going(stopped) as (workspace, attention):
+    with obeying(stopped) as (workspace, pause):
         kernel.writer = True
 
         async def save() -> None:
             for length in boundaries(stopped.folder / "pause.yaml", data, clock):
                 for _ in range(2):
-                    await attention.pause.look()
+                    pause.look()
                     clock.now += 1
                     assert workspace.moment.pause is None, length
             kernel.writer = False
             for _ in range(2):
-                await attention.pause.look()
+                pause.look()
                 clock.now += REAL.look + 0.01
 
         asyncio.run(save())
@@ -207,13 +213,17 @@ def test_an_emergency_waits_until_the_file_is_closed(
 ) -> None:
     killed: list[int] = []
     monkeypatch.setattr(
-        "satchel.runtime.execution.live_files.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
+        "satchel.runtime.live.folder_watch.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
     )
     kernel.writer = False
-    with going(stopped) as (_, attention):
+    with obeying(stopped) as (_, pause):
         kernel.writer = True
         stopped.put("pause.yaml", "mode: emergency\n")
-        asyncio.run(attention.pause.look())
+
+        async def look() -> None:  # it goes on, as no process does
+            pause.look()
+
+        asyncio.run(look())
         assert killed
 
 
@@ -223,10 +233,10 @@ def test_a_file_that_stays_open_is_never_taken(stopped: Place, kernel: Kernel, c
         kernel.writer = True
         stopped.edit("todo.md", ("- [ ] three", "- [ ] three\n- [ ] four"))
         while clock.now < REAL.open - 0.5:
-            assert not attention._changed()
+            assert not attention._is_ready()
             clock.now += 0.5
         clock.now += 1
-        assert attention._changed()
+        assert attention._is_ready()
         attention.obey()
         assert "- [ ] four" in workspace.moment.root.plan.text
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from satchel import Item, Run, agent, step
-from satchel.runtime.execution.live_files import EditWatch
+from satchel.runtime.execution.live_edits import LiveEdits
 from satchel.runtime.execution.running import Outcome, run
 from satchel.runtime.supervision.serve.judging import judge
 from satchel.workspace.base.errors import Conflicting, StorageFailed
@@ -306,16 +306,16 @@ def test_a_storage_that_fails_during_the_last_looks_pauses_the_run(
     planned: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has asked for a pause: the start says what has failed, and the next one completes the run."""
-    looks = EditWatch.at_end
+    looks = LiveEdits.at_end
 
-    async def failing(self: EditWatch) -> bool:
+    async def failing(self: LiveEdits) -> bool:
         # The look of the watch itself may be under way meanwhile.
         self._fail(StorageFailed("can't be listed", path="", why="no answer", remedy="try again"))
         return await looks(self)
 
-    monkeypatch.setattr(EditWatch, "at_end", failing)
+    monkeypatch.setattr(LiveEdits, "at_end", failing)
     with pytest.raises(StorageFailed, match="can't be listed"):
         run(planned.folder, then())
-    monkeypatch.setattr(EditWatch, "at_end", looks)
+    monkeypatch.setattr(LiveEdits, "at_end", looks)
     assert run(planned.folder, then()).status == "completed"
     assert calls.count("one") == calls.count("two") == 1

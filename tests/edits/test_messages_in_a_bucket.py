@@ -11,8 +11,8 @@ import pytest
 from servers import Server
 
 from satchel import Item, Run, agent
-from satchel.runtime.execution import live_files
 from satchel.runtime.execution.running import Outcome, run
+from satchel.runtime.live import folder_watch
 from satchel.workspace.store import open_store
 
 from .running import Gate, Told
@@ -84,7 +84,7 @@ def test_a_stopped_run_takes_it(seaweedfs: Server) -> None:
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("cuts", [False, True])
 def test_a_run_that_goes_on_takes_it(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch, cuts: bool) -> None:
-    monkeypatch.setattr(live_files, "_REMOTE_RESCAN", 0.2)
+    monkeypatch.setattr(folder_watch, "_REMOTE_RESCAN", 0.2)
     bucket, gate, told = Bucket(seaweedfs), Gate("b"), Told()
     outcome: list[Outcome] = []
     process = threading.Thread(target=lambda: outcome.append(bucket.run(gate, told)), daemon=True)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from satchel import Item, Run, agent, step
-from satchel.runtime.execution import live_files
-from satchel.runtime.execution.live_files import EditWatch
+from satchel.runtime.execution import live_edits
+from satchel.runtime.execution.live_edits import LiveEdits
+from satchel.runtime.live import folder_watch
 
 from .folder import Place
 from .running import Gate, going
@@ -39,15 +40,15 @@ def test_an_edit_that_waits_wakes_the_run_or_is_judged_again(
     most: int, edited: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged, looks, rests = 0, 0, list[float]()  # the rests are those with an edit that waits
-    watch: EditWatch
-    real_notice, real_changed = live_files.notice, EditWatch._changed
+    watch: LiveEdits
+    real_notice, real_changed = live_edits.notice, LiveEdits._is_ready
 
     def notice(*args: Any, **options: Any) -> Any:
         nonlocal judged
         judged += 1
         return real_notice(*args, **options)
 
-    def changed(self: EditWatch) -> bool:
+    def changed(self: LiveEdits) -> bool:
         nonlocal looks, watch
         watch = self
         looks += self._waits
@@ -58,9 +59,9 @@ def test_an_edit_that_waits_wakes_the_run_or_is_judged_again(
             rests.append(seconds)
         return asyncio.timeout(seconds)
 
-    monkeypatch.setattr(live_files, "notice", notice)
-    monkeypatch.setattr(EditWatch, "_changed", changed)
-    monkeypatch.setattr(live_files, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
+    monkeypatch.setattr(live_edits, "notice", notice)
+    monkeypatch.setattr(LiveEdits, "_is_ready", changed)
+    monkeypatch.setattr(folder_watch, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
     gate = Gate("one")
     with going(place, make(gate, most), gate) as running:
         running.reach("one")
@@ -69,7 +70,7 @@ def test_an_edit_that_waits_wakes_the_run_or_is_judged_again(
         for number in range(1, 4):  # the system reports changes that are nothing to the run
             (place.folder / f"mine-{number}").write_text("a note")
             running.until(lambda number=number: looks >= number, "a look")
-        assert judged == 1 and rests and {*rests} == {live_files._RESCAN}
+        assert judged == 1 and rests and {*rests} == {folder_watch._RESCAN}
         gate.open()
         assert running.end().status == "completed"
     assert judged == 2 and place.edited[0].file == "todo.md"

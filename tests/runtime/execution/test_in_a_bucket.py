@@ -22,9 +22,8 @@ from waits import PATIENCE
 
 import satchel
 from satchel import Item, Run, agent, effect, run_async, step
-from satchel.runtime.execution import live_files
 from satchel.runtime.execution.running import Outcome
-from satchel.runtime.live import pace
+from satchel.runtime.live import folder_watch, pace
 from satchel.workspace.base.errors import Damaged, LeaseHeld
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
@@ -102,7 +101,7 @@ def unhurried(seaweedfs: Server) -> Place:
 @pytest.fixture
 def place(unhurried: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     """Where a run looks for changes so often that a test need not wait for it."""
-    monkeypatch.setattr(live_files, "_REMOTE_RESCAN", 0.2)
+    monkeypatch.setattr(folder_watch, "_REMOTE_RESCAN", 0.2)
     return unhurried
 
 

@@ -64,6 +64,7 @@ class ApprovalFiles:
         self._refused: list[AnswerFound] = []  # changes of answered files, not told yet
         self._settling = Settling(store)
         self._numbers = {"a": 0, "d": 0}  # the last ones given away
+        self.is_changing = False  # the last look has seen a file that is being saved
 
     def free_id(self, letter: Literal["a", "d"]) -> str:
         """An id for a new question: no other question and no file here has it."""
@@ -212,6 +213,7 @@ class ApprovalFiles:
         With `may_wait` this waits until a file that was just saved has settled; otherwise a later look takes it.
         """
         found = self.look_for_revocations(journal)
+        self.is_changing = False
         for question in open_questions(self._moment):
             try:
                 there = self._held_still(question, may_wait=may_wait)
@@ -233,8 +235,13 @@ class ApprovalFiles:
         there = read_if_there(self._store, question.path)
         if there is None or form.is_signed(there.data):
             return there
-        with suppress(Unsettled, FileNotFoundError):
-            return until_settled(self._store, question.path) if may_wait else self._settling.read(question.path)
+        with suppress(FileNotFoundError):
+            if not may_wait:
+                there = self._settling.read(question.path)
+                self.is_changing |= there is None
+                return there
+            with suppress(Unsettled):
+                return until_settled(self._store, question.path)
         return None
 
     def _judge(self, question: Question, there: FileContent, journal: Journal) -> AnswerFound | None:
