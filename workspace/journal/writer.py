@@ -183,7 +183,7 @@ class Journal:
         self._only_in: int | None = None  # the one thread that may add and flush
         self._next_seq, self._prev, self._apply = next_seq, prev, apply
         self.generation = self.collectable = next_seq
-        """The mark in the names of blobs (state/blobs.py), and the mark below which an unused blob may be
+        """The mark in the names of blobs (blobs.py), and the mark below which an unused blob may be
         removed."""
         self.durable_seq = next_seq - 1
         """Of the last record that is durable."""
