@@ -80,9 +80,9 @@ class RunHistory:
         `old` may also be the handle of another run: then this run as it is now is compared with that one at `new`, and
         steps with those of the same item or scope that have the same name and arguments. Errors are those of `show`.
         """
-        from ..history import comparison
+        from ..history import past
 
-        return comparison.diff(self._place, old, new)
+        return past.diff(self._place, old, new)
 
     def steps(self, item: str | None = None, *, at: int | str | None = None) -> StepHistory:
         """What the items have done, finished or open: steps and effects with results, times, models, prompts and failed
@@ -93,9 +93,9 @@ class RunHistory:
         and their state is "pruned". For a damaged journal, what could be read, and `problem` says why there is no more.
         UsageError if the item has not begun.
         """
-        from ..history import comparison
+        from ..history import past
 
-        return comparison.steps(self._place, item, at)
+        return past.steps(self._place, item, at)
 
     def blame(self, path: str = "state.json") -> Blame:
         """Which record set each value at and below a path: an item's commit, with the prompts of its calls and the
@@ -106,9 +106,9 @@ class RunHistory:
         while it stays the same, wherever a list moves it. After a return to an earlier record it has the origin that it
         had there, and `brought_back_by`. UsageError for what is not there, naming the nearest.
         """
-        from ..history import comparison
+        from ..history import past
 
-        return comparison.blame(self._place, path)
+        return past.blame(self._place, path)
 
     def prompt(self, name: str, version: str) -> str:
         """The text of a prompt in a version that the run has used, as the record of a step names it, with its
@@ -183,9 +183,9 @@ class RunHistory:
 
         UsageError if there is no such record or `to` is not empty. After an interruption the same call begins again.
         """
-        from ..history import fork
+        from ..history import rewind
 
-        return fork.fork(
+        return rewind.fork(
             self._place,
             to,
             at,

@@ -1,9 +1,8 @@
 """Earlier moments of a run: look at them, compare them, return to them, and do them again.
 
-past              the run as it was at any record
-comparison        what two moments differ in, what the items have done, and which record set a value
-rewind            returns to an earlier record, or does an item again
-fork              a new run from an earlier moment
+past              the run as it was at any record, what two moments differ in, what the items have done, and which
+                  record set a value
+rewind            returns to an earlier record, does an item again, or starts a new run from an earlier moment
 replay            does one item again in a fork, and compares it with the first time
 rehearsal_report  tries new code over a copy, and says what would differ
 """
@@ -13,10 +12,8 @@ rehearsal_report  tries new code over a copy, and says what would differ
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import comparison, fork, past, rewind
-    from .comparison import Blame, Blamed, Difference
-    from .fork import effects_since
-    from .past import Message, ShowResult, conversation
+    from . import past, rewind
+    from .past import Blame, Blamed, Difference, Message, ShowResult, conversation
     from .rehearsal_report import SEVERITY, RehearsalResult, rehearse, rehearse_all, rehearse_here
     from .replay import CallPair, Replay, ReplayOptions, ReplayResult, Text, changes, typed_changes
-    from .rewind import RedoResult, RewindResult
+    from .rewind import RedoResult, RewindResult, effects_since

@@ -41,7 +41,7 @@ from ..execution import Outcome, Start, check_agent, check_watch, running
 from ..launch import no_exit, templates
 from ..live import Interruption, ReplayTarget, Watch
 from ..status import OpenQuestion, Place, questions_of, use_options, value_of
-from . import fork
+from . import rewind
 
 
 class CallPair(Struct, frozen=True):
@@ -406,7 +406,7 @@ def prepare(place: Place, options: ReplayOptions) -> Ready:
     for key in chosen:
         if templates.where_of(key, settings) is None:
             raise _unknown(f"setting {key!r}", key, settings, _names(shelf, used))
-    forked = fork.fork(
+    forked = rewind.fork(
         place,
         options.to,
         work.begun - 1,

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.api import LogRow, Overview, records_before
-from satchel.runtime.faces.web import Site, facts, make_app, past_pages, words
+from satchel.runtime.faces.web import Site, facts, make_app, reading, words
 from satchel.runtime.present import json_line
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.journal import records
@@ -66,7 +66,7 @@ def test_a_page_of_a_run_lacks_what_status_says(page: TestClient, talk: satchel.
 
 
 def test_a_log_has_other_records(page: TestClient, talk: satchel.Handle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past_pages, "LOG", 5)
+    monkeypatch.setattr(reading, "LOG", 5)
     newest = talk.history.show().seq
     first = page.get("/run/talk/-/log").text
     assert f">{newest}</a>" in first and first.count('class="seq"') == 5

@@ -3,8 +3,7 @@
 command      `satchel page`
 server       listens, and serves the page with uvicorn: the routes of the modules below, and what an error looks like
 site         what all requests share: the runs below the root, how a template is rendered, and notes of what was done
-reading      the pages that read: all runs, one run
-past_pages   the log, the plan, any moment, differences, origins, messages, outputs
+reading      the pages that read: all runs, one run; its log, plan, any moment, differences, origins, messages, outputs
 live         server-sent events: parts of a page when they change
 facts        what the page of a run shows, and JSON of any size
 acting       the forms that act: pause, resume, stop, answer, send; and the page that stops all runs

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from ....workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
 from ...api import Overview
-from . import acting, correcting, live, past_pages, reading
+from . import acting, correcting, live, reading
 from .access import Address, bound, tokens_of
 from .guard import Guard, Rules
 from .site import FOLDER, NoSuchRun, Site
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def make_app(site: Site, rules: Rules | None = None) -> ASGIApp:
     """The whole page as an ASGI app. `rules` say who may use it; by default, every program of this machine."""
-    rooms = (acting, correcting, live, past_pages, reading)  # the paths of the last one match the others, too
+    rooms = (acting, correcting, live, reading)  # the paths of the last one match the others, too
     routes = [Mount("/static", StaticFiles(directory=FOLDER / "static"))]
     routes += [route for module in rooms for route in module.routes(site)]
 
