@@ -1,19 +1,32 @@
-"""The list of commands, loaded one by one, and the only place where an error becomes text and an exit code."""
+"""The list of commands, loaded one by one, and the only place where an error becomes text and an exit code.
+
+Commands and listeners of other distributions, and of Satchel's own faces, are found by their entry points:
+
+`satchel.commands`    NAME = "module:attribute", a click command; `satchel NAME` calls it
+`satchel.listeners`   what `satchel serve --listen` takes tasks by: `listening_of_options` of the web face
+
+An entry point may name the extra that it needs, `"module:attribute [EXTRA]"`: an error then says what to install.
+Looking for them reads the metadata of all installed distributions, which is slow. So it is done only for a word that is
+no command of Satchel itself, and for the list of commands.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...schemas import nearest
-from ...workspace.base import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed, visible
-from . import plugins
+from ...workspace.base import AgentError, Conflicting, LeaseHeld, Refused, SatchelError, StorageFailed, visible
 from .render.output import print_json
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 COMMANDS = {
     "new": ("launch", "Make a workspace from a sample."),
@@ -118,6 +131,9 @@ INTERRUPTED = 130
 """The exit code that a shell expects after Ctrl-C. A run that is interrupted is paused, which is 3."""
 STORAGE = 8
 
+_COMMAND_PLUGINS = "satchel.commands"
+_LISTENER_PLUGINS = "satchel.listeners"
+
 _EXAMPLES = """\b
 Examples:
   satchel new digest my-digest     make a workspace from a sample
@@ -131,11 +147,11 @@ class Commands(click.Group):
     plugins only, for what they say about themselves."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *plugins.names()]
+        return [*COMMANDS, *plugin_names()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return plugins.load_command(cmd_name) if cmd_name in plugins.names() else None
+            return _load_plugin(cmd_name) if cmd_name in plugin_names() else None
         name, text = COMMANDS[cmd_name]
         module = importlib.import_module(f".commands.{name}", __package__)
         command: click.Command = getattr(module, f"{cmd_name}_command")
@@ -148,14 +164,14 @@ class Commands(click.Group):
         """Like click's, which only guesses what a mistyped command may mean if it has loaded them all."""
         name = args[0]
         is_known = name in COMMANDS or name.startswith("-") or ctx.resilient_parsing
-        if not is_known and name not in plugins.names():
+        if not is_known and name not in plugin_names():
             raise click.UsageError(f"no such command {name!r}{_meant(*args[:2])}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             texts = [(name, text) for name, (_, text) in COMMANDS.items()]
-            formatter.write_dl([*texts, *((name, plugins.summary(name)) for name in plugins.names())])
+            formatter.write_dl([*texts, *((name, _plugin_summary(name)) for name in plugin_names())])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         """Like click's, but every error ends in a few lines on stderr and its exit code."""
@@ -183,12 +199,72 @@ class Commands(click.Group):
         sys.exit(code)
 
 
+@functools.cache
+def _entry_points(group: str) -> dict[str, list[EntryPoint]]:
+    """The entry points of a group by name, in the order of the names. Two for one name: two distributions have it."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, list[EntryPoint]] = {}
+    for each in sorted(entry_points(group=group), key=lambda each: (each.name, _owner(each))):
+        found.setdefault(each.name, []).append(each)
+    return found
+
+
+def plugin_names() -> list[str]:
+    """The commands of plugins."""
+    return [*_entry_points(_COMMAND_PLUGINS)]
+
+
+def _load_plugin(name: str) -> click.Command:
+    """The command of a plugin. Refused if two distributions have it, or if it cannot be imported."""
+    loaded = _loaded(f"the command {name!r}", _entry_points(_COMMAND_PLUGINS)[name])
+    if not isinstance(loaded, click.Command):
+        (entry,) = _entry_points(_COMMAND_PLUGINS)[name]
+        raise Refused(f"the command {name!r} of {_owner(entry)} is no click command", why=f"it is {loaded!r}")
+    return loaded
+
+
+def _plugin_summary(name: str) -> str:
+    """What `--help` says about the command of a plugin. One that can't be used says why."""
+    try:
+        return _load_plugin(name).get_short_help_str(limit=100)
+    except Refused as error:
+        return f"(can't be used: {visible(str(error).splitlines()[0])})"
+
+
+def listener() -> Any:
+    """What opens the listener of `satchel serve --listen`."""
+    found = [entry for entries in _entry_points(_LISTENER_PLUGINS).values() for entry in entries]
+    if not found:
+        raise Refused("no installed distribution can listen", remedy="install it with `pip install 'satchel[listen]'`")
+    return _loaded("the listener of `satchel serve --listen`", found)
+
+
+def _loaded(what: str, entries: list[EntryPoint]) -> Any:
+    if len(entries) > 1:
+        owners = " and ".join(_owner(each) for each in entries)
+        raise Refused(f"{what} is in {owners}", why="only one can have it", remedy="uninstall one of them")
+    (entry,) = entries
+    try:
+        return entry.load()
+    except Exception as error:  # whatever a module of others does when it is imported
+        why = f"{type(error).__name__}: {error}"
+        remedy = f"repair or uninstall {_owner(entry)}"
+        if isinstance(error, ModuleNotFoundError) and entry.extras:
+            remedy = f"install it with `pip install '{_owner(entry)}[{','.join(entry.extras)}]'`"
+        raise Refused(f"{what} of {_owner(entry)} can't be imported", why=why, remedy=remedy) from error
+
+
+def _owner(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value
+
+
 def _meant(name: str, then: str = "") -> str:
     """What to do instead of an unknown command, as the end of a sentence."""
     word = name.casefold()
     if word in _NO_COMMAND:
         return f": {_NO_COMMAND[word]}"
-    known = (*COMMANDS, *plugins.names())
+    known = (*COMMANDS, *plugin_names())
     if word == "help" and then in known:
         meant: str | None = f"{then} --help"
     else:

@@ -14,8 +14,7 @@ from servers import Server
 
 from satchel.runtime import api
 from satchel.runtime import cli as package
-from satchel.runtime.cli import plugins
-from satchel.runtime.cli.group import COMMANDS, SYNONYMS
+from satchel.runtime.cli.group import COMMANDS, SYNONYMS, plugin_names
 from satchel.workspace.inspect import Report
 from satchel.workspace.lifecycle import opened
 from satchel.workspace.store import open_store
@@ -237,7 +236,7 @@ def test_a_word_of_other_programs_is_taken_for_a_typing_error(cli: Cli, typed: s
 def test_a_suggestion_is_no_command(cli: Cli) -> None:
     for typed, meant in SYNONYMS.items():
         assert typed not in COMMANDS, "it would never be looked up"
-        assert meant.split()[0] in (*COMMANDS, *plugins.names()) or cli(meant).exit_code == 0
+        assert meant.split()[0] in (*COMMANDS, *plugin_names()) or cli(meant).exit_code == 0
         assert cli(*meant.split()[:1], "--help").exit_code == 0
     assert "delete the folder" in cli("rm", "my-run").stderr and "satchel cancel WS" in cli("delete").stderr
 

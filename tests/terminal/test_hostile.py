@@ -9,8 +9,7 @@ from cli.conftest import Make
 
 import satchel
 from satchel.runtime.api import RunStatus
-from satchel.runtime.faces.watch import styles
-from satchel.runtime.faces.watch.lines import fold, plain
+from satchel.runtime.faces.watch.lines import event_line, fold, plain
 from satchel.runtime.faces.watch.run_screen import VIEWS
 from satchel.runtime.present import Timeline, ago, why_lines
 from satchel.workspace.base import UNSAFE, visible
@@ -113,7 +112,7 @@ def test_each_event_is_one_safe_line_of_the_width() -> None:
         for record in told:
             event = Timeline().of(Line(1, 1, at, 1, record))
             for width in (1, 20, 80):
-                line = styles.event(event, width)
+                line = event_line(event, width)
                 assert not UNSAFE.search(line.plain) and "\n" not in line.plain
                 assert line.cell_len <= max(width, 34), (width, line.plain)
         assert all(not UNSAFE.search(line) for line in fold(text, 7))

@@ -14,7 +14,7 @@ import pytest
 from cli.conftest import Make
 
 import satchel
-from satchel.runtime.faces.watch import styles
+from satchel.runtime.faces.watch.lines import clock
 from satchel.runtime.faces.watch.run_screen import VIEWS
 from satchel.runtime.live import pending_calls
 from satchel.runtime.present import why_lines
@@ -61,9 +61,9 @@ def test_a_time_of_day_hides_its_zone_or_its_date(monkeypatch: pytest.MonkeyPatc
     time.tzset()
     try:
         now = datetime.now().astimezone()
-        assert styles.clock(now.isoformat()) == f"{now:%H:%M:%S} XYZ"
-        assert styles.clock("2026-01-01T23:10:04.123Z") == "2026-01-02 02:40:04 XYZ"
-        assert styles.clock("9999-12-31T23:59:59Z") == styles.clock("x") == " " * 8
+        assert clock(now.isoformat()) == f"{now:%H:%M:%S} XYZ"
+        assert clock("2026-01-01T23:10:04.123Z") == "2026-01-02 02:40:04 XYZ"
+        assert clock("9999-12-31T23:59:59Z") == clock("x") == " " * 8
     finally:
         monkeypatch.undo()
         time.tzset()

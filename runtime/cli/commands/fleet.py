@@ -13,8 +13,8 @@ from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
 from ...api import RunStatus, ls, wanted
 from ...present import SERVE_EVENTS, colour, counted, fraction, one_line, run_id_of, state_colour
+from ..group import listener
 from ..options import complete_folders, drain_timeout_option, given, json_option, storage_option
-from ..plugins import listener
 from ..render import ending
 from ..render.output import columns, print_json, print_table, progressing
 

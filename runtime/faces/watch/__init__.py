@@ -6,8 +6,7 @@ run_screen   the screen of one run; `panes` are its parts
 actions      what a person does to a run
 dialogs      what a person is asked: the form for an answer, a confirmation, work to send
 feed         what is known of one run: it reads in the background
-lines        the widgets: a list of any length, and a bar. All text is drawn by them, escaped
-styles       the words of `present` as styled text
+lines        the widgets: a list of any length, and a bar; and lines in styles. All text is drawn by them, escaped
 """
 
 # mypy: implicit-reexport

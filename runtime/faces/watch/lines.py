@@ -1,4 +1,5 @@
-"""The widgets that draw: a list of any length that makes only the lines that are seen, and a bar of a few lines.
+"""The widgets that draw: a list of any length that makes only the lines that are seen, and a bar of a few lines. And
+lines that they draw: the state of a run, an item of the plan, an event.
 
 Both take `rich.text.Text` and no markup, so brackets of an agent's text mean nothing. `plain` and `fold` make text of
 strangers safe first.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells
@@ -22,12 +24,14 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from ....workspace.base import lines as lines_of
-from ....workspace.base import visible
-from ...present import one_line
+from ....workspace.base import moment_of, visible
+from ...api import RunStatus
+from ...present import MARKS, TimelineEvent, ago, colour, cost, duration, fraction, one_line, run_id_of, state_colour
 
 Line = Callable[[int, int], Text]
 """Makes the line with this number for this width."""
 
+_ACT = 11  # columns of what happened
 _TAB = 4
 _LONGEST = 4000
 """Characters of a text that become one line: more than any terminal shows."""
@@ -208,3 +212,53 @@ def key_line(keys: Sequence[str], end: str, width: int) -> Text:
             break
         line += f"{each}  "
     return Text(f"{line}{end}".ljust(width), "reverse")
+
+
+# Statuses and events
+
+
+def state_text(status: RunStatus) -> Text:
+    return Text(status.state, f"bold {state_colour(status.state) or ''}".strip())
+
+
+def clock(at: str) -> str:
+    """The local time of a record with its zone: `14:05:09 CET`; with the date if that is not today."""
+    then = moment_of(at)
+    try:
+        local = then.astimezone() if then else None
+    except (ValueError, OverflowError):
+        local = None
+    if local is None:
+        return " " * 8
+    is_today = local.date() == datetime.now().astimezone().date()
+    return f"{local:%H:%M:%S %Z}" if is_today else f"{local:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def task_line(line: str, mark: str, depth: int, width: int) -> Text:
+    """An item of the plan."""
+    box, tone = MARKS.get(mark, MARKS["open"])
+    style = "dim" if tone == "rest" else colour(tone) or ""
+    text = Text("  " * min(depth, 8))
+    text.append(box, f"bold {style}" if mark == "begun" else style)
+    said = plain(line, max(1, width - text.cell_len - 1))
+    return text.append(" ").append(said, {"begun": "bold", "cancelled": "dim"}.get(mark, ""))
+
+
+def event_line(told: TimelineEvent, width: int) -> Text:
+    """One line of the timeline."""
+    style = colour(told.words.tone) or ""
+    took = f"  {duration(told.took / 1000)}" if told.took else ""
+    line = Text.assemble((f"{clock(told.at)} ", "dim"), (f"{plain(told.words.act, _ACT):<9} ", style))
+    said = plain(" ".join((told.words.text, *told.files)), max(1, width - line.cell_len - len(took)))
+    return line.append(said, style).append(took, "dim")
+
+
+def head_line(status: RunStatus | None, name: str, width: int) -> Text:
+    """The first line about a run: who, state, progress, cost, last activity. The name gives way to the rest."""
+    if status is None:
+        return joined([Text(plain(name, max(8, width - 12)), "bold"), Text("looking ...")])
+    ahead = status.forecast
+    parts = [state_text(status), Text(fraction(status.plan)), Text(ahead.words if ahead else ""), Text(cost(status))]
+    parts.append(Text(ago(status.at), "dim"))
+    rest = joined(parts)
+    return joined([Text(plain(run_id_of(status) or name, max(8, width - rest.cell_len - 2)), "bold"), rest])

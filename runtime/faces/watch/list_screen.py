@@ -15,9 +15,8 @@ from textual.widgets import Input
 from ... import api
 from ...api import STATES, Overview, SeenRun, State
 from ...present import ago, cost, counted, fraction, run_id_of
-from . import styles
 from .dialogs import Help
-from .lines import Bar, Lines, fold, key_line, plain
+from .lines import Bar, Lines, fold, key_line, plain, state_text
 from .run_screen import RunScreen
 
 _LOOK = 0.5
@@ -192,7 +191,7 @@ class RunsScreen(Screen[None]):
         name = run.name or run_id_of(status)
         wanted = plain(api.wanted(status) or str(status.problem or ""))
         items, last = fraction(status.plan), ago(status.at)
-        return _row(name, styles.state(status), items, wanted, cost(status), last, width)
+        return _row(name, state_text(status), items, wanted, cost(status), last, width)
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)

@@ -33,9 +33,8 @@ from ...present import (
     usage_line,
     why_lines,
 )
-from . import styles
 from .feed import Feed, StreamedAnswer
-from .lines import Bar, Line, Lines, fold, plain
+from .lines import Bar, Line, Lines, event_line, fold, plain, task_line
 
 _TAIL = 4000
 """Characters of a streamed answer that are folded again at each change."""
@@ -116,7 +115,7 @@ def _outline(tasks: Sequence[Task], settled: int, leaves: int) -> Content:
     first = next((task.index for task in tasks if task.is_work and not task.is_finished), 0)
 
     def line(index: int, width: int) -> Text:
-        return styles.task(tasks[index].text, tasks[index].mark, depths[index], width)
+        return task_line(tasks[index].text, tasks[index].mark, depths[index], width)
 
     return Content(f"plan  {done_of(settled, leaves)}", len(tasks), line, first if begun is None else begun)
 
@@ -127,7 +126,7 @@ def timeline(feed: Feed) -> Content:
             "timeline", [plain(feed.problem) if feed.problem else "" if feed.status is None else "nothing yet"]
         )
     seen = [*feed.seen]
-    return Content("timeline", len(seen), lambda index, width: styles.event(seen[index], width))
+    return Content("timeline", len(seen), lambda index, width: event_line(seen[index], width))
 
 
 def streams(feed: Feed, width: int, *, is_brief: bool) -> Content:

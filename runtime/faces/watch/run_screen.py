@@ -16,10 +16,10 @@ from textual.screen import Screen
 
 from ...api import Handle, conversation
 from ...present import why_lines
-from . import panes, styles
+from . import panes
 from .actions import Acting
 from .feed import Feed
-from .lines import Bar, Lines, fold, key_line, plain
+from .lines import Bar, Lines, fold, head_line, key_line, plain
 from .panes import Content, Pane
 
 VIEWS = ("overview", "plan", "timeline", "text", "questions", "messages", "details")
@@ -149,7 +149,7 @@ class RunScreen(Screen[None]):
         status, width = self.feed.status, self.size.width
         if not width or not self.is_mounted:
             return
-        self._bar("head").show(styles.head(status, self._called, width))
+        self._bar("head").show(head_line(status, self._called, width))
         why = [part for each in why_lines(status) for part in fold(each, width)] if status else []
         is_bad = status is not None and (status.problem is not None or status.state == "failed")
         most = 1 if self._is_low else _DETAIL
