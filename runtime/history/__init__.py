@@ -13,7 +13,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import past, rewind
-    from .past import Blame, Blamed, Difference, Message, ShowResult, conversation
+    from .past import Blame, Blamed, ConversationMessage, Difference, ShowResult, conversation
     from .rehearsal_report import SEVERITY, RehearsalResult, rehearse, rehearse_all, rehearse_here
     from .replay import CallPair, Replay, ReplayOptions, ReplayResult, Text, changes, typed_changes
     from .rewind import RedoResult, RewindResult, effects_since

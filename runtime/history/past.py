@@ -35,8 +35,8 @@ from ...workspace.history import (
     plan_origins,
     records_of,
     seq_of,
+    step_history,
     story,
-    worked,
 )
 from ...workspace.inspect import look_beside
 from ...workspace.journal import records
@@ -70,7 +70,7 @@ class ShownAgent(Struct, frozen=True):
     messages: list[dict[str, Any]] | None = None
 
 
-class Message(Struct, frozen=True):
+class ConversationMessage(Struct, frozen=True):
     """A message of the conversation of `agent`, as it is now: also as a person has changed it."""
 
     agent: str
@@ -118,7 +118,7 @@ def show(place: Place, at: int | str) -> ShowResult:
     return ShowResult(place.url, moment.run_id, seq, newest, row, before, after, agents, moment, problem)
 
 
-def conversation(place: Place) -> list[Message]:
+def conversation(place: Place) -> list[ConversationMessage]:
     """The conversations of all agents as they are now, in one. An agent's own order stays: what a person has inserted
     counts as said with what comes before it."""
     moment = look_beside(place.store).moment
@@ -126,11 +126,11 @@ def conversation(place: Place) -> list[Message]:
     return [*heapq.merge(*(_timed(path, rows) for path, rows in found.items()), key=lambda said: said.at)]
 
 
-def _timed(path: str, rows: list[Said]) -> Iterator[Message]:
+def _timed(path: str, rows: list[Said]) -> Iterator[ConversationMessage]:
     at = ""
     for row in rows:
         at = max(at, row.at)
-        yield Message(path, row.seq, at, **plain(row))
+        yield ConversationMessage(path, row.seq, at, **plain(row))
 
 
 def _row(line: Line | None) -> LogRow | None:
@@ -186,7 +186,8 @@ def diff(place: Place, old: int | str | Place, new: int | str) -> Difference:
 def _difference(old: tuple[Place, int | str], new: tuple[Place, int | str]) -> Difference:
     stories = {place: story(place.store) for place in dict.fromkeys((old[0], new[0]))}
     was, now = (
-        worked(place.store, seq_of(place.store, at, stories[place].records), stories[place]) for place, at in (old, new)
+        step_history(place.store, seq_of(place.store, at, stories[place].records), stories[place])
+        for place, at in (old, new)
     )
     changes = compared(was, now)
     said = [conversations(place.store, found.moment) for place, found in ((old[0], was), (new[0], now))]
@@ -207,7 +208,7 @@ def steps(place: Place, item: str | None, at: int | str | None) -> StepHistory:
     """The work of all items up to a position, or of one item."""
     told = story(place.store)
     seq = None if at is None else seq_of(place.store, at, told.records)
-    found = worked(place.store, seq, told)
+    found = step_history(place.store, seq, told)
     if item is None:
         return found
     wanted = f"^{item}" if item.isdecimal() else item.rstrip("/")

@@ -26,8 +26,8 @@ from ...workspace.history import (
     moment_at,
     no_such_item,
     same_outcome,
+    step_history,
     story,
-    worked,
 )
 from ...workspace.inspect import Remark, define, look
 from ...workspace.journal import Kept
@@ -370,7 +370,7 @@ class Replay:
         store, only = ready.start.store, ready.start.only
         assert only is not None
         told = story(store)
-        found = worked(store, told=told)
+        found = step_history(store, told=told)
         is_it = (work for work in found.work if not work.agent and work.begun and only.is_it(work.scope, work.title))
         second = next((Time(found, told.records.lines, work) for work in is_it), None)
         return compared(
@@ -389,10 +389,10 @@ def prepare(place: Place, options: ReplayOptions) -> Ready:
     not known."""
     chosen = options.settings or {}
     told = story(place.store)
-    found = worked(place.store, told=told)
+    found = step_history(place.store, told=told)
     work = _find(found, options.item)
     if work.state == "undone" and work.ended:  # so calls of its sub-agents may be gone; they are as of then
-        found = worked(place.store, work.ended, told=told)
+        found = step_history(place.store, work.ended, told=told)
         work = next(each for each in found.work if (each.agent, each.begun) == ("", work.begun))
     first = Time(found, told.records.lines, work)
     used = {name: version for call in first.calls for name, version in call.prompts.items()}

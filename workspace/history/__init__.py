@@ -6,7 +6,7 @@ from ..base.lazy import deferred
 
 if not deferred(__name__):
     from .blame import BlamedItem, BlamedValue, Origin, SaidBy, data_origins, message_origins, plan_origins
-    from .call_history import Call, FailedAttempt, StepHistory, Work, worked
+    from .call_history import Call, FailedAttempt, StepHistory, Work, step_history
     from .difference import (
         CallChange,
         Compared,

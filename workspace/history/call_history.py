@@ -196,7 +196,7 @@ class StepHistory(Struct, frozen=True):
     problem: SatchelError | None = None  # why later records can't be read
 
 
-def worked(store: Store, seq: int | None = None, told: Story | None = None) -> StepHistory:
+def step_history(store: Store, seq: int | None = None, told: Story | None = None) -> StepHistory:
     """The work up to record `seq`, or up to the newest that can be read. `told`: the story of the run, if it is known.
     Errors as of `moment_at`."""
     told = told or story(store)

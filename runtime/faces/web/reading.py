@@ -20,10 +20,10 @@ from ....workspace.base import SatchelError, StorageFailed, UsageError
 from ...api import (
     RECORD_TYPES,
     STATES,
+    ConversationMessage,
     Handle,
     Latest,
     LogRow,
-    Message,
     Seen,
     SeenRun,
     State,
@@ -291,7 +291,7 @@ def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respons
 def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     """The conversation, its end first."""
     before = number(request, "before", 1)
-    found: list[Message] = []
+    found: list[ConversationMessage] = []
     problem: SatchelError | None = None
     try:
         found = conversation(handle)[:before]

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError
-from satchel.workspace.history import compared, data_changes, moment_at, worked
+from satchel.workspace.history import compared, data_changes, moment_at, step_history
 from satchel.workspace.journal.records import (
     AgentBegun,
     AnyRecord,
@@ -52,7 +52,7 @@ def step(no: int, result: str, name: str = "read", **more: Any) -> StepCompleted
 
 
 def told(folder: Path, *records: AnyRecord, seq: int | None = None) -> list[Any]:
-    found = worked(lay_out(folder, [*START, *records]), seq)
+    found = step_history(lay_out(folder, [*START, *records]), seq)
     return [
         (work.names[0], work.state, [(each.step, each.state, each.result) for each in work.calls])
         for work in found.work
@@ -62,7 +62,7 @@ def told(folder: Path, *records: AnyRecord, seq: int | None = None) -> list[Any]
 def test_the_steps_of_a_finished_item_are_forgotten(tmp_path: Path) -> None:
     records = [BEGUN, step(1, "7", ms=20, model="small", prompts={"a.md": "ab12"}), DONE, Closed(status="completed")]
     store = lay_out(tmp_path / "w", [*START, *records])
-    (work,) = worked(store).work
+    (work,) = step_history(store).work
     (found,) = work.calls
     assert (work.state, work.begun, work.ended, work.ms, work.names) == ("committed", 4, 6, 20, ("^1", "1-one"))
     assert (found.seq, found.ms, found.model, found.prompts, found.result) == (5, 20, "small", {"a.md": "ab12"}, 7)
@@ -75,7 +75,7 @@ def test_failures_and_retries_of_a_call_are_forgotten(tmp_path: Path) -> None:
     retry = StepRetry(**call("1", 1, "read"), error=ERROR, attempt=1, wait=2.5)
     failed = StepFailed(**call("1", 1, "read"), error=ERROR, attempt=2)
     final = StepFailed(**call("1", 2, "mail"), error=ERROR, effect=True, final=True)
-    found = worked(lay_out(tmp_path, [*START, BEGUN, retry, failed, ScopeFailed(scope="1", error=ERROR), final]))
+    found = step_history(lay_out(tmp_path, [*START, BEGUN, retry, failed, ScopeFailed(scope="1", error=ERROR), final]))
     (work,) = found.work
     read, mail = work.calls
     assert (work.failures, read.state, [(each.attempt, each.wait) for each in read.troubles]) == (
@@ -98,9 +98,9 @@ def test_effects_and_questions_have_no_state(tmp_path: Path) -> None:
     states = {5: ("begun",), 6: ("in_doubt",), 7: ("in_doubt", "asked"), 9: ("completed", "completed")}
     store = lay_out(tmp_path, [*START, *records])
     for seq, expected in states.items():
-        (work,) = worked(store, seq).work
+        (work,) = step_history(store, seq).work
         assert tuple(each.state for each in work.calls) == expected
-    (work,) = worked(store).work
+    (work,) = step_history(store).work
     assert [(each.how, each.seq) for each in work.calls] == [("resolved", 8), ("answered", 9)]
 
 
@@ -117,7 +117,7 @@ def test_an_item_that_is_done_again_keeps_its_old_steps(tmp_path: Path) -> None:
     def differs(one: int, other: int) -> list[tuple[str, str]]:
         return [
             (each.kind, (each.new or each.old).step)
-            for each in compared(worked(store, one), worked(store, other)).calls
+            for each in compared(step_history(store, one), step_history(store, other)).calls
         ]
 
     assert differs(7, 8) == [("removed", "read")], "an effect stays done"
@@ -137,7 +137,7 @@ def test_an_edited_result_is_not_the_result(tmp_path: Path) -> None:
     edited = Edited(
         file="steps/1-one/01-read.json", by="ann", sha="", step=StepEdit(scope="1", key=key, result=Raw(b"5"))
     )
-    (work,) = worked(lay_out(tmp_path, [*START, BEGUN, step(1, "1"), edited, DONE])).work
+    (work,) = step_history(lay_out(tmp_path, [*START, BEGUN, step(1, "1"), edited, DONE])).work
     assert [(each.result, each.how, each.seq) for each in work.calls] == [(5, "edited", 6)]
 
 
@@ -145,7 +145,7 @@ def test_own_calls_of_an_agent_and_of_a_sub_agent_are_missing(tmp_path: Path) ->
     own = StepCompleted(**call("", 1, "read"), result=Raw(b"1"))
     begun = [AgentBegun(agent="sub", scope="", args="0"), ScopeBegun(agent="sub", scope="_x", title="x")]
     inner = StepCompleted(**call("_x", 1, "dig", "sub"), result=Raw(b"2"))
-    found = worked(lay_out(tmp_path, [*START, own, *begun, inner])).work
+    found = step_history(lay_out(tmp_path, [*START, own, *begun, inner])).work
     assert [(each.agent, each.scope, len(each.calls)) for each in found] == [("", "", 1), ("sub", "_x", 1)]
     assert found[1].names == ("sub/_x",)
 
@@ -166,18 +166,20 @@ def test_what_retention_has_removed_is_not_told(tmp_path: Path) -> None:
         checkpoint.write(store, moment_at(store, seq), {})
     store.remove(journal.segment_path(1))
     store.remove(journal.segment_path(5))
-    found = worked(store)
+    found = step_history(store)
     assert found.since == 9 and [(each.names[0], each.state, each.begun) for each in found.work] == [
         ("^1", "pruned", 0),
         ("^2", "open", 0),
     ]
     (sent,) = found.work[0].calls
     assert (found.work[0].title, sent.step, sent.effect, sent.result) == ("one", "mail", True, "sent") and sent.at
-    whole = worked(lay_out(tmp_path / "whole", records))
+    whole = step_history(lay_out(tmp_path / "whole", records))
     assert not compared(whole, found).calls and not compared(found, whole).calls
-    assert worked(store, 3).work == [] and worked(store, 3).moment.seq == 3, "a checkpoint counts for itself"
+    assert step_history(store, 3).work == [] and step_history(store, 3).moment.seq == 3, (
+        "a checkpoint counts for itself"
+    )
     with pytest.raises(UsageError, match="record 5 is gone: the journal is kept from record 9 on"):
-        worked(store, 5)
+        step_history(store, 5)
 
 
 def test_damage_hides_earlier_work(tmp_path: Path) -> None:
@@ -185,10 +187,10 @@ def test_damage_hides_earlier_work(tmp_path: Path) -> None:
     path = journal.segment_path(6)
     _, *rows = store.read(path).data.splitlines(keepends=True)
     store.replace(path, b"".join([b"broken\n", *rows]))
-    found = worked(store)
+    found = step_history(store)
     assert found.moment.seq == 5 and isinstance(found.problem, Damaged)
     with pytest.raises(Damaged):
-        worked(store, 6)
+        step_history(store, 6)
 
 
 def test_a_difference_of_values_is_not_told_at_its_place() -> None:
@@ -209,15 +211,15 @@ def test_agents_data_and_plans_are_not_compared(tmp_path: Path) -> None:
     data = ScopeCommitted(agent="sub", scope="", patch=[{"op": "add", "path": "", "value": {"k": 1}}])
     planned = PlanChanged(agent="sub", plan=plan((0, 0, "- [ ] dig\n")), by="agent")
     store = lay_out(tmp_path, [*START, AgentBegun(agent="sub", scope="", args="0"), data, planned])
-    found = compared(worked(store, 3), worked(store))
+    found = compared(step_history(store, 3), step_history(store))
     assert [(each.agent, each.path, each.kind, each.new) for each in found.data] == [("sub", "", "added", {"k": 1})]
     assert [(each.agent, each.lines[1:]) for each in found.plans] == [("sub", ("+- [ ] dig",))]
-    back = compared(worked(store), worked(store, 3))
+    back = compared(step_history(store), step_history(store, 3))
     assert [(each.kind, each.old) for each in back.data] == [("removed", {"k": 1})]
 
 
 def test_the_collector_walks_through_ten_thousand_calls_again_and_again(tmp_path: Path) -> None:
     """It took nearly half of the time of a comparison. A call refers to nothing that refers back to it."""
     store = lay_out(tmp_path, [*START, BEGUN, step(1, "1"), DONE])
-    (change,) = compared(worked(store, 4), worked(store)).calls
+    (change,) = compared(step_history(store, 4), step_history(store)).calls
     assert not gc.is_tracked(change) and change.new is not None and not gc.is_tracked(change.new)
