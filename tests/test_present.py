@@ -40,7 +40,7 @@ pytest.importorskip("mcp", reason="`satchel mcp` needs mcp")
 from starlette.testclient import TestClient
 
 from satchel.runtime.faces.mcp import describing
-from satchel.runtime.faces.watch import panes, styles
+from satchel.runtime.faces.watch import lines, panes
 from satchel.runtime.faces.web import Site, make_app
 
 __all__ = ["cli", "make"]
@@ -85,7 +85,7 @@ def test_a_record_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> Non
     for row in run.history.log():
         event = timeline.of(row.line)
         said = squeezed(one_line(event.words.text, 200).removesuffix("…"))
-        assert said in page and said in squeezed(styles.event(event, 1000).plain), event
+        assert said in page and said in squeezed(lines.event_line(event, 1000).plain), event
         line = squeezed(history.describe_record(row.line.record).line)
         assert line in log and squeezed(describing.record(row).words).startswith(line[:300]), event
 
