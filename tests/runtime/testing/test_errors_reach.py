@@ -6,14 +6,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import FunctionTool, function_tool
-from agents.tool_context import ToolContext
 
 from satchel import Run, effect, step
 from satchel.testing import assert_errors_reach
+
+if TYPE_CHECKING:
+    from agents import FunctionTool
+
+# The SDK is imported by the tests that need it: it takes seconds, in each worker that collects this module.
 
 Failing = Callable[..., Awaitable[Any]]
 
@@ -23,12 +26,16 @@ def check(use: Callable[[Failing], Awaitable[Any]], error: Exception | None = No
 
 
 async def invoke(tool: FunctionTool, text: str) -> Any:
+    from agents.tool_context import ToolContext
+
     given = json.dumps({"text": text})
     context = ToolContext(context=None, tool_name=tool.name, tool_call_id="1", tool_arguments=given)
     return await tool.on_invoke_tool(context, given)
 
 
 def test_an_effect_around_a_tool_that_catches_errors_is_found() -> None:
+    from agents import function_tool
+
     async def use(act: Failing) -> None:
         @function_tool
         async def send(text: str) -> str:
@@ -49,6 +56,8 @@ def test_an_effect_around_a_tool_that_catches_errors_is_found() -> None:
 
 
 def test_an_effect_inside_of_that_tool_is_right() -> None:
+    from agents import function_tool
+
     said = []
 
     async def use(act: Failing) -> None:
@@ -64,6 +73,8 @@ def test_an_effect_inside_of_that_tool_is_right() -> None:
 
 
 def test_an_error_after_which_a_person_must_be_asked_reaches_the_effect() -> None:
+    from agents import function_tool
+
     async def use(act: Failing) -> None:
         @effect
         async def send(text: str) -> str:
