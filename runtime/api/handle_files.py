@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...workspace.base import arguments
+from ...workspace.base import arguments, visible
 from ..status import Place, in_a_thread, in_steps
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ class RunFiles:
 
     def __init__(self, place: Place):
         self._place = place
+
+    def __repr__(self) -> str:
+        return f"<RunFiles of {visible(self._place.url)}>"
 
     def list(self) -> Sequence[RunFile]:
         """The files of the run that people read, by path: plan, state, conversation, questions, inbox, outputs, steps,

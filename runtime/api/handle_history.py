@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...workspace.base import arguments
+from ...workspace.base import arguments, visible
 from ..status import Place, in_a_thread, in_both_ways, in_steps
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ class RunHistory:
 
     def __init__(self, place: Place):
         self._place = place
+
+    def __repr__(self) -> str:
+        return f"<RunHistory of {visible(self._place.url)}>"
 
     # Reading it
 

@@ -103,6 +103,9 @@ class Place:
         self.tell = tell or (lambda line: None)
         self._listed_at = time.monotonic()  # a handle is made with a listing of its files
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {visible(self.url)}>"
+
     @property
     def url(self) -> str:
         """An absolute path, or a URL."""

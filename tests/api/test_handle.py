@@ -134,6 +134,14 @@ def test_a_run_is_not_told_as_it_ended(make: Make) -> None:
     assert (again.status, again.entered, again.steps) == ("completed", False, 0)
 
 
+def test_a_shell_does_not_say_which_run_it_is(make: Make) -> None:
+    folder = make()
+    handle = satchel.open(folder)
+    assert [repr(each) for each in (handle, handle.history, handle.files)] == [
+        f"<{name} of {folder}>" for name in ("Handle", "RunHistory", "RunFiles")
+    ]
+
+
 def test_resume_begins_a_run(make: Make) -> None:
     folder = make(PLAIN)
     before = contents(folder)
