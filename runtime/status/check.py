@@ -278,12 +278,10 @@ def _recovered(store: Store, folder: str) -> Iterator[Finding]:
 
 def _messages(store: Store, folder: str) -> Iterator[Finding]:
     path = folder + conversation.NAME
-    try:
-        data = store.read(path, limit=_READ_LIMIT).data
-    except FileNotFoundError:
+    if (found := read_if_there(store, path, limit=_READ_LIMIT)) is None:
         return
     remedy = "Move the file away: it is rebuilt from the journal"
-    for number, row in enumerate(data.split(b"\n")[:-1], 1):  # a last line without an end is what a crash leaves
+    for number, row in enumerate(found.data.split(b"\n")[:-1], 1):  # a last line without an end is what a crash leaves
         try:
             value = msgspec.json.decode(row)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -299,13 +297,11 @@ def _messages(store: Store, folder: str) -> Iterator[Finding]:
 def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
     at_rest = reverify.outputs_at_rest(moment)
     for path, output in moment.outputs.items():
-        try:
-            data = store.read(path, limit=_READ_LIMIT).data
-        except FileNotFoundError:
+        there = read_if_there(store, path, limit=_READ_LIMIT)
+        if there is None:
             yield Finding(path, "", "no such file", "the output that the run made", _BACKUP)
-            continue
-        if path in at_rest and hashlib.sha256(data).hexdigest() != output.sha256:
-            found = f"{len(data):,} bytes that differ from what the run wrote"
+        elif path in at_rest and hashlib.sha256(there.data).hexdigest() != output.sha256:
+            found = f"{len(there.data):,} bytes that differ from what the run wrote"
             yield Finding(path, "", found, f"its {output.bytes:,} bytes", "If it was edited on purpose, ignore this")
 
 

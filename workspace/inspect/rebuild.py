@@ -17,7 +17,7 @@ from ..formats import jsontext
 from ..journal import Kept, blobs
 from ..plan import Plan
 from ..state import EVERY, ROOT, AgentMoment, MessagesAt, Moment, Past, Status, Usage, folder_of_agent
-from ..store import Store
+from ..store import Store, read_if_there
 from ..views import conversation, projection
 from . import lease
 
@@ -130,14 +130,12 @@ def _forget_what_came_next(agent: AgentMoment) -> None:
 def _read_agent(store: Store, run_id: str, path: str) -> tuple[Stamp, dict[str, Any], AgentMoment] | None:
     folder = folder_of_agent(path)
     name = folder + projection.STATE
-    try:
-        data = store.read(name).data
-    except FileNotFoundError:
+    if (found := read_if_there(store, name)) is None:
         return None
-    at = stamp.read_json(data).stamp
+    at = stamp.read_json(found.data).stamp
     if at is None and not path:
         return None  # a person's own; the opening says so
-    state = jsontext.load(decode(data, name), name)
+    state = jsontext.load(decode(found.data, name), name)
     if not isinstance(state, dict) or "data" not in state or at is None or state.get("run_id") != run_id:
         raise _not_enough(name, "it has no stamp, no data, or belongs to another run")
     agent = AgentMoment(path=path, data=state["data"], has_data=state["data"] is not None)
@@ -169,13 +167,11 @@ def _read_plan(
     store: Store, run_id: str, agent: AgentMoment, at: Stamp, own_work: set[str], *, must_be_there: bool
 ) -> None:
     name = agent.folder + projection.TODO
-    try:
-        data = store.read(name).data
-    except FileNotFoundError:
+    if (saved := read_if_there(store, name)) is None:
         if must_be_there:
-            raise _not_enough(name, "it is missing, and the run has had items") from None
+            raise _not_enough(name, "it is missing, and the run has had items")
         return
-    found = stamp.read_markdown(data, f"{run_id}/{agent.path}")
+    found = stamp.read_markdown(saved.data, f"{run_id}/{agent.path}")
     if found.stamp is None or found.stamp[:2] != at[:2]:
         where = f"record {found.stamp.seq}" if found.stamp else "no record"
         raise _not_enough(name, f"it is at {where}, state.json at record {at.seq}")
@@ -204,11 +200,8 @@ def _below(store: Store, run_id: str, path: str, at: Stamp, state: dict[str, Any
 
 def _messages(store: Store, agent: AgentMoment) -> MessagesAt:
     """The conversation in the file, up to its last whole line."""
-    try:
-        data = store.read(agent.folder + conversation.NAME, limit=1 << 30).data
-    except FileNotFoundError:
-        return MessagesAt()
-    return conversation.position(data[: data.rfind(b"\n") + 1])
+    found = read_if_there(store, agent.folder + conversation.NAME, limit=1 << 30)
+    return conversation.position(found.data[: found.data.rfind(b"\n") + 1]) if found is not None else MessagesAt()
 
 
 def _nonce(state: dict[str, Any], known: Moment | None) -> tuple[str, bool]:

@@ -18,7 +18,7 @@ from ..inbound.inbox import archive
 from ..inspect import define, lease
 from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, as_it_says, parse_each
 from ..state import Moment, checkpoint, folder_of_agent
-from ..store import Store
+from ..store import Store, read_if_there
 from ..views import STATE, STEPS, TODO, checkpoint_folder
 from .adopt import judge
 
@@ -157,11 +157,9 @@ def _ahead(store: Store, seq: int) -> Iterator[str]:
     for folder in _agents(store, ""):
         steps = (entry.path for below in store.folders(folder + STEPS) for entry in store.list(below))
         for path in (folder + TODO, folder + STATE, *steps):
-            try:
-                data = store.read(path, limit=_READ_LIMIT).data
-            except FileNotFoundError:
+            if (found := read_if_there(store, path, limit=_READ_LIMIT)) is None:
                 continue
-            stamp = (read_markdown(data) if path.endswith(".md") else read_json(data)).stamp
+            stamp = (read_markdown(found.data) if path.endswith(".md") else read_json(found.data)).stamp
             if stamp is not None and stamp.seq > seq:
                 yield path
 

@@ -22,7 +22,7 @@ from .. import journal
 from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, InvalidFile, LeaseHeld, StorageFailed, UsageError, is_name, shown
 from ..inspect import lease, transfer_file
 from ..lifecycle import clock
-from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store, Version
+from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store, Version, read_if_there
 from ..views import running_file, schema_files
 
 READ_LIMIT = 1 << 36
@@ -116,10 +116,9 @@ def _bring(source: Store, to: Store, entry: Entry, still: Still) -> TransferredF
     """None if the file has disappeared meanwhile. LeaseHeld if another process has moved the run and cleared it: then
     the file is the empty one that holds a name of the journal."""
     path = entry.path
-    try:
-        data, version = source.read(path, limit=READ_LIMIT)
-    except FileNotFoundError:
+    if (found := read_if_there(source, path, limit=READ_LIMIT)) is None:
         return None
+    data, version = found
     if entry.size and not data and may_be_stub(source, path):
         raise finished(to, f"{path} has been cleared at {source.url}")
     sha, md5 = hashes(data)
@@ -160,10 +159,8 @@ def proves(store: Store, sent: TransferredFile) -> bool:
         if version.strip('"') == sent.md5:
             return True
         store.expect(sent.path, b"")  # its cache holds what was written, which proves nothing
-    try:
-        return hashes(store.read(sent.path, limit=READ_LIMIT).data)[0] == sent.sha256
-    except FileNotFoundError:
-        return False
+    found = read_if_there(store, sent.path, limit=READ_LIMIT)
+    return found is not None and hashes(found.data)[0] == sent.sha256
 
 
 def differs(to: Store, path: str) -> StorageFailed:

@@ -27,7 +27,7 @@ from ..journal import blobs
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..state import AgentMoment, LaterEffect, Moment, RecordedAnswer, after, checkpoint, earlier_moment, prompts
-from ..store import DiskStore, RemoteStore, Store, link
+from ..store import DiskStore, RemoteStore, Store, link, read_if_there
 from ..views import TODO, MessageRow, conversation, schema_files
 from . import copy_files, transfer
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
@@ -223,13 +223,10 @@ def _knows_effects(agent: AgentMoment) -> bool:
 
 def _bring_output(source: Store, to: Store, path: str, output: Output) -> bool:
     """False if it has changed since."""
-    try:
-        data = source.read(path, limit=READ_LIMIT).data
-    except FileNotFoundError:
+    found = read_if_there(source, path, limit=READ_LIMIT)
+    if found is None or hashlib.sha256(found.data).hexdigest() != output.sha256:
         return False
-    if hashlib.sha256(data).hexdigest() != output.sha256:
-        return False
-    to.replace(path, data)
+    to.replace(path, found.data)
     return True
 
 

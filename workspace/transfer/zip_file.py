@@ -21,7 +21,7 @@ from ..journal import blobs
 from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
 from ..state import Moment, checkpoint
-from ..store import Entry, Store, Syscalls
+from ..store import Entry, Store, Syscalls, read_if_there
 from ..views import STATE, TODO, projection
 from . import copy_files
 from .copy_files import READ_LIMIT, Tell
@@ -132,10 +132,11 @@ class _Packing:
     def _read(self, entry: Entry) -> bytes | None:
         """None if it has disappeared meanwhile."""
         self._advance(entry.size)
-        try:
-            return self._store.read(entry.path, limit=READ_LIMIT).data
-        except FileNotFoundError:
-            return None
+        return self._read_path(entry.path)
+
+    def _read_path(self, path: str) -> bytes | None:
+        found = read_if_there(self._store, path, limit=READ_LIMIT)
+        return found.data if found is not None else None
 
     def _advance(self, size: int) -> None:
         self._done = min(self._done + size, self._total)
@@ -175,22 +176,16 @@ class _Packing:
             pruned = journal.kept_files(self._store)
             kept = [*map(journal.kept_path, pruned)]
             paths = [*map(journal.segment_path, journal.segments(self._store)), *kept]
-            found = {path: self._segment(path) for path in paths}
+            found = {path: self._read_path(path) for path in paths}
             segments = {path: data for path, data in found.items() if data is not None}
             last = moment.seq if moment is not None else 0
             for path in checkpoint.paths(self._store):
-                if path not in points and checkpoint.position_of(path) <= last and (data := self._segment(path)):
+                if path not in points and checkpoint.position_of(path) <= last and (data := self._read_path(path)):
                     points[path] = data
             if len(segments) == len(found) and (moment is None or _can_begin(points, max(pruned, default=0))):
                 cut = {path: data if path in kept else _up_to(data, last) for path, data in segments.items()}
                 return moment, {path: data for path, data in cut.items() if data or path in kept}
         raise StorageFailed("keeps changing", path=journal.FOLDER, remedy="try again when the run has stopped")
-
-    def _segment(self, path: str) -> bytes | None:
-        try:
-            return self._store.read(path, limit=READ_LIMIT).data
-        except FileNotFoundError:  # rolled up meanwhile
-            return None
 
     def _views(self, views: dict[str, bytes], moment: Moment | None) -> None:
         """The plans and states: as of the moment, unless a person has edited one."""

@@ -183,10 +183,9 @@ def untaken(store: Store, moment: Moment) -> Iterator[str]:
         for path in (agent.folder + STATE, agent.folder + TODO):
             if store.version(path) is None:
                 continue
-            try:
-                data = store.read(path).data
-            except FileNotFoundError:
+            if (there := read_if_there(store, path)) is None:
                 continue
+            data = there.data
             found = read_json(data) if path.endswith(STATE) else read_markdown(data, owner(moment, agent))
             if not found.untouched and data.strip():
                 yield path

@@ -29,7 +29,7 @@ from ...inspect import is_sync_copy
 from ...journal import Kept, blobs
 from ...journal.records import TaskDone, TaskTaken
 from ...state import Moment, scope_of_task
-from ...store import FileContent, Store, Version
+from ...store import FileContent, Store, Version, read_if_there
 from ...views import BRIEF, Settling, Stage, stable_read
 from ..edits.findings import RejectedFile, sha
 from ..edits.rejection import KEPT, reject
@@ -285,14 +285,13 @@ def message(text: str) -> bytes:
 def refuse(store: Store, error: InvalidFile) -> str:
     """Move a file that can't be taken to `NAME.rejected.EXT`, with the reasons next to it. Returns a message about
     it."""
-    try:
-        data, version = store.read(error.path or "", limit=READ_LIMIT)
-    except FileNotFoundError:
+    path = error.path or ""
+    if (found := read_if_there(store, path, limit=READ_LIMIT)) is None:
         return ""
-    kept = reject(store, RejectedFile(error.path or "", error, data), "and was moved out of the way")
-    stable_read.look_again(store, error.path or "")
-    if store.version(error.path or "") == version:
-        discard(store, error.path or "", sha(data), version)
+    kept = reject(store, RejectedFile(path, error, found.data), "and was moved out of the way")
+    stable_read.look_again(store, path)
+    if store.version(path) == found.version:
+        discard(store, path, sha(found.data), found.version)
     return f"{error}. It is kept as {kept}"
 
 
