@@ -140,6 +140,11 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, callback=note_json, help=text)(function)
 
 
+by_option = click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+
+
 def note_json(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
     """Remember that a refusal is to be JSON, in one line."""
     if ctx.obj is not None:  # completion has none

@@ -18,6 +18,7 @@ from ...api import RewindResult, effects_since
 from ...present import counted, since
 from .. import options
 from ..options import (
+    by_option,
     complete_folders,
     complete_item,
     complete_moment,
@@ -25,6 +26,7 @@ from ..options import (
     json_option,
     storage_option,
     workspace_argument,
+    yes_option,
 )
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks, transferring
@@ -85,8 +87,8 @@ Examples:
 @click.option("--forget", is_flag=True, help="Do effects since then again, under a new idempotency key. Asks first.")
 @click.option("--reuse", is_flag=True, help=REUSE)
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@by_option
+@yes_option
 @json_option
 def rewind_command(
     workspace: str | None, to: str, forget: bool, reuse: bool, dry_run: bool, by: str | None, yes: bool, as_json: bool
@@ -148,8 +150,8 @@ Examples:
 @click.argument("item", metavar="ITEM", shell_complete=complete_item)
 @click.option("--effects", is_flag=True, help="Do its effects again, under a new idempotency key. Asks first.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@by_option
+@yes_option
 @json_option
 @storage_option
 def redo_command(
@@ -205,8 +207,8 @@ Examples:
 @click.option("--run-id", default="", metavar="ID", help="Name of the new run. [default: made from the old one]")
 @click.option("--effects", is_flag=True, help="Do effects since then again in the new run. Asks first.")
 @click.option("--reuse", is_flag=True, help=REUSE)
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@by_option
+@yes_option
 @json_option
 @options.storage_option
 def fork_command(

@@ -15,7 +15,17 @@ from ....workspace.base import Resume, SatchelError, UsageError, times, visible
 from ...api import Handle, PauseResult, open_all, stop_all
 from ...present import counted
 from ..group import tell_error
-from ..options import all_option, complete_folders, find, given, json_option, storage_option, tell
+from ..options import (
+    all_option,
+    by_option,
+    complete_folders,
+    find,
+    given,
+    json_option,
+    storage_option,
+    tell,
+    yes_option,
+)
 from ..render.output import counting, listed, print_json
 
 if TYPE_CHECKING:
@@ -41,7 +51,7 @@ Examples:
     show_default=True,
     help="How the run resumes.",
 )
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
+@by_option
 @click.option("--wait", is_flag=True, help="Return only when the runs have stopped.")
 @json_option
 @storage_option
@@ -127,8 +137,8 @@ Examples:
 @click.command("cancel", epilog=_CANCEL_EXAMPLES)
 @click.argument("workspaces", nargs=-1, required=True, metavar="WS...", shell_complete=complete_folders)
 @click.option("--reason", default="cancelled", show_default=True, help="Why.")
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@by_option
+@yes_option
 @click.option("--wait", is_flag=True, help="Return only when the runs have ended.")
 @json_option
 @storage_option

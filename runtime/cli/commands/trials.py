@@ -27,7 +27,7 @@ from ...api import (
 )
 from ...present import call_name, describe_call, json_line, one_line, size
 from .. import options
-from ..options import complete_change, complete_folders, complete_item, find, is_workspace, json_option
+from ..options import by_option, complete_change, complete_folders, complete_item, find, is_workspace, json_option
 from ..render import asked, history
 from ..render.history import INDENT, data_change, line, pair
 from ..render.output import columns, fold, print_json, remarks
@@ -211,7 +211,7 @@ Examples:
     help="Change a setting, or a prompt: prompt.NAME=@FILE or prompt.NAME=TEXT. You can repeat it.",
 )
 @click.option("--run-id", default="", metavar="ID", help="Name of the new run. [default: made from the old one]")
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
+@by_option
 @click.option("--quiet", "-q", is_flag=True, help="Print only the comparison and errors.")
 @json_option
 @options.storage_option

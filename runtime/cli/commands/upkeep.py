@@ -22,6 +22,7 @@ from ..options import (
     json_option,
     take_over_option,
     workspace_argument,
+    yes_option,
 )
 from ..render import asked
 from ..render.output import columns, fold, print_json, progressing, remarks
@@ -251,7 +252,7 @@ Examples:
     metavar="SEQ",
     help="Cut the journal off after record SEQ, if it is damaged there. Asks first, and keeps what it cuts off.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 def recover_command(
     workspace: str | None, as_json: bool, take_over: bool, adopt: bool, truncate_at: int | None, yes: bool
