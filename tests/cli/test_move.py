@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import warm
 from servers import SECRET, Server
 from waits import PATIENCE
 
@@ -95,14 +94,27 @@ def test_a_run_is_moved_away_under_its_process(
     assert cli("recover", tmp_path / "b").exit_code == 0
 
 
+HELD = """
+import runpy, sys, threading
+
+def hold(event, args):
+    if event == "open" and str(args[0]).endswith("030.bin"):
+        threading.Event().wait()
+
+sys.addaudithook(hold)
+runpy.run_module("satchel", run_name="__main__")
+"""
+"""A command that comes no further than to this file."""
+
+
 def test_a_kill_in_the_middle_costs_the_run(make: Make, tmp_path: Path) -> None:
     demo, to = make(), tmp_path / "b"
     assert satchel("run", demo, "--quiet").returncode == 0
     for number in range(60):
         (demo / f"outputs/{number:03}.bin").write_bytes(os.urandom(2000))
     whole = {path.name: path.read_bytes() for path in (demo / "outputs").iterdir()}
-    process = warm.Popen(
-        [sys.executable, "-m", "satchel", "move", str(demo), str(to)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    process = subprocess.Popen(
+        [sys.executable, "-c", HELD, "move", str(demo), str(to)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     deadline = time.monotonic() + PATIENCE
     while len(list(to.glob("outputs/*"))) < 5:
