@@ -70,6 +70,7 @@ class FolderWatch:
 
     async def rounds(self) -> None:
         """Look until cancelled. Raises what a source raises."""
+        await asyncio.sleep(SETTLE)  # the opening has just looked, and removes pause.yaml when the agent is entered
         while True:
             began = time.monotonic()
             is_moving = sum(look() for look in self.sources) > 0  # each looks
