@@ -145,7 +145,7 @@ def traced(way: str, agent: Callable[[Trace, Path], Any], folder: Path) -> dict[
     (folder / "workspace.yaml").write_text("format: 1\nrun_id: traced\nagent: agent.py:main\n")
     (folder / "agent.py").write_text("main = None\n")
     with trace.installed():
-        satchel.run(folder, agent(trace, folder))
+        satchel.run(folder, agent(trace, folder)).raise_for_status()  # the way of a failing run is another one
     return trace.counts(way)
 
 
@@ -192,8 +192,7 @@ def a_saved_state(trace: Trace, folder: Path) -> Any:
         saved.write_text(file.read_text().replace('"x": 1', '"x": 2'))
         trace.begin()
         os.replace(saved, file)
-        while run.state["x"] == 1:
-            await run.checkpoint("look")
+        while run.state["x"] == 1:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         trace.end()
 
