@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ...workspace.base import DEFINITION, SatchelError
@@ -52,7 +53,7 @@ class LiveEdits:
         folder.sources[:0] = [PauseSource(context.workspace, context.stopping, context.notice).look, self.look]
 
         def hint() -> None:
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(folder.hint)
 
         try:

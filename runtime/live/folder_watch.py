@@ -76,6 +76,8 @@ class FolderWatch:
             is_moving = sum(look() for look in self.sources) > 0  # each looks
             for told in [*self._told]:
                 told()
+            if self._told:
+                await asyncio.sleep(0)  # they look now, which is part of this round
             await asyncio.sleep(min(_SHARE * (time.monotonic() - began), _RESCAN))
             with suppress(TimeoutError):  # not wait_for, which loses a cancellation that comes with a hint
                 async with asyncio.timeout(SETTLE if is_moving else _RESCAN):

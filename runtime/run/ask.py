@@ -198,7 +198,7 @@ class _Ask(OwnStep[..., Any]):
         """Wait for the answer, but not longer than a process stays for it."""
         scope, context, looked = call.scope, call.scope.context, asyncio.Event()
         wait_for = 0.0 if context.observer else self._wait_for  # in a test no person answers meanwhile
-        until, busy = time.monotonic() + wait_for, time.monotonic()
+        until, quiet_since = time.monotonic() + wait_for, math.inf
         context.answers.take()
         with context.folder.telling(looked.set):
             while True:
@@ -207,18 +207,20 @@ class _Ask(OwnStep[..., Any]):
                 if done is not None:
                     return msgspec.json.decode(blobs.fetch(context.store, done))
                 now = time.monotonic()
-                busy = now if context.stopping.drain.under_way else busy
-                left = (min(until, busy + _QUIET) if supervisor_link.shares_slots() else until) - now
-                if left <= 0 or id not in context.moment.approvals:
+                quiet_since = math.inf if context.stopping.drain.under_way else min(quiet_since, now)
+                stays = min(until, quiet_since + _QUIET) if supervisor_link.shares_slots() else until
+                if stays <= now or id not in context.moment.approvals:
                     context.stopping.wait_for_person()
                     raise Suspended
                 looked.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
+                    async with asyncio.timeout(stays - now):
                         await looked.wait()
                 scope.check_going_on()
                 if scope.abandoned:
                     raise asyncio.CancelledError  # its scope has failed and waits for this task
+                if time.monotonic() >= stays:
+                    context.answers.take()  # something may have come, or the question expired, since the last round
 
     async def _put(self, call: OpenCall) -> str:
         """Record the question with all earlier records, and write its file. Withdraw questions of the scope that an

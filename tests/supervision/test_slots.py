@@ -13,6 +13,7 @@ import warm
 
 from satchel import Run, agent, run, step
 from satchel.runtime.live import supervisor_link
+from satchel.runtime.run import ask
 from satchel.runtime.supervision.child.supervisor import Policy
 from satchel.runtime.supervision.serve import run_server
 from satchel.workspace.inspect import lease
@@ -83,6 +84,29 @@ def test_a_question_stops_what_is_at_work_beside_it(workspace: Path, monkeypatch
 
     assert run(workspace, main).status == "waiting"
     assert done == [0, 1, 2]
+
+
+def test_a_moment_between_two_steps_counts_as_no_work(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_link, "_shares_slots", True)
+    monkeypatch.setattr(ask, "_QUIET", 0.3)
+    done: list[int] = []
+
+    @step
+    async def work(number: int) -> None:
+        await asyncio.sleep(0.35)
+        done.append(number)
+
+    @agent
+    async def main(run: Run) -> None:
+        async def all_of_it() -> None:
+            for number in range(6):
+                await work(number)
+                await asyncio.sleep(0.1)
+
+        await asyncio.gather(run.ask("Go on?", wait_for=1000), all_of_it())
+
+    assert run(workspace, main).status == "waiting"
+    assert done == [*range(6)]
 
 
 @pytest.fixture

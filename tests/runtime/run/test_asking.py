@@ -325,6 +325,14 @@ def test_a_question_that_has_expired_waits_on(workspace: Path) -> None:
     )
 
 
+def test_a_question_that_expires_when_its_process_goes_waits_on(workspace: Path) -> None:
+    @agent
+    async def main(run: Run) -> str:
+        return (await run.ask("Go?", CHOICES, expires=0.3, default="deny", wait_for=0.3)).how
+
+    assert run(workspace, main).result == "expired"
+
+
 @pytest.fixture
 def in_two_hours(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes it two hours later for questions."""

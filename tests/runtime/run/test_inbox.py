@@ -665,6 +665,36 @@ def test_the_inbox_is_used_where_it_can_not_be(workspace: Path, where: str) -> N
     assert left(workspace) == ["a.md"] and not records(workspace, "task.taken")
 
 
+def test_a_run_whose_files_change_often_does_little_but_look(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one of several tasks at once runs, and the inbox is so full that a look takes long."""
+    drop(workspace, "a.md", "write notes")
+    times: list[float] = []
+    look = inbox.Arrivals.look
+
+    def slow(self: inbox.Arrivals) -> None:
+        began = time.monotonic()
+        time.sleep(0.02)
+        look(self)
+        times.append(time.monotonic() - began)
+
+    monkeypatch.setattr(inbox.Arrivals, "look", slow)
+
+    async def work(run: Run, task: InboxTask) -> None:
+        times.clear()
+        for number in range(100):
+            (workspace / "notes").write_text(str(number))
+            await asyncio.sleep(0.015)
+
+    @agent
+    async def main(run: Run) -> float:
+        began = time.monotonic()
+        await run.inbox.each(work, parallel=2)
+        return sum(times) / (time.monotonic() - began)
+
+    share = run(workspace, main).result
+    assert share is not None and share < 0.35, f"{share:.0%} of the time"
+
+
 def test_a_pipelined_agent_sees_a_task_before_it_is_recorded(workspace: Path) -> None:
     drop(workspace, "a.md", "x" * 70_000)  # long enough for a blob
 
