@@ -101,13 +101,16 @@ class PauseSource:
         self._store, self._moment = workspace.store, workspace.moment
         self._settling = Settling(self._store)
         self._obeyed = ""  # `requested_at` of the pause that this file has requested
+        self._met: Version | None = None  # by the last look
         self._seen: Version | None = None
 
     def look(self) -> bool:
-        """Obey what has come, once it is completely saved; an emergency at once. Returns whether it is being saved."""
-        there = self._store.version(pause_file.PATH)
+        """Obey what has come, once it is completely saved; an emergency at the second look, since `satchel stop` kills
+        right after its save, and tells what it has killed. Returns whether to look again soon."""
+        there, met = self._store.version(pause_file.PATH), self._met
         if there in (None, self._seen):
             return False
+        self._met = there
         stage = self._settling.stage(pause_file.PATH, there)
         try:
             content = self._store.read(pause_file.PATH, limit=pause_file.LIMIT)
@@ -120,10 +123,12 @@ class PauseSource:
             if stage == "settled":
                 self._notice("pause.yaml", f"{error}; the run is paused all the same")
             file = lease.read_pause(self._store) or PauseFile()
-        if stage == "settled" or (file.mode == "emergency" and file.status != "resume"):
+        is_emergency = file.mode == "emergency" and file.status != "resume"
+        if met == there if is_emergency else stage == "settled":
             self._seen = there
             self._obey(file, there)
-        return stage == "changing"
+            return False
+        return is_emergency or stage == "changing"
 
     def _obey(self, file: PauseFile, version: Version | None) -> None:
         known = self._moment.pause

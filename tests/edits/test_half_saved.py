@@ -222,6 +222,8 @@ def test_an_emergency_waits_until_the_file_is_closed(
 
         async def look() -> None:  # it goes on, as no process does
             pause.look()
+            assert not killed, "the command that has written it kills at once, and tells what"
+            pause.look()
 
         asyncio.run(look())
         assert killed
