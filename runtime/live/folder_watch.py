@@ -228,7 +228,7 @@ class SavedFiles:
         """A person's plan for an agent without one."""
         paths = [agent.folder + TODO for agent in self._workspace.moment.agents.values() if not agent.has_plan]
         versions = {path: self._store.version(path) for path in paths if path not in found}
-        return {path: version for path, version in versions.items() if version is not None}
+        return {path: version for path, version in versions.items() if version not in (None, self._left.get(path))}
 
     def _restore(self, path: str) -> None:
         self._guard.lose(path)

@@ -333,6 +333,23 @@ def test_a_question_that_expires_when_its_process_goes_waits_on(workspace: Path)
     assert run(workspace, main).result == "expired"
 
 
+@pytest.mark.parametrize("path", ["approvals/a1.yaml", "todo.md"])
+def test_what_can_not_be_taken_while_a_question_waits_is_told_again_and_again(workspace: Path, path: str) -> None:
+    """Each time would also write state.json, which the run watches."""
+
+    @agent
+    async def main(run: Run) -> None:
+        async def spoil() -> None:
+            await until((workspace / "approvals/a1.yaml").exists)
+            (workspace / path).unlink(missing_ok=True)
+            (workspace / path).mkdir()
+
+        await asyncio.gather(run.ask("Go?", wait_for=1.5), spoil())
+
+    noticed = run(workspace, main).noticed
+    assert len([each for each in noticed if each.startswith(path) and "expected a file" in each]) == 1, noticed
+
+
 @pytest.fixture
 def in_two_hours(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes it two hours later for questions."""

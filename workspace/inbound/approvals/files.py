@@ -220,6 +220,8 @@ class ApprovalFiles:
                 if there is not None and (said := self._judge(question, there, journal)):
                     found.append(said)
             except (InvalidFile, Refused) as error:  # it can't even be read: too large, a folder, a link elsewhere
+                if (version := self._store.version(question.path)) is not None:
+                    self._seen[question.id] = version  # told once
                 found.append(AnswerFound("refused", question.id, str(error)))
             is_open = find_question(self._moment, question.id) is not None
             if is_open and question.has_expired(datetime.now(UTC)):
