@@ -411,3 +411,31 @@ def test_a_run_that_is_over_is_stopped(make: Make, cli: Cli, ends: str, said: st
     assert before is not None and after is not None
     assert (after.status, after.reason) == (ends, before.reason) and after.pause == before.pause
     assert not (folder / "pause.yaml").exists()
+
+
+UNDOING = BLOCKING.replace(
+    "@agent\n",
+    'async def undo(run):\n    pathlib.Path(__file__).with_name("undone").touch()\n\n@agent(on_cancel=undo)\n',
+)
+
+
+@pytest.mark.parametrize("how", ["--in-process", ""])
+@pytest.mark.parametrize("source", [BLOCKING, UNDOING], ids=["nothing to undo", "undoes"])
+def test_a_stop_takes_back_a_cancellation_that_the_run_has_not_seen(
+    tmp_path: Path, runs: list[subprocess.Popen[str]], cli: Cli, source: str, how: str
+) -> None:
+    """The loop of this run is blocked, so nothing is on record when it is killed."""
+    folder = tmp_path / "a"
+    started(runs, folder, source, *([how] if how else []))
+    assert cli("cancel", folder, "--yes", "--reason", "wrong customer").exit_code == 0
+    assert cli("pause", folder, "--reason", "lunch").exit_code == 0, "which counts less"
+    assert cli("stop", folder).exit_code == 0
+    undoes = source == UNDOING
+    moment = open_run(folder).status().moment
+    assert moment is not None and moment.status == ("paused" if undoes else "cancelled")
+    if undoes:
+        assert moment.pause is not None and moment.pause.mode == "cancel", "else the next start would go on for ever"
+    assert cli("resume", folder).exit_code == 7
+    moment = open_run(folder).status().moment
+    assert moment is not None and moment.status == "cancelled" and (folder / "undone").exists() == undoes
+    assert not (folder / "pause.yaml").exists()

@@ -32,6 +32,7 @@ class PauseFile(Struct, frozen=True):
     reason: str = ""
     by: str = ""
     mode: Mode | None = None
+    then: Literal["cancel"] | None = None  # it was to end for good when it was killed
     resume: Resume | None = None
     instructions: str = ""
     until: str = ""  # UTC, ISO 8601
@@ -40,6 +41,11 @@ class PauseFile(Struct, frozen=True):
     def is_of(self, lifted: str) -> bool:
         """Whether it is the file of this earlier request, the last pause that is over. Then it is no new request."""
         return bool(lifted) and self.requested_at == lifted
+
+    @property
+    def lasting_mode(self) -> Mode | None:
+        """What is left of the request once the run has stopped."""
+        return self.then or self.mode
 
     @property
     def lets_go_on(self) -> bool:
@@ -74,6 +80,7 @@ def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
         reason=said.get("reason", "").strip(),
         by=said.get("by", "").strip(),
         mode=said.get("mode"),
+        then=said.get("then"),
         resume=said.get("resume"),
         instructions=said.get("instructions", "").strip(),
         until=until,

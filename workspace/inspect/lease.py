@@ -236,7 +236,7 @@ def pause_request(file: PauseFile, by: str) -> PauseRequested:
     return PauseRequested(
         reason=file.reason or "manual",
         by=file.by or by or "a person",
-        mode=file.mode or "drain",
+        mode=file.lasting_mode or "drain",
         resume=file.resume or "continue",
         until=file.until,
     )

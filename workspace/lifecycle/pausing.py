@@ -52,7 +52,7 @@ class PauseWish(Struct, frozen=True):
 
     @property
     def mode(self) -> Mode:
-        return (self.file.mode if self.file else None) or (self.recorded.mode if self.recorded else "drain")
+        return (self.file.lasting_mode if self.file else None) or (self.recorded.mode if self.recorded else "drain")
 
     @property
     def until(self) -> str:
@@ -109,9 +109,11 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> PauseWish 
 def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
     """Write the request into pause.yaml, durably. An existing file keeps what a person has written, unless it belongs
     to the last pause and a crash has left it. The end of a pause in force is removed. InvalidFile if the existing file
-    can't be understood: it is not changed."""
+    can't be understood: it is not changed. A cancellation counts more than what is requested after it."""
     with suppress(FileNotFoundError):
-        _check_understood(store)
+        there = _understood(store)
+        if there.mode == "cancel" != request.mode and not there.is_of(moment.lifted):
+            return
     facts: dict[str, Any] = {"status": "requested", "reason": request.reason, "by": request.by, "mode": request.mode}
     facts |= {"resume": request.resume} if request.resume != "continue" else {}
     in_force = moment.pause is not None and bool(moment.pause.paused_at)
@@ -123,9 +125,9 @@ def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
     _fill(store, facts)
 
 
-def _check_understood(store: Store) -> None:
+def _understood(store: Store) -> PauseFile:
     try:
-        pause_file.parse(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
+        return pause_file.parse(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
     except InvalidFile as error:
         error.remedy = "Satchel did not change the file: fix it or remove it, and try again"
         raise
@@ -216,7 +218,7 @@ def position(moment: Moment) -> dict[str, Any]:
 
 def _wish_facts(pause: Pause) -> dict[str, Any]:
     facts: dict[str, Any] = {"reason": pause.reason, "by": pause.by, "mode": pause.mode, "resume": pause.resume}
-    facts["requested_at"] = pause.requested_at
+    facts |= {"requested_at": pause.requested_at, "then": None}
     return facts | ({"expected_until": pause.until} if pause.until else {})
 
 
@@ -283,7 +285,8 @@ def stop(workspace: Workspace, wanted: PauseWish, request: PauseRequested | None
         workspace.report.add("done", "pause.yaml was missing; it is restored, and the run stays paused")
     else:
         was_forced = wanted.recorded is not None and wanted.recorded.forced
-        settle(workspace, forced=was_forced or pause.mode == "emergency")
+        was_killed = pause.mode == "emergency" or (wanted.file is not None and wanted.file.mode == "emergency")
+        settle(workspace, forced=was_forced or was_killed)
     workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` continues")
 
 

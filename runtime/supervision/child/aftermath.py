@@ -138,6 +138,10 @@ def after_stop(store: Store) -> str:
                 return "it was cancelled" if workspace.moment.status == "cancelled" else "it has completed"
             if not wanted.in_force or pausing.requested(wanted) is not None:
                 pausing.stop(workspace, wanted)
+            if wanted.mode == "cancel" and not pausing.may_have_to_undo(workspace.moment):
+                workspace.close("cancelled", workspace.moment.reason)
+                stable_read.remove(store, pause_file.PATH, store.version(pause_file.PATH))
+                return "it is cancelled, as was requested before"
             workspace.close("paused", workspace.moment.reason)
     return ""
 

@@ -124,7 +124,7 @@ def _write(store: Store, reason: str, by: str) -> None:
     redactor = _redactor(store, patterns=False)
     reason, by = (redactor.text(reason), redactor.text(by)) if redactor else (reason, by)
     values = {"status": "requested", "reason": reason, "by": by, "mode": "emergency", "expected_until": None}
-    values |= {"requested_at": now()}
+    values |= {"requested_at": now(), "then": "cancel" if pause is not None and pause.mode == "cancel" else None}
     try:
         found = store.read(pause_file.PATH)
     except FileNotFoundError:
