@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from .file_edits import Draft, EditResult, MessageCut
 
 
+_READ = 1 << 20
+"""Bytes of a file that are read at once, unless the caller gives a limit."""
+
+
 class RunFiles:
     """The files of a run. Made by `Handle.files`.
 
@@ -37,12 +41,12 @@ class RunFiles:
 
         return run_files.files(self._place)
 
-    def read(self, path: str, *, limit: int = 1 << 20) -> bytes:
+    def read(self, path: str, *, limit: int | None = None) -> bytes:
         """The content of one of `list()`, redacted as `redact:` in workspace.yaml says. UsageError for any other path,
-        and for a file of more than `limit` bytes."""
+        and for a file of more than `limit` bytes; without one, of more than 1 MiB."""
         from ..status import run_files
 
-        return run_files.read(self._place, path, arguments.count("limit", limit, least=1) or 1)
+        return run_files.read(self._place, path, arguments.count("limit", limit, least=1) or _READ)
 
     def draft(self, file: str = "todo.md") -> Draft:
         """A todo.md or state.json as it is now, to edit it; `file` is its path in the workspace. UsageError for another

@@ -206,6 +206,7 @@ def _side(place: Place, found: StepHistory) -> Side:
 
 def steps(place: Place, item: str | None, at: int | str | None) -> StepHistory:
     """The work of all items up to a position, or of one item."""
+    item = item if item is None else arguments.text("item", item)
     told = story(place.store)
     seq = None if at is None else seq_of(place.store, at, told.records)
     found = step_history(place.store, seq, told)

@@ -140,6 +140,7 @@ class RedoResult(Struct, frozen=True):
 
 def redo(place: Place, item: str, by: str | None, *, effects: bool, dry_run: bool) -> Steps[RedoResult]:
     """See `RunHistory.redo`."""
+    item = arguments.text("item", item)
     seen = look(place.store).moment
     planned = _planned(place, seen, item, by, effects)
     if dry_run:

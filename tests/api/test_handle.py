@@ -8,7 +8,9 @@ import pydoc
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -148,3 +150,30 @@ def test_resume_begins_a_run(make: Make) -> None:
     with pytest.raises(UsageError, match="nothing to resume yet"):
         satchel.open(folder).resume()
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize("wrong", [4, None, b"x", ["^1"], 1.5])
+@pytest.mark.parametrize("verb", ["steps", "redo", "blame", "prompt", "replay", "log", "read", "draft", "edit"])
+def test_a_wrong_argument_is_a_fault_of_the_interpreter(make: Make, tmp_path: Path, verb: str, wrong: Any) -> None:
+    """AttributeError: 'int' object has no attribute 'strip'."""
+    handle = satchel.open(make())
+    handle.run()
+    history, files = handle.history, handle.files
+    calls: dict[str, Callable[[], object]] = {
+        "steps": lambda: history.steps(wrong),
+        "redo": lambda: history.redo(wrong),
+        "blame": lambda: history.blame(wrong),
+        "prompt": lambda: history.prompt(wrong, "1"),
+        "replay": lambda: history.replay(wrong, tmp_path / "copy"),
+        "log": lambda: list(history.log(item=wrong)),
+        "read": lambda: files.read(wrong),
+        "draft": lambda: files.draft(wrong),
+        "edit": lambda: files.edit(wrong, "text", version="1"),
+    }
+    if wrong is None and verb in ("steps", "log"):
+        calls[verb]()
+        return
+    with pytest.raises(UsageError, match="can't be"):
+        calls[verb]()
+    if verb == "read":
+        assert files.read("state.json", limit=None) == files.read("state.json")
