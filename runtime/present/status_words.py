@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...workspace.base import counted, one_line, since
+from ...workspace.base import Mode, counted, one_line, since
 from ...workspace.inbound import open_files
 from ...workspace.journal.records import Failure
 from ...workspace.lifecycle import said
@@ -80,15 +80,18 @@ def pause_reason(status: RunStatus, text: str) -> str:
     )
 
 
+_MODES: dict[Mode, str] = {"drain": "", "emergency": "; an emergency stop", "cancel": "; a cancellation"}
+
+
 def pause_lines(status: RunStatus) -> list[str]:
     """Why the run is paused or asked to pause, by whom and until when; and what in pause.yaml can't be understood."""
     moment, found = status.moment, []
     if moment is not None and moment.pause is not None:
         forced = "; it was forced and interrupted running work" if moment.pause.forced else ""
-        found.append(f"{pause_reason(status, said(moment.pause))}{forced}")
+        ends = "; a cancellation: the run only goes on to end" if moment.pause.mode == "cancel" else ""
+        found.append(f"{pause_reason(status, said(moment.pause))}{ends}{forced}")
     elif status.wish is not None:
-        at_once = "; an emergency stop" if status.wish.mode == "emergency" else ""
-        found.append(f"{said(status.wish)}{at_once}")
+        found.append(f"{said(status.wish)}{_MODES[status.wish.mode]}")
     if status.pause_problem is not None:
         found += str(status.pause_problem).splitlines()
     return found

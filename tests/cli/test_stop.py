@@ -435,6 +435,7 @@ def test_a_stop_takes_back_a_cancellation_that_the_run_has_not_seen(
     assert moment is not None and moment.status == ("paused" if undoes else "cancelled")
     if undoes:
         assert moment.pause is not None and moment.pause.mode == "cancel", "else the next start would go on for ever"
+        assert "a cancellation" in cli("status", folder).stdout
     assert cli("resume", folder).exit_code == 7
     moment = open_run(folder).status().moment
     assert moment is not None and moment.status == "cancelled" and (folder / "undone").exists() == undoes
