@@ -53,7 +53,7 @@ def draft(place: Place, file: str) -> Draft:
 
 def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) -> Steps[EditResult]:
     """See `RunFiles.edit`."""
-    data = arguments.text("text", text).encode()
+    data, version = arguments.text("text", text).encode(), arguments.text("version", version)
     for _ in range(_TIMES):
         seen = look_beside(place.store)
         _check_name(seen, file)
@@ -69,7 +69,7 @@ def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) ->
             raise Conflicting(
                 "another person has saved it since you read it",
                 path=file,
-                why="and the run has not taken it yet",
+                why="the run has not taken that yet",
                 remedy="read the file again, and add what is missing there",
             )
         for refusal in found.refusals:

@@ -153,7 +153,9 @@ def test_resume_begins_a_run(make: Make) -> None:
 
 
 @pytest.mark.parametrize("wrong", [4, None, b"x", ["^1"], 1.5])
-@pytest.mark.parametrize("verb", ["steps", "redo", "blame", "prompt", "replay", "log", "read", "draft", "edit"])
+@pytest.mark.parametrize(
+    "verb", ["steps", "redo", "blame", "prompt", "replay", "log", "read", "draft", "edit", "version"]
+)
 def test_a_wrong_argument_is_a_fault_of_the_interpreter(make: Make, tmp_path: Path, verb: str, wrong: Any) -> None:
     """AttributeError: 'int' object has no attribute 'strip'."""
     handle = satchel.open(make())
@@ -169,6 +171,7 @@ def test_a_wrong_argument_is_a_fault_of_the_interpreter(make: Make, tmp_path: Pa
         "read": lambda: files.read(wrong),
         "draft": lambda: files.draft(wrong),
         "edit": lambda: files.edit(wrong, "text", version="1"),
+        "version": lambda: files.edit("todo.md", "text", version=wrong),
     }
     if wrong is None and verb in ("steps", "log"):
         calls[verb]()
