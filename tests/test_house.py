@@ -187,7 +187,10 @@ def test_make_clears_an_environment_that_a_person_has_made(tmp_path: Path) -> No
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / ".venv" / "theirs").touch()
-    subprocess.run(["make", "-s", f"PYTHON={sys.executable}", ".venv/made"], cwd=tmp_path, check=True)
+    outer = ("MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "VENV", "PYTHON")  # of the `make test` that runs this
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    command = ["make", "-s", f"PYTHON={sys.executable}", ".venv/made"]
+    subprocess.run(command, cwd=tmp_path, check=True, env=environment)
     assert sorted(os.listdir(tmp_path / ".venv")) == ["bin", "made", "theirs"]
 
 

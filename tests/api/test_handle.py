@@ -88,9 +88,9 @@ def test_a_mock_of_a_handle_takes_itself_for_an_argument() -> None:
 
 
 def test_help_hides_a_twin() -> None:
-    said = pydoc.plain(pydoc.render_doc(api.Handle))
-    assert "\n |  pause(self, *, reason: 'str' = 'manual'" in said
-    assert "\n |  async pause_async(self, *, reason: 'str' = 'manual'" in said
+    said = " ".join(pydoc.plain(pydoc.render_doc(api.Handle)).replace("|", " ").split())  # 3.13 wraps signatures
+    for name in (" pause", " async pause_async"):
+        assert f"{name}(self, *, reason: 'str' = 'manual'" in said.replace("( self", "(self")
     assert "`pause`, without blocking the event loop." in said
 
 

