@@ -160,8 +160,7 @@ def _cancel(workspace: Workspace, wanted: PauseWish | None, place: Place, reques
         workspace.close()
         said = f"will be cancelled; `{place.command('run')}` lets its agent undo what it must"
         return PauseResult("paused", said)
-    workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
-    stable_read.remove(place.store, pause_file.PATH, wanted.version if wanted else None)
+    pausing.close_cancelled(workspace, wanted, workspace.moment.pause.reason if workspace.moment.pause else "")
     return PauseResult("cancelled", "cancelled")
 
 

@@ -123,7 +123,7 @@ class PauseSource:
             if stage == "settled":
                 self._notice("pause.yaml", f"{error}; the run is paused all the same")
             file = lease.read_pause(self._store) or PauseFile()
-        is_emergency = file.mode == "emergency" and file.status != "resume"
+        is_emergency = _kills(file)
         if met == there if is_emergency else stage == "settled":
             self._seen = there
             self._obey(file, there)
@@ -134,7 +134,7 @@ class PauseSource:
         known = self._moment.pause
         if known is None and file.is_of(self._moment.lifted):
             return  # it is over, and is about to be removed
-        if file.mode == "emergency" and file.status != "resume":
+        if _kills(file):
             os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
         by = self._store.trace(pause_file.PATH).by
         if file.status == "resume":
@@ -158,6 +158,10 @@ class PauseSource:
         if pause is not None:
             self._stopping.withdraw()
         self._notice("resumed", "the pause is withdrawn")
+
+
+def _kills(file: PauseFile) -> bool:
+    return file.mode == "emergency" and not file.lets_go_on
 
 
 class AnswerSource:

@@ -160,8 +160,9 @@ def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed, *, in_th
     _take_messages(workspace, noticed)
     workspace.write_to(mine.journal(store, in_thread=in_thread))
     moment = seen.moment
-    has_work = noticed.reopens or inbox.has_work(store, moment)
-    workspace.was_finished = moment.is_over and (moment.status == "cancelled" or not has_work)
+    workspace.was_finished = moment.status == "cancelled" or (
+        moment.is_finished and not noticed.reopens and not inbox.has_work(store, moment)
+    )
     return workspace
 
 

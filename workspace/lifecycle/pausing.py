@@ -422,6 +422,12 @@ def may_have_to_undo(moment: Moment) -> bool:
     return bool(moment.attempt and moment.config.get("on_cancel", True))
 
 
+def close_cancelled(workspace: Workspace, wanted: PauseWish | None, reason: str) -> None:
+    """The run ends for good, and its agent has nothing to undo. The request is on record already."""
+    workspace.close("cancelled", reason)
+    remove(workspace.store, pause_file.PATH, wanted.version if wanted else None)
+
+
 def said(pause: Pause | PauseRequested) -> str:
     """A pause in one line: why, by whom, until when."""
     until = f", until {pause.until}" if pause.until else ""

@@ -162,8 +162,7 @@ def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> N
     journal.add(Forced(under_way=_under_way(moment), waited=waited))
     journal.flush()
     if request.mode == "cancel" and not pausing.may_have_to_undo(moment):
-        workspace.close("cancelled", request.reason)
-        stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
+        pausing.close_cancelled(workspace, wanted, request.reason)
         return
     pausing.settle(workspace, forced=True)
     workspace.close("paused", moment.reason)
