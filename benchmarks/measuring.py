@@ -167,7 +167,7 @@ def last_record(workspace: Path) -> bytes:
 def child(module: str, *arguments: object) -> subprocess.Popen[str]:
     """`python -m benchmarks.MODULE ARGUMENTS`, its output in a pipe."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 async def stop_itself(stop: str) -> None:

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from satchel import Run, agent, run
-from satchel.runtime.supervision.serve.run_server import ServeEvent, Server
+from satchel.results import ServeEvent
+from satchel.runtime.supervision.serve.run_server import Server
 from satchel.workspace.store import open_store
 
 from .bucket import Bench, Cost, environment, kinds
@@ -127,9 +128,9 @@ def _serve(proxy: Any, root: str, until: datetime) -> _Seen:
     looks: list[int] = []
     while len(looks) < 3 or "woken" not in started:
         asked = len(proxy.seen)
-        before = server._looked_at
+        before = server._lookout.looked_at
         server.turn()
-        if server._looked_at != before and server._is_looking:
+        if server._lookout.looked_at != before and server._is_looking:
             looks.append(asked)
         if (datetime.now(UTC) - until).total_seconds() > 120:
             raise RuntimeError(f"it was not woken: {len(looks)} looks, {events}")

@@ -1,5 +1,6 @@
 """What tests of every folder may ask for."""
 
+import gc
 import os
 import shutil
 import sys
@@ -9,10 +10,15 @@ from pathlib import Path
 
 import properties
 import pytest
+from _pytest.assertion import rewrite
 from clouds import azure, gcs
 from elsewhere import sftp, sshfs, webdav
 from servers import moto, seaweedfs
 from transitions import Noted, noting
+from waits import NOBODY_SAVES
+
+from satchel.workspace.inspect import lease
+from satchel.workspace.views import stable_read
 
 # Many tests start Python. Without a bytecode cache each of those processes compiles all of Satchel again.
 sys.dont_write_bytecode = False
@@ -34,6 +40,48 @@ with suppress(OSError):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     properties.spread(items)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In a new clone each worker would rewrite the assertions of all tests, at the same time. So each has a part."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is not None:
+        mine, every = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        for path in sorted(HERE.rglob("test_*.py"))[mine::every]:
+            cached = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+            if rewrite._read_pyc(path, cached) is None:
+                source, code = rewrite._rewrite_test(path, session.config)
+                cached.parent.mkdir(exist_ok=True)
+                rewrite._write_pyc(session.config.stash[rewrite.assertstate_key], code, source, cached)
+
+
+# The collector would look at 11,000 tests and all packages of all adapters, again and again.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def nobody_saves() -> Iterator[None]:
+    """Nobody is in the middle of saving a file, so no test waits until one has settled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stable_read, "WAITS", NOBODY_SAVES)
+        yield
+
+
+@pytest.fixture
+def somebody_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may be half saved: it counts when it has settled."""
+    monkeypatch.setattr(stable_read, "WAITS", stable_read.Waits())
+
+
+@pytest.fixture
+def holder_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a lock that this process holds, and will not release."""
+    monkeypatch.setattr(lease, "_DYING", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
 """What each tier tries of what has many cases.
 
 The fast tier: some of the cases, and a tenth of the examples of a property. The slow tier: the other kinds of cases,
-all examples by `pytest --hypothesis-profile=full`, and some rounds of each soak and exploration. `make soak`: what
-repeats those with other numbers, too, and `SATCHEL_ROUNDS` times as many rounds, for those who change what they are
-about.
+half of the examples by `pytest --hypothesis-profile=full`, and some rounds of each soak and exploration. `make soak`:
+what repeats those with other numbers, too, and `SATCHEL_ROUNDS` times as many rounds and examples, for those who change
+what they are about.
 
 `@pytest.mark.sampled(every=5)` leaves the first of five cases of a test in the fast tier, and with `rest="soak"` the
 second in the slow tier and the others to `make soak`. Marked `soak` is what only that does.
@@ -12,6 +12,7 @@ second in the slow tier and the others to `make soak`. Marked `soak` is what onl
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -24,20 +25,25 @@ FULL, _TENTH = "full", "tenth"
 ROUNDS = int(os.environ.get("SATCHEL_ROUNDS") or 1)
 
 
+def seed() -> int:
+    """For what is drawn by chance: `SATCHEL_SEED`, or another one at each run."""
+    return int(os.environ.get("SATCHEL_SEED") or random.randrange(1 << 30))
+
+
 def load() -> None:
     """For conftest.py, before modules with properties are imported. pytest's option has the last word.
 
     The examples of a property are the same at every run, whatever else is collected. `SATCHEL_SEED` takes others.
     """
-    seed = os.environ.get("SATCHEL_SEED")
-    if seed:
-        core.global_force_seed = int(seed)
+    chosen = os.environ.get("SATCHEL_SEED")
+    if chosen:
+        core.global_force_seed = int(chosen)
     # Hypothesis tries constants of all modules that are imported, and has no setting against that.
     providers.is_local_module_file = lambda path: False  # type: ignore[assignment]
     unhurried = settings(
-        deadline=None, database=None, derandomize=not seed, suppress_health_check=[HealthCheck.too_slow]
+        deadline=None, database=None, derandomize=not chosen, suppress_health_check=[HealthCheck.too_slow]
     )
-    settings.register_profile(FULL, unhurried, max_examples=100)
+    settings.register_profile(FULL, unhurried, max_examples=50 * ROUNDS)
     settings.register_profile(_TENTH, unhurried, max_examples=10)
     settings.load_profile(_TENTH)
 
@@ -61,7 +67,8 @@ def spread(items: Iterable[pytest.Item]) -> None:
 
 def examples(full: int) -> settings:
     """Settings of a property that is tried more or less often than 100 times."""
-    return settings(max_examples=full if settings.get_current_profile_name() == FULL else max(5, full // 10))
+    is_full = settings.get_current_profile_name() == FULL
+    return settings(max_examples=full * ROUNDS // 2 if is_full else max(5, full // 10))
 
 
 def pairs(first: Iterable[Any], second: Iterable[Any], *, every: int) -> list[Any]:

@@ -14,7 +14,7 @@ import subprocess
 import sysconfig
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,25 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def _serving(kind: type[Server], factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = kind.started(factory.mktemp(kind.kind))
     try:
-        yield server
+        with _one_class_of_clients():
+            yield server
     finally:
         server.kill()
+
+
+@contextmanager
+def _one_class_of_clients() -> Iterator[None]:
+    """Each client has a class of its own, all alike, and to make it takes as long as some requests. Tests make
+    thousands."""
+    from aiobotocore.client import AioClientCreator
+
+    make, made = AioClientCreator._create_client_class, dict[str, type]()
+
+    async def once(creator: AioClientCreator, name: str, model: Any) -> type:
+        if name not in made:
+            made[name] = await make(creator, name, model)
+        return made[name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AioClientCreator, "_create_client_class", once)
+        yield

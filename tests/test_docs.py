@@ -1,7 +1,8 @@
 """Every page is a story that is played: its files are written, its commands typed, its output compared.
 
 A block opened with a language and a file name is written to that file; a `console` block is typed line by line (`$ `),
-and what stands below a command must be what it prints, with `...` for anything.
+and what stands below a command must be what it prints, with `...` for anything. A block with the name of a file of a
+sample is an excerpt of it, with lines `...` for what is left out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 import uploading
 import warm
 from servers import Server
+from waits import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -27,6 +29,13 @@ _BLOCK = re.compile(r"^```(\w+)(?: +([\w./-]+))?\n(.*?)^```$", re.MULTILINE | re
 def like(expected: str, found: str) -> bool:
     pattern = "".join(".*?" if part == "..." else re.escape(part) for part in re.split(r"(\.\.\.)", expected.strip()))
     return re.fullmatch(pattern, found.strip(), re.DOTALL) is not None
+
+
+def check_excerpt(name: str, excerpt: str) -> None:
+    left = (ROOT / name).read_text()
+    for part in re.split(r"^ *\.\.\.\n", excerpt, flags=re.MULTILINE):
+        _, found, left = left.partition(part.strip("\n"))
+        assert found, f"{name} has not, at this place:\n{part}"
 
 
 def type_in(block: str, folder: Path) -> None:
@@ -67,14 +76,31 @@ def bucket(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-_LONG = ("bucket.md", "folder.md", "own-agent.md")
-"""Pages that wait for leases and for files that are being saved."""
+_LONG = ("agents.md", "bucket.md", "fleet.md", "folder.md", "metrics.md", "own-agent.md", "scaling.md", "testing.md")
+"""Pages that wait for leases, for files that are being saved, for a metric to grow, and for a cluster."""
+
+_OF_MANY = (
+    "approvals.md",
+    "backup.md",
+    "comparing.md",
+    "going-back.md",
+    "keeping-small.md",
+    "moving.md",
+    "operating.md",
+)
+"""Pages of many commands."""
+
+_ADAPTERS = ("adapters", "claude-agent-sdk", "deepagents", "langgraph", "openai-agents", "pydantic-ai")
+"""Pages of which each command imports a framework, for seconds."""
 
 
 @pytest.mark.usefixtures("typed")
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.slow] * (page.name in _LONG)) for page in PAGES],
+    [
+        pytest.param(page, marks=[pytest.mark.slow] * (page.name in (*_LONG, *_OF_MANY) or page.stem in _ADAPTERS))
+        for page in PAGES
+    ],
     ids=lambda page: page.name,
 )
 def test_a_page_says_what_happens(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -82,15 +108,29 @@ def test_a_page_says_what_happens(page: Path, tmp_path: Path, request: pytest.Fi
         request.getfixturevalue("bucket")
     if page.name == "pydantic-ai.md":
         pytest.importorskip("pydantic_ai")
+    if page.name == "langgraph.md":
+        pytest.importorskip("langgraph")
+    if page.name == "claude-agent-sdk.md":
+        pytest.importorskip("claude_agent_sdk")
+    if page.name == "fleet.md":
+        pytest.importorskip("distributed")
+    if page.name == "scaling.md":
+        pytest.importorskip("celery")
+    if page.name == "deepagents.md":
+        pytest.importorskip("deepagents")
+    if page.name == "openai-agents.md":
+        pytest.importorskip("agents")
     for language, name, body in _BLOCK.findall(page.read_text()):
-        if name:
+        if name.startswith("sample_workspaces/"):
+            check_excerpt(name, body)
+        elif name:
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(body)
         elif language == "console":
             type_in(body, tmp_path)
         elif language == "python":
-            warm.run([sys.executable, "-c", body], cwd=tmp_path, check=True, timeout=60)
+            warm.run([sys.executable, "-c", body], cwd=tmp_path, check=True, timeout=PATIENCE)
 
 
 def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
@@ -106,16 +146,26 @@ def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, _, part in re.findall(r"\]\((?!https?://)([^)#]*)(#([^)]+))?\)", page.read_text()):
+        to = page.parent / target if target else page
+        assert to.exists(), target
+        assert not part or to.suffix != ".md" or part in _parts_of(to), f"{target}#{part}"
+
+
+def _parts_of(page: Path) -> list[str]:
+    """The names that GitHub gives to the headings of a page, and those that it has itself."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    titles = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+    named = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+    return [*named, *re.findall(r'<a id="([^"]+)"', text)]
 
 
 def test_every_command_is_documented() -> None:
     listed = subprocess.run(
         [sys.executable, "-m", "satchel", "--help"], capture_output=True, text=True, check=True
     ).stdout
-    names = re.findall(r"^  ([a-z]+)  +[A-Z]", listed.partition("Commands:")[2], re.MULTILINE)
-    assert len(names) >= 11
+    names = re.findall(r"^  ([a-z]+)  +[A-Z]", listed.partition("Run:")[2], re.MULTILINE)
+    assert len(names) >= 35
     text = (ROOT / "docs/commands.md").read_text()
     for name in names:
         assert f"`satchel {name}" in text, name

@@ -29,9 +29,9 @@ def modules() -> list[tuple[str, Path]]:
 def test_a_struct_is_decoded_by_a_decoder_of_jsontext() -> None:
     """Two threads that decode to it for the first time at once may die: see workspace/formats/jsontext.py."""
     plain = {"dict", "list", "str", "Any", "Raw", "msgspec"}
-    for _, path in modules():
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        for call in calls if path.name != "jsontext.py" else ():
+    named = re.compile(r"\b(Decoder|convert|json\.decode)\(")
+    for path in (each for _, each in modules() if each.name != "jsontext.py" and named.search(each.read_text())):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             kinds = [each.value for each in call.keywords if each.arg == "type"]
             if (made := ast.unparse(call.func)) in ("msgspec.json.Decoder", "Decoder", "msgspec.convert", "convert"):
                 kinds += call.args[made.endswith("convert") :]

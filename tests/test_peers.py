@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.peers import page
-from benchmarks.peers.__main__ import SUBJECTS
+from benchmarks.peers import asking, page
+from benchmarks.peers.__main__ import MANY, SUBJECTS
 from benchmarks.peers.pairing import RECORD, Pairing, bodies, kept
 
 ROOT = Path(__file__).parent.parent
@@ -25,7 +25,10 @@ def test_a_gap_is_lost_or_the_warming_up_is_counted(tmp_path: Path) -> None:
     assert kept(tmp_path) == 0
 
 
-_SLOW = [pytest.param(f"satchel.{name}", marks=pytest.mark.slow) for name in ("strict", "items", "growing")]
+_SLOW = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("satchel.strict", "satchel.items", "satchel.growing", "langgraph.satchel", "sessions.satchel")
+]
 
 
 @pytest.mark.parametrize("subject", ["nothing.loop", *_SLOW])
@@ -39,13 +42,23 @@ def test_a_subject_does_steps_again_after_a_kill(subject: str, tmp_path: Path) -
     assert bodies(tmp_path) == 7
 
 
+@pytest.mark.slow
+def test_a_killed_subject_pays_less_or_more_than_it_asks_for_again() -> None:
+    """Nothing below a keeper. Without one the prompt and the answer again, which was written to its end."""
+    assert asking.again("satchel.kept", streams=True) == (0, 0)
+    assert asking.again("satchel.strict", streams=False) == (1, asking.PROMPT + asking.TOKENS)
+
+
 def test_the_page_leaves_a_subject_out() -> None:
-    assert sorted(page.LABELS) == sorted(each.name for each in SUBJECTS)
+    assert sorted(page.LABELS) == sorted(each.name for each in (*SUBJECTS, *MANY))
     assert len({*page.LABELS.values()}) == len(page.LABELS)
     found = {"step": 3e-4, "sync": 2e-4, "cpu": 1e-4, "written": 500.0}
     rows = [page.Row(each.name, each.count, [found, found], 400.0, 1.0, 0, 200) for each in SUBJECTS]
-    text = page.page(rows, ROOT)
-    assert text.count("| 1.5 (1.5 to 1.5) | 100 (100 to 100) | 500 | 400 | 1.0 | 0 of 99 |") == len(SUBJECTS)
+    many = [page.ManyRow(each.name, each.runs, 120.0, 0.25, 39e6) for each in MANY]
+    text = page.page(rows, many, ROOT)
+    twice = 1  # LangGraph with its SQLite saver
+    assert text.count("| 1.5 (1.5 to 1.5) | 100 (100 to 100) | 500 | 400 | 1.0 | 0 of 99 |") == len(SUBJECTS) + twice
+    assert text.count(" | 120 | 0.250 | 39.00 |") == len(MANY)
     assert "not measured" not in text and "to 100 KB" in text
 
 

@@ -15,7 +15,7 @@ from cli.conftest import ASKING, PLAIN, Cli, Make, cli, make
 
 import satchel
 from satchel.runtime.api import Handle, Overview
-from satchel.runtime.cli.render import history
+from satchel.runtime.cli import history_lines
 from satchel.runtime.present import (
     Timeline,
     budget_lines,
@@ -26,10 +26,12 @@ from satchel.runtime.present import (
     file_lines,
     one_line,
     progress,
+    question_title,
     usage_line,
+    usd,
 )
 from satchel.runtime.status.activity import Retrying
-from satchel.runtime.supervision.emergency.kill import How, StopResult
+from satchel.runtime.supervision.child.kill import How, StopResult
 from satchel.workspace.journal import records
 from satchel.workspace.state import STATES
 
@@ -39,8 +41,8 @@ pytest.importorskip("mcp", reason="`satchel mcp` needs mcp")
 
 from starlette.testclient import TestClient
 
-from satchel.runtime.faces.mcp import describing
-from satchel.runtime.faces.watch import lines, panes
+from satchel.runtime.faces.mcp import descriptions
+from satchel.runtime.faces.watch import lines, run_screen
 from satchel.runtime.faces.web import Site, make_app
 
 __all__ = ["cli", "make"]
@@ -86,8 +88,8 @@ def test_a_record_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> Non
         event = timeline.of(row.line)
         said = squeezed(one_line(event.words.text, 200).removesuffix("…"))
         assert said in page and said in squeezed(lines.event_line(event, 1000).plain), event
-        line = squeezed(history.describe_record(row.line.record).line)
-        assert line in log and squeezed(describing.record(row).words).startswith(line[:300]), event
+        line = squeezed(history_lines.describe_record(row.line.record).line)
+        assert line in log and squeezed(descriptions.record(row).words).startswith(line[:300]), event
 
 
 def test_a_status_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> None:
@@ -96,9 +98,9 @@ def test_a_status_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> Non
     shown = {
         "command line": squeezed(cli("status", run.url).stdout),
         "page": page_of(run),
-        "terminal": squeezed("".join(f"{title}{text}" for title, text in panes._details(status))),
+        "terminal": squeezed("".join(f"{title}{text}" for title, text in run_screen._details(status))),
     }
-    mcp = describing.headline(describing.status(name, status, frozenset()))
+    mcp = descriptions.headline(descriptions.status(name, status, frozenset()))
     assert status.moment is not None and status.state in mcp
     assert f"{progress(status.plan, 'item').partition(',')[0]}." in mcp
     for face, text in shown.items():
@@ -108,13 +110,27 @@ def test_a_status_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> Non
             assert squeezed(each.text) in text, face
     for asked in status.questions:
         assert asked.text in mcp
-        assert all(squeezed(asked.text) in shown[face] for face in ("command line", "page"))
-        assert squeezed(asked.text) in squeezed(panes.questions(status).line(0, 1000).plain)
+        assert squeezed(asked.text) in shown["command line"] and squeezed(question_title(asked)) in shown["page"]
+        assert squeezed(asked.text) in squeezed(run_screen.questions(status).line(0, 1000).plain)
+
+
+def test_a_question_about_a_call_says_its_arguments_twice(make: Make) -> None:
+    """The page shows them as a table below it."""
+    folder = make(ASKING)
+    handle = satchel.open(folder)
+    handle.run()
+    (asked,) = handle.status().questions
+    assert asked.text.startswith('send("text":"mail the report") of ')
+    assert question_title(asked).startswith("send of 'mail the report'") and question_title(asked).endswith("?")
+    page = TestClient(make_app(Site(Overview(folder.parent))), base_url="http://127.0.0.1")
+    for path in ("/", f"/run/{folder.name}"):
+        text = unescape(page.get(path).text)
+        assert question_title(asked)[:40] in text and asked.text not in text
 
 
 def test_the_details_of_the_terminal_say_a_fact_twice(run: Handle) -> None:
     status = run.status()
-    lines = [line.strip() for _, text in panes._details(status) for line in text.splitlines()]
+    lines = [line.strip() for _, text in run_screen._details(status) for line in text.splitlines()]
     for said in (detail(status).lstrip(": "), *(each.text for each in file_lines(status))):
         for line in said.splitlines():
             assert sum(line in each for each in lines) == 1, (line, lines)
@@ -127,15 +143,34 @@ def test_an_outcome_of_a_stop_is_said_twice_or_breaks_it(how: How) -> None:
     assert told and told.count("safe point") <= 1 and told.count("begun") <= 1
 
 
+@pytest.mark.parametrize(
+    ("amount", "said"),
+    [
+        (0, "$0.00"),
+        (1234.5, "$1,234.50"),
+        (12.346, "$12.35"),
+        (0.6, "$0.60"),
+        (0.012, "$0.012"),
+        (0.0124, "$0.0124"),
+        (0.00045, "$0.00045"),
+        (0.0000123, "$0.000012"),
+        (1e-12, "$0.00"),
+        (0.99999, "$1.00"),
+    ],
+)
+def test_a_cost_of_less_than_a_cent_is_nothing(amount: float, said: str) -> None:
+    assert usd(amount) == said
+
+
 def test_a_call_or_why_it_is_tried_again_is_cut_short() -> None:
     call = Retrying("", "1", "ask", f"({'t' * 140})", 2, "e" * 190, "2999-01-01T00:00:00Z")
     assert "t" * 140 in call_name(call) and "e" * 190 in describe_retry(call)
 
 
 KNOWN = {
-    "mcp/describing.py": "which tool to call next",
+    "mcp/descriptions.py": "which tool to call next",
     "mcp/tasks.py": "the status of a task in the protocol",
-    "render/ending.py": "how a start has ended, which no other face starts",
+    "cli/summary.py": "how a start has ended, which no other face starts",
 }
 """What matches states and has no words for them."""
 

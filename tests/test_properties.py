@@ -50,18 +50,27 @@ def test_seeds(number): ...
 def test_again(): ...
 """
 
+TELLING = """
+import properties
+
+def pytest_collection_modifyitems(items):
+    properties.spread(items)
+    for item in items:
+        print("case", item.name, *sorted({mark.name for mark in item.iter_markers()} & {"slow", "soak"}))
+"""
+
 
 def test_a_case_is_in_the_wrong_tier_or_in_none(tmp_path: Path) -> None:
     (tmp_path / "test_tiers.py").write_text(TIERS)
-    (tmp_path / "conftest.py").write_text("import properties\n\npytest_collection_modifyitems = properties.spread\n")
+    (tmp_path / "conftest.py").write_text(TELLING)
+    words = ["-m", "pytest", "--collect-only", "-p", "no:cacheprovider", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("case test_")]
 
-    def collected(tier: str) -> list[str]:
-        words = ["-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-m", tier, str(tmp_path)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, env=environment)
-        return [line.partition("::test_")[2] for line in done.stdout.splitlines() if "::" in line]
+    def collected(*marks: str) -> list[str]:
+        return [name.removeprefix("test_") for name, *found in told if found == [*marks]]
 
-    assert collected("not slow") == ["kinds[0]", "kinds[3]", "seeds[0]", "seeds[3]"]
-    others = ["kinds[1]", "kinds[2]", "kinds[4]", "kinds[5]", "seeds[1]", "seeds[4]"]
-    assert collected("slow and not soak") == others
-    assert collected("soak") == ["seeds[2]", "seeds[5]", "again"]
+    assert collected() == ["kinds[0]", "kinds[3]", "seeds[0]", "seeds[3]"]
+    assert collected("slow") == ["kinds[1]", "kinds[2]", "kinds[4]", "kinds[5]", "seeds[1]", "seeds[4]"]
+    assert collected("slow", "soak") == ["seeds[2]", "seeds[5]", "again"]

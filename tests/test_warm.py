@@ -48,7 +48,7 @@ def _told(run: Run, command: list[str], folder: Path, descriptor: int) -> tuple[
     done = run(
         command,
         cwd=folder,
-        env={**os.environ, "COLOUR": "blue"},
+        env={**os.environ, "COLOUR": "blue", "PYTHONPATH": f"/one:{folder}"},
         input="typed",
         capture_output=True,
         text=True,

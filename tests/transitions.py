@@ -19,6 +19,8 @@ def act_of(line: Line) -> Act | None:
     match line.record:
         case records.Opened(why="run"):
             return "started"
+        case records.Opened(why="hold"):
+            return "held"
         case records.Opened(why="replay"):
             return "replayed"
         case records.Paused():

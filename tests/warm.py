@@ -36,8 +36,14 @@ _IMPORTED_LATE = ("jsonschema", "filelock", "rich.live", "rich.progress", "watch
 _FOR_BUCKETS = ("fsspec", "s3fs", "boto3.session")
 _OF_EXTRAS = ("satchel.runtime.faces.mcp.",)
 """What starts with these is not imported: its packages are slow, and only its own command needs them."""
-_IF_NAMED = ("pydantic_ai",)
-"""Slow packages that are imported for a process whose code names them."""
+_IF_NAMED = (
+    "claude_agent_sdk",
+    "deepagents",
+    "pydantic_ai",
+    "satchel.adapters.langgraph",
+    "satchel.adapters.openai_agents",
+)
+"""What is slow to import, and imported for a process whose code names it."""
 _PATH = [*sys.path]
 _lock = threading.Lock()
 _nurseries: dict[str, _Nursery] = {}
@@ -157,8 +163,11 @@ def _is_warm(words: list[str], environment: Mapping[str, str]) -> bool:
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Of Python, without the one that a warm process heeds."""
-    return {k: v for k, v in environment.items() if k.startswith("PYTHON") and k != "PYTHONUNBUFFERED"}
+    """Of Python, without those that a warm process heeds."""
+    return {k: v for k, v in environment.items() if k.startswith("PYTHON") and k not in _HEEDED}
+
+
+_HEEDED = ("PYTHONPATH", "PYTHONUNBUFFERED")
 
 
 _SETTINGS = _settings(os.environ)
@@ -341,7 +350,7 @@ def _become(order: _Order) -> NoReturn:
 def _work(order: _Order) -> None:
     if not {"--in-process", "--supervised"} & {*order.words}:
         _found_nursery(order.descriptors)
-    words, sys.path[:] = order.words, _PATH
+    words, sys.path[:] = order.words, [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *_PATH]
     if words[0] == "-P":
         words = words[1:]
     else:

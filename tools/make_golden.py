@@ -225,7 +225,7 @@ def killed_in_a_conversation(desk: Desk) -> None:
 def killed_three_times(desk: Desk) -> None:
     desk.write("payments")
     for _ in range(3):
-        desk.kill_at("B-22 is looked up")
+        desk.kill_at("B-22 is looked up", shown="journal/*", says='"type":"scope.begun","scope":"2"')
     desk.satchel("run", "--in-process", "run", codes=(3,))
 
 
@@ -273,7 +273,8 @@ def scheduled(desk: Desk) -> None:
     desk.write("desk", "schedule:\n  - {every: 1s, name: report}\n")
     desk.satchel("send", "run", "water the plants")
     desk.pause_at("water the plants is done")
-    desk.satchel("serve", "--once", ".", codes=(0, 3))
+    while not [*desk.run.glob("inbox/schedule-*")]:  # until a second has begun since the pause
+        desk.satchel("serve", "--once", ".", codes=(0, 3))
 
 
 @scenario

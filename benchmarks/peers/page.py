@@ -1,4 +1,4 @@
-"""The page that `make bench` writes: what was measured, where, how, and three tables."""
+"""The page that `make bench` writes: what was measured, where, how, and the tables."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ class Row(NamedTuple):
     of: int  # steps in what was killed halfway
 
 
+class ManyRow(NamedTuple):
+    """The results of many runs at once."""
+
+    name: str
+    runs: int
+    per_minute: float
+    cpu: float  # seconds a run
+    memory: float  # bytes a run
+
+
 _STEPS = {
     "nothing.loop": "a bare loop: one line of JSON, appended and synced",
     "satchel.strict": "**Satchel**, a step",
@@ -46,16 +56,44 @@ _GROWING = {
     "langgraph.growing": "LangGraph, a node, `Annotated[list, operator.add]`, `sync`",
     "langgraph.delta": "the same with its `DeltaChannel` (beta)",
 }
-LABELS = {**_STEPS, **_ITEMS, **_GROWING}
-_PACKAGES = ("satchel", "dbos", "prefect", "langgraph", "langgraph-checkpoint-sqlite")
+_FRAMEWORKS = {
+    "langgraph.sync": 'LangGraph, a node, SQLite saver, `durability="sync"`',
+    "langgraph.satchel": "**Satchel**, the same with `SatchelSaver`",
+    "sessions.sqlite": "OpenAI Agents SDK, a turn, `SQLiteSession`",
+    "sessions.satchel": "**Satchel**, the same with `SatchelSession`",
+    "files.own": "deepagents, a file of 200 bytes, `FilesystemBackend`",
+    "files.satchel": "**Satchel**, the same with `SatchelBackend`",
+    "turns.bare": "Pydantic AI, a turn with a call of a tool, nothing kept",
+    "turns.satchel": "**Satchel**, the same with `SatchelDurability`",
+}
+_MANY = {
+    "many.serve_process": "**Satchel**, `serve`: a process for each run",
+    "many.serve_none": "**Satchel**, `serve --isolate none`: a process for each core",
+    "many.pool": "**Satchel**, a `Pool`: one event loop",
+    "many.fleet": "**Satchel**, `fleet` on 2 workers of Dask: a process for each run",
+    "many.dbos_sqlite": "DBOS, workflows of a queue, on SQLite",
+    "many.dbos_postgres": "the same on Postgres, which counts, too",
+    "many.prefect": "Prefect, flows in one event loop, with the server that it starts",
+}
+LABELS = {**_STEPS, **_ITEMS, **_GROWING, **_FRAMEWORKS, **_MANY}
+_PACKAGES = (
+    "satchel",
+    "dbos",
+    "prefect",
+    "langgraph",
+    "langgraph-checkpoint-sqlite",
+    "openai-agents",
+    "deepagents",
+    "pydantic-ai-slim",
+)
 
 _TEXT = (Path(__file__).parent / "page.md").read_text()
 
 
-def page(rows: Sequence[Row], folder: Path) -> str:
+def page(rows: Sequence[Row], many: Sequence[ManyRow], folder: Path) -> str:
     """Markdown. `folder` is on the disk that was measured."""
     by_name = {row.name: row for row in rows}
-    syncs = [each["sync"] * 1e6 for row in rows for each in row.rounds]
+    syncs = [each["sync"] * 1e6 for row in rows for each in row.rounds] or [0.0]  # of many runs alone
     growing = next((row.steps for row in rows if row.name in _GROWING), 0)
     return _TEXT.format(
         date=f"{datetime.now(UTC):%Y-%m-%d}",
@@ -69,6 +107,8 @@ def page(rows: Sequence[Row], folder: Path) -> str:
         steps=_table(_STEPS, by_name),
         items=_table(_ITEMS, by_name),
         growing=_table(_GROWING, by_name),
+        frameworks=_table(_FRAMEWORKS, by_name),
+        many=_many_table(many),
     )
 
 
@@ -102,6 +142,18 @@ def _table(labels: dict[str, str], rows: dict[str, Row]) -> str:
             f"{row.repeated} of {row.of // 2 - 1}",
         )
         lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _many_table(rows: Sequence[ManyRow]) -> str:
+    lines = ["| | runs at once | runs a minute | CPU a run, s | memory a run, MB |", "| --- | --- | --- | --- | --- |"]
+    by_name = {row.name: row for row in rows}
+    for name, label in _MANY.items():
+        if (row := by_name.get(name)) is None:
+            lines.append(f"| {label} | not measured | | | |")
+        else:
+            cells = f"{row.runs} | {row.per_minute:,.0f} | {row.cpu:.3f} | {row.memory / 1e6:.2f}"
+            lines.append(f"| {label} | {cells} |")
     return "\n".join(lines)
 
 

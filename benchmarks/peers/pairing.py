@@ -18,7 +18,7 @@ from typing import NamedTuple
 RESULT = "x" * 198  # 200 bytes of JSON
 RECORD = b"x" * 299 + b"\n"
 _BODIES, _AGAIN = "bodies", "bodies-again"
-_TICK = os.sysconf("SC_CLK_TCK")
+TICK = os.sysconf("SC_CLK_TCK")  # of the CPU times in /proc, a second
 
 
 class Used(NamedTuple):
@@ -103,21 +103,27 @@ def kept(folder: Path) -> int:
 
 
 def used() -> Used:
-    parents: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
+    found = below()
+    cpu = time.process_time() + sum(int(fields[11]) + int(fields[12]) for fields in found.values()) / TICK
+    return Used(cpu, sum(map(_written, [os.getpid(), *found])))
+
+
+def below() -> dict[int, list[str]]:
+    """The processes that this one has started, and those that they have, each with its `stat` behind the name."""
+    children: dict[int, list[int]] = {}
+    every: dict[int, list[str]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
         pid = int(stat.parent.name)
-        parents.setdefault(int(fields[1]), []).append(pid)
-        ticks[pid] = int(fields[11]) + int(fields[12])
-    below = [*parents.get(os.getpid(), ())]
-    for pid in below:
-        below += parents.get(pid, ())
-    cpu = time.process_time() + sum(ticks[pid] for pid in below) / _TICK
-    return Used(cpu, sum(map(_written, [os.getpid(), *below])))
+        children.setdefault(int(fields[1]), []).append(pid)
+        every[pid] = fields
+    found = [*children.get(os.getpid(), ())]
+    for pid in found:
+        found += children.get(pid, ())
+    return {pid: every[pid] for pid in found}
 
 
 def _written(pid: int) -> int:

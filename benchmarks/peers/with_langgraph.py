@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 
@@ -54,7 +55,21 @@ def delta(folder: Path, pairing: Pairing) -> None:
     _steps(folder, pairing, Delta, "sync")
 
 
+def satchel(folder: Path, pairing: Pairing) -> None:
+    """The same with the saver of Satchel's adapter."""
+    from satchel.adapters.langgraph import SatchelSaver
+
+    _invoke(SatchelSaver(folder / "threads"), pairing, Last, "sync")
+
+
 def _steps(folder: Path, pairing: Pairing, state: Any, durability: Literal["sync", "async"]) -> None:
+    with SqliteSaver.from_conn_string(str(folder / "graph.sqlite")) as saver:
+        _invoke(saver, pairing, state, durability)
+
+
+def _invoke(
+    saver: BaseCheckpointSaver[Any], pairing: Pairing, state: Any, durability: Literal["sync", "async"]
+) -> None:
     def work(now: dict[str, Any]) -> dict[str, Any]:
         result = pairing.body()
         return {"count": now["count"] + 1} | ({"last": result} if state is Last else {"all": [result]})
@@ -63,9 +78,8 @@ def _steps(folder: Path, pairing: Pairing, state: Any, durability: Literal["sync
     builder.add_node("work", work)
     builder.add_edge(START, "work")
     builder.add_conditional_edges("work", lambda now: "work" if now["count"] < pairing.total else END)
-    with SqliteSaver.from_conn_string(str(folder / "graph.sqlite")) as saver:
-        app = builder.compile(checkpointer=saver)
-        config: Any = {"configurable": {"thread_id": "benchmark"}, "recursion_limit": pairing.total + 10}
-        begun = bool(app.get_state(config).values)
-        first: Any = None if begun else {"count": 0} | ({"last": ""} if state is Last else {"all": []})
-        app.invoke(first, config, durability=durability)
+    app = builder.compile(checkpointer=saver)
+    config: Any = {"configurable": {"thread_id": "benchmark"}, "recursion_limit": pairing.total + 10}
+    begun = bool(app.get_state(config).values)
+    first: Any = None if begun else {"count": 0} | ({"last": ""} if state is Last else {"all": []})
+    app.invoke(first, config, durability=durability)

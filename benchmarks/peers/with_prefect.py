@@ -8,7 +8,8 @@ from pathlib import Path
 from .pairing import Pairing
 
 
-def tasks(folder: Path, pairing: Pairing) -> None:
+def configure(folder: Path) -> None:
+    """Call it before the first import of Prefect."""
     os.environ |= {
         "PREFECT_HOME": str(folder),
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
@@ -17,6 +18,10 @@ def tasks(folder: Path, pairing: Pairing) -> None:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     }
+
+
+def tasks(folder: Path, pairing: Pairing) -> None:
+    configure(folder)
     from prefect import flow, task
     from prefect.cache_policies import INPUTS
 

@@ -49,7 +49,7 @@ def _steps(folder: Path, pairing: Pairing, durability: Literal["strict", "pipeli
     async def benchmark(run: Run[Any]) -> None:
         await run.scope("calls", calls)
 
-    _run(folder, benchmark)
+    start(folder, benchmark)
 
 
 def _items(folder: Path, pairing: Pairing, change: Callable[[Any, str], None]) -> None:
@@ -66,10 +66,11 @@ def _items(folder: Path, pairing: Pairing, change: Callable[[Any, str], None]) -
             await run.plan("Benchmark", [f"item {number}" for number in range(pairing.total)])
         await run.todo.each(work)
 
-    _run(folder, benchmark)
+    start(folder, benchmark)
 
 
-def _run(folder: Path, benchmark: Agent) -> None:
+def start(folder: Path, benchmark: Agent) -> None:
+    """Run this agent in a workspace there, until it has completed."""
     workspace = folder / "run"
     if not workspace.exists():
         workspace.mkdir()

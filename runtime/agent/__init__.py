@@ -6,9 +6,9 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import code
-    from .code import Code
+    from .code import Code, brief, describe, of_storage, place, said, where
     from .daemon_thread import DaemonExecutor, of_a_future
-    from .declaration import Agent, Parameters, agent, load
-    from .failure import brief, describe, of_storage, place, said
+    from .declaration import Agent, Parameters, agent, file_of, load
     from .migrations import Migration, check_known, check_migrated, dropped, is_dropped, migrate, migration
-    from .resource import TIERS, Held, Resource, ResourceOutcome, Tier, runs_on_loop, takes_run, unhindered
+    from .resource import TIERS, HeldResource, Resource, ResourceOutcome, Tier, runs_on_loop, takes_run, unhindered
+    from .signature import AgentParameter, AgentSignature, ValueKind, signature_of

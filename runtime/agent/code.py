@@ -1,10 +1,16 @@
-"""The code of an agent: its own modules, and the installed distributions that they import.
+"""The code of an agent: its own modules, the installed distributions that they import, who may import what, and the
+lines of it that an exception came through.
 
 It is read from the source, so that it is the same at every start, whatever was imported before. Imports by a computed
 name, and what distributions import, are not seen.
 
 The code of a workspace in a bucket is imported from a private copy, which lives as long as this process. Only a run
 makes one. Files are data until then, and none is written outside the copy.
+
+A process has one table of modules and one list of folders to import from, so a name means one module for all of its
+code. Agents of several workspaces share a process where a program runs them. So each imports from its own folder, an
+agent that runs keeps its folder until it has ended, and one is refused that would get the module of another, or give it
+its own. Copies of one template have the same modules, and share them. A later start gets what is in the files then.
 """
 
 from __future__ import annotations
@@ -13,18 +19,24 @@ import ast
 import atexit
 import functools
 import hashlib
+import importlib
 import importlib.util
 import os
 import re
 import shutil
 import sys
-import tempfile
+import sysconfig
+import threading
+import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from ...workspace.base import OF_A_RUN, Refused, check_path, urls
+from ...workspace.base import OF_A_RUN, Refused, StorageFailed, check_path, urls
+from ...workspace.journal.records import Failure
 from ...workspace.state import prompts
 from ...workspace.store import Store, Version
 
@@ -60,6 +72,8 @@ def shown(file: str) -> str | None:
 
 def clear(pid: int) -> None:
     """Remove the copies of a killed process. The caller knows that it was one of ours and is dead."""
+    import tempfile  # slow, and only what is fetched from a bucket needs it
+
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             is_its = entry.name.startswith(f"{_PREFIX}{pid}-") and entry.is_dir(follow_symlinks=False)
@@ -67,10 +81,10 @@ def clear(pid: int) -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _code(store: Store, folder: str = "") -> Iterator[str]:
+def _code(store: Store) -> Iterator[str]:
     """All modules, and all files with prompts. Not the files of the run, and nothing hidden."""
     size, count = 0, 0
-    waiting = [folder]
+    waiting = [""]
     while waiting:
         here = waiting.pop()
         for entry in store.list(here):
@@ -98,6 +112,8 @@ def _is_passed_over(folder: str) -> bool:
 
 
 def _fetch(store: Store, files: _Files) -> str:
+    import tempfile
+
     folder = os.path.realpath(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))  # mode 700
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     left = LIMIT
@@ -129,13 +145,21 @@ class Code(Struct):
     commit: str = ""  # of git, that the folder of the code is at; the files may have changed since
 
 
-def of(file: str) -> Code:
+class Imports(NamedTuple):
+    """What the code of a file imports: the modules in its folder, with the start of their SHA-256, and the first names
+    of all others."""
+
+    folder: str
+    modules: dict[str, str]
+    others: set[str]
+
+
+def imports_of(file: str) -> Imports:
     """The modules that belong to `file`: itself, the modules in its folder that it imports, and so on."""
     folder, top = os.path.dirname(os.path.abspath(file)), ""
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder, top = os.path.split(folder)
-    code = Code()
-    names: set[str] = set()
+    found = Imports(folder, {}, set())
     waiting, seen = [os.path.abspath(file)], set[str]()
     while waiting and len(seen) < _DEEPEST:
         path = waiting.pop()
@@ -147,17 +171,20 @@ def of(file: str) -> Code:
                 source = opened.read()
         except OSError:
             continue
-        code.modules[os.path.relpath(path, folder)] = short(source)
+        found.modules[os.path.relpath(path, folder)] = short(source)
         for level, name in _imports(source):
             is_own = level or not top or name.partition(".")[0] == top  # not every installed package
-            found = list(_beside(folder, os.path.dirname(path), level, name)) if is_own else []
-            waiting += found
-            if not found and not level:
-                names.add(name.partition(".")[0])
-    code.modules = dict(sorted(code.modules.items()))
-    code.packages = dict(sorted(_distributions(names)))
-    code.commit = _commit(folder)
-    return code
+            near = list(_beside(folder, os.path.dirname(path), level, name)) if is_own else []
+            waiting += near
+            if not near and not level:
+                found.others.add(name.partition(".")[0])
+    return found
+
+
+def of(file: str) -> Code:
+    """The code of the agent in `file`."""
+    folder, modules, others = imports_of(file)
+    return Code(dict(sorted(modules.items())), dict(sorted(_distributions(others))), _commit(folder))
 
 
 def _commit(folder: str) -> str:
@@ -290,3 +317,183 @@ def _provided(name: str, folder: str, changed: int) -> tuple[str, ...]:
         if name in modules or (not modules and in_list.search(distribution.read_text("RECORD") or "")):
             found.add(distribution.metadata["Name"])
     return tuple(sorted(found))
+
+
+changing = threading.RLock()
+"""Held while an agent is imported: then the names that it imports by are its own."""
+
+_known: dict[str, dict[str, dict[str, str]]] = {}
+"""The folders of all agents so far, each with its modules when they were last imported from."""
+_running: Counter[OwnModules] = Counter()
+_counting = threading.Lock()
+"""Held for a moment, for `_running`: an event loop must not wait until another agent is imported."""
+
+
+class OwnModules(Struct, frozen=True):
+    """What an agent imports. `own`: the modules in its folder, and `others`, by their first names."""
+
+    folder: str
+    own: frozenset[str]
+    others: frozenset[str]
+
+    @classmethod
+    def of(cls, file: str) -> OwnModules:
+        _, modules, others = imports_of(file)
+        names = {path.split("/")[0].removesuffix(".py") for path in modules}
+        mine = os.path.basename(file).removesuffix(".py")
+        return cls(os.path.dirname(file), frozenset(names - {mine}), frozenset(others))
+
+
+def import_from(file: str) -> None:
+    """Let the agent in `file` import from its own folder, and from no other that has none running. Refused if one of
+    its modules would be another's."""
+    mine = OwnModules.of(file)
+    contents = {name: _files(mine.folder, name) for name in mine.own}
+    with changing:
+        with _counting:
+            others = [*_running]
+        for other in others:
+            if other.folder != mine.folder and (name := _shared(mine, other) or _shared(other, mine)):
+                raise _refused(
+                    file, name, f"the agent in {other.folder}, which runs in this process, means another one"
+                )
+        in_use = {each.folder for each in others}
+        kept = {mine.folder, *in_use}
+        stale = _known.keys() - kept
+        if mine.folder not in in_use and _known.get(mine.folder, contents) != contents:
+            stale.add(mine.folder)
+            importlib.invalidate_caches()
+        for name, module in [*sys.modules.items()]:
+            if _folder_of(module) in stale:
+                del sys.modules[name]
+        for name in sorted(mine.own):
+            if name in sys.modules and _is_foreign(sys.modules[name], mine.folder, kept):
+                raise _refused(file, name, "this process has imported another one")
+        folders = [mine.folder, *sorted(kept - {mine.folder})]
+        sys.path[:] = [*folders, *(entry for entry in sys.path if entry not in _known)]
+        _known[mine.folder] = contents
+
+
+@contextmanager
+def running(file: str | None) -> Iterator[None]:
+    """While the body runs, the agent in `file` keeps its modules. None: it is no file of a workspace."""
+    if file is None:
+        yield
+        return
+    mine = OwnModules.of(file)
+    with changing:
+        import_from(file)
+        with _counting:
+            _running[mine] += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _running.subtract([mine])
+            if not _running[mine]:
+                del _running[mine]
+
+
+def _shared(one: OwnModules, other: OwnModules) -> str:
+    """A name by which `one` imports something else than the module in the folder of `other`."""
+    for name in sorted(one.own | one.others):
+        there = _files(other.folder, name)
+        if there and (name in one.others or _files(one.folder, name) != there):
+            return name
+    return ""
+
+
+def _files(folder: str, name: str) -> dict[str, str]:
+    """The files of a module or package in a folder, each with the start of its hash. Empty: it is not there."""
+    found = {}
+    package = os.path.join(folder, name)
+    paths = [f"{package}.py"]
+    if os.path.isfile(os.path.join(package, "__init__.py")):
+        paths += [os.path.join(at, each) for at, _, names in os.walk(package) for each in names if each.endswith(".py")]
+    for path in paths:
+        with suppress(OSError), open(path, "rb") as file:
+            found[os.path.relpath(path, folder)] = short(file.read())
+    return found
+
+
+def _folder_of(module: object) -> str:
+    """The folder that holds a top-level module; of a package the one around it."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return ""
+    # There are thousands of modules, and `os.path.split` takes three times as long
+    folder, _, name = file.rpartition(os.sep)
+    return os.path.dirname(folder) if name == "__init__.py" else folder
+
+
+def _is_foreign(module: object, folder: str, kept: set[str]) -> bool:
+    return _folder_of(module) not in kept and os.path.realpath(_folder_of(module)) != os.path.realpath(folder)
+
+
+def _refused(file: str, name: str, why: str) -> Refused:
+    return Refused(
+        f"can't import its own module {name!r}",
+        path=file,
+        why=why,
+        remedy="give the module a name of its own, or run it in a process of its own: `satchel run`, `satchel serve`",
+    )
+
+
+_LINES = 5
+_CHARACTERS = 100_000
+_OURS = tuple(
+    f"{os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))}/{folder}/"
+    for folder in ("runtime", "workspace", "schemas")
+)
+_LIBRARY = sysconfig.get_path("stdlib")
+_RETRIES = f"{sysconfig.get_path('purelib')}/tenacity/"  # what Satchel retries with
+
+
+def describe(error: BaseException, root: str) -> Failure:
+    """`root` is the workspace; lines of code in it are named relative to it."""
+    return Failure(type(error).__name__, _message(error), where(error, root))
+
+
+def where(error: BaseException, root: str) -> tuple[str, ...]:
+    """The lines of the agent that an error came through, outermost first: without those of Satchel and of the standard
+    library. For a failed step the last ones are those of the step."""
+    lines = ((frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__))
+    theirs = [
+        (each, line) for each, line in lines if not each.co_filename.startswith((*_OURS, _LIBRARY, _RETRIES, "<"))
+    ]
+    return tuple(f"{place(each.co_filename, root)}:{line} in {each.co_name}" for each, line in theirs[-_LINES:])
+
+
+def said(error: BaseException) -> str:
+    """The error in one line."""
+    return f"{type(error).__name__}: {_message(error)}"
+
+
+def brief(error: BaseException) -> Failure:
+    """The error without lines of code."""
+    return Failure(type(error).__name__, _message(error))
+
+
+def of_storage(error: BaseException | None) -> StorageFailed | None:
+    """The storage failure that an exception is, contains, or was caused by."""
+    while error is not None:
+        if isinstance(error, StorageFailed):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            return next((found for each in error.exceptions if (found := of_storage(each))), None)
+        error = error.__cause__
+    return None
+
+
+def _message(error: BaseException) -> str:
+    """An exception group only says how many errors it has, so this names them."""
+    if not isinstance(error, BaseExceptionGroup):
+        text = str(error)[:_CHARACTERS]
+        return text.encode(errors="backslashreplace").decode()  # half a surrogate pair can't be kept
+    inner = "; ".join(f"{type(each).__name__}: {_message(each)}" for each in error.exceptions[:_LINES])
+    return f"{error.message}: {inner}"
+
+
+def place(file: str, root: str) -> str:
+    """The name of a code file as people know it."""
+    return os.path.relpath(file, root) if file.startswith(f"{root}/") else shown(file) or file

@@ -11,7 +11,6 @@ import importlib.util
 import inspect
 import os
 import sys
-import threading
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import GenericAlias
@@ -29,9 +28,6 @@ from .resource import Resource, check_resources
 if TYPE_CHECKING:
     from ...workspace.store import Store
 
-_folders: set[str] = set()  # those that agents of this process were loaded from
-_loading = threading.RLock()  # of these, and of the names that agents import by
-
 GivenRun = TypeVar("GivenRun", bound=RunParameter)
 
 AgentFunction = Callable[..., Awaitable[Any]]
@@ -41,6 +37,15 @@ Durability = Literal["strict", "pipelined"]
 Effects = Literal["report", "strict"]
 
 Unknown = Literal["refuse", "keep"]
+
+_EXTRAS = {
+    "agents": "openai-agents",
+    "claude_agent_sdk": "claude-agent-sdk",
+    "deepagents": "deepagents",
+    "langgraph": "langgraph",
+    "pydantic_ai": "pydantic-ai",
+}
+"""Modules of frameworks that there are adapters for, and the extras of Satchel that install them."""
 
 
 class Agent(Struct, Generic[P, R], frozen=True):
@@ -169,8 +174,10 @@ def load(store: Store, reference: str) -> Agent:
 
     This runs code of the workspace. Only a run does it.
     """
+    from . import code  # slow, and only a run loads one
+
     place, _, name = reference.partition(":")
-    with _loading:
+    with code.changing:
         module = _load_file(store, place) if place.endswith(".py") else _load_module(place)
     found = getattr(module, name, None)
     if found is None:
@@ -187,6 +194,14 @@ def load(store: Store, reference: str) -> Agent:
     return found
 
 
+def file_of(store: Store, reference: str) -> str | None:
+    """The file that `load` imports; None for an installed module."""
+    from . import code
+
+    place = reference.partition(":")[0]
+    return os.path.join(code.folder_of(store), place) if place.endswith(".py") else None
+
+
 def _load_file(store: Store, path: str) -> Any:
     from . import code
 
@@ -200,6 +215,7 @@ def _load_file(store: Store, path: str) -> Any:
             remedy=f"did you mean {meant}?" if meant else "correct `agent`, or put the file there",
         ) from error
     full = os.path.join(code.folder_of(store), path)
+    code.import_from(full)
     name = f"satchel_agent_{abs(hash((full, source)))}"
     if name in sys.modules:
         return sys.modules[name]
@@ -207,26 +223,17 @@ def _load_file(store: Store, path: str) -> Any:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and get_type_hints look their module up
-    _import_from(os.path.dirname(full))
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
+            error.msg += f". An extra of Satchel brings it: pip install 'satchel[{_EXTRAS[error.name]}]'"
         raise
     finally:
         sys.dont_write_bytecode = writes_bytecode
     return module
-
-
-def _import_from(folder: str) -> None:
-    """Let an agent import modules from its own folder, and not from that of another agent in this process."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and os.path.dirname(file) in _folders - {folder}:
-            del sys.modules[name]
-    sys.path[:] = [folder, *(entry for entry in sys.path if entry not in _folders)]
-    _folders.add(folder)
 
 
 def _load_module(name: str) -> Any:

@@ -175,7 +175,7 @@ def _once(data: Any, migration: Migration, path: str) -> Any:
     try:
         after = migration(msgspec.json.decode(msgspec.json.encode(data)))
     except Exception as error:
-        from .failure import said
+        from .code import said
 
         raise Refused(f"{what} has failed", path=path, why=said(error), remedy=remedy) from error
     if not isinstance(after, dict):

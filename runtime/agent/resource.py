@@ -88,7 +88,7 @@ class ResourceOutcome(NamedTuple):
     error: BaseException | None = None
 
 
-class Held:
+class HeldResource:
     """A resource that is open or being opened. Used from one event loop."""
 
     def __init__(self, declared: Resource, make: Callable[[], Any], *, on_loop: bool):

@@ -1,15 +1,15 @@
 """`satchel.open`, and everything that programs and people do to a run from outside. The command line and the other
-faces call it and print the results. It hands on what the rooms below it offer: `status`, `launch` and `history`.
+faces call it and print the results. It hands on what the rooms below it offer: `status`, `launch`, `history`, `hold`.
 
 finder      `open`: a handle on the workspace at a folder or URL; `Below` finds one by its name below a root
-handle      a handle: `handle_history` has its methods for the past of a run, `handle_files` those for its files
+handle      a handle: `handle_history` has its methods for the past of a run
 latest      one run, kept current for screens
 stops       pause and cancel, and take a pause back; the emergency stop
 answers     answers questions
 mail        tasks and messages
-file_edits  checks and saves edits of files, and cuts a conversation off
+handle_files  the files of a run, to read and to edit as a person does
 repair      repairs, removes old history, and resolves conflicts of files and the run
-transport   moves a run, copies it, and exports it
+transport   moves a run and copies it, lets copies follow, and goes on from one
 """
 
 # mypy: implicit-reexport
@@ -18,12 +18,14 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State
+    from ..agent import AgentParameter, AgentSignature, ValueKind, signature_of
     from ..engine import RehearsalFinding
     from ..history import (
         SEVERITY,
         Blame,
         Blamed,
         CallPair,
+        Conversation,
         ConversationMessage,
         Difference,
         RedoResult,
@@ -32,26 +34,38 @@ if not deferred(__name__):
         RewindResult,
         ShowResult,
         changes,
-        conversation,
         effects_since,
+        logs_of,
+        message_at,
+        messages_of,
         rehearse_all,
         rehearse_here,
         typed_changes,
     )
+    from ..hold import FileEntry, Held, HeldFile, Row, hold, remove
     from ..launch import (
+        DueLook,
+        DueRun,
         NewWorkspace,
         Pool,
         RunResult,
+        Setting,
         SupervisionResult,
         Template,
+        due,
         new,
+        new_aside,
         new_async,
         samples,
         serve,
+        settings_of,
         stream,
         typed_settings,
+        value_of,
     )
     from ..status import (
+        BY_NEED,
+        ORDERS,
         PATIENCE,
         RECORD_TYPES,
         CheckResult,
@@ -62,31 +76,32 @@ if not deferred(__name__):
         OpenQuestion,
         Overview,
         Place,
+        ProcessLine,
+        ProcessLog,
         Result,
-        RunFile,
         RunningCall,
+        RunQuery,
         RunStatus,
         Scheduled,
         Seen,
         SeenRun,
         StorageCheck,
+        agent_of,
         before_a_start,
         by_need,
         events,
         forecast,
-        is_readable,
         ls,
         of_error,
-        run_files,
         wanted,
     )
     from .answers import AnswerResult, changes_of, say_revoked, say_what
-    from .file_edits import Draft, EditResult, MessageCut
-    from .finder import Below, is_run, leads_below, open, open_all
+    from .finder import Below, is_run, leads_below, new_place, open, open_all
     from .handle import Handle
-    from .handle_files import RunFiles
+    from .handle_files import Draft, EditResult, MessageCut, RunFile, RunFiles, is_readable
     from .handle_history import RunHistory
     from .latest import Latest, Shot, records_before
     from .mail import UNNAMED, SendResult
     from .repair import MergeResult, PruneResult, RecoveryResult, forgotten
     from .stops import PauseResult, Undone, WithdrawResult, is_pausing, stop_all, undo_all
+    from .transport import BackupEvent, Replication, RunBackup

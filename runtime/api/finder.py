@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ...workspace.base import DEFINITION, UsageError, arguments, is_name, urls
+from ...workspace.base import DEFINITION, UsageError, arguments, check_new, is_name, urls
 from ...workspace.inspect import below, below_store, transfer_file
 from ...workspace.store import Store, open_store, read_if_there
 from ..status import PATIENCE, reach, root_of, use_options
@@ -125,6 +125,28 @@ def leads_below(name: str, *, is_remote: bool) -> bool:
     if is_remote:
         return all(is_name(part) and not part.startswith(".") for part in name.split("/"))
     return "\0" not in name and all(part and not part.startswith(".") for part in name.split("/"))
+
+
+def new_place(root: str, name: str) -> str:
+    """The folder or URL of a new run that is to have this name below `root`, which is a real path or a URL. UsageError
+    if none can be there: what is there already stays as it is."""
+    parts, is_remote = name.split("/"), urls.is_remote(root)
+    if not leads_below(name, is_remote=is_remote) or not all(is_name(part) and part != "-" for part in parts):
+        raise UsageError(
+            "that is no name of a run",
+            why="it becomes a folder below the root",
+            remedy="use letters, digits, - and _; folders in it are joined by /, and none begins with a point",
+        )
+    check_new(name)
+    place = root
+    for part in ("", *parts):
+        if part:
+            place = urls.join(place, part) if is_remote else os.path.join(place, part)
+        if is_run(place):
+            raise UsageError("there is a run already", path=place, remedy="choose another name")
+        if not is_remote and os.path.lexists(place) and ((part and os.path.islink(place)) or not os.path.isdir(place)):
+            raise UsageError("is no folder", path=place, remedy="choose another name")
+    return place
 
 
 def is_run(place: str) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...workspace.base import SatchelError, arguments, myself
 from ..status import Place, in_a_thread, in_both_ways, in_steps
-from .handle_files import RunFiles
 from .handle_history import RunHistory
 
 if TYPE_CHECKING:
@@ -22,16 +21,19 @@ if TYPE_CHECKING:
     from ...workspace.lifecycle import Truncation
     from ...workspace.transfer import Tell, TransferResult
     from ..agent import Agent
+    from ..hold import FileEntry, HeldFile, Row
     from ..launch import RunResult, SupervisionResult
     from ..limits import NoticeCheck
     from ..live import Watch
     from ..status import CheckResult, Event, Execution, OpenQuestion, Result, RunStatus, Steps, StorageCheck
-    from ..supervision.child import Background
-    from ..supervision.emergency import StopResult
+    from ..supervision.child import Background, StopResult
+    from ..supervision.serve import Isolate
     from .answers import AnswerResult
+    from .handle_files import RunFiles
     from .mail import SendResult
     from .repair import Files, MergeResult, PruneResult, RecoveryResult
     from .stops import PauseResult, WithdrawResult
+    from .transport import RunBackup
 
 
 class Handle(Place):
@@ -47,14 +49,23 @@ class Handle(Place):
 
     @property
     def history(self) -> RunHistory:
-        """What the run has done: `log`, `show`, `diff`, `steps`, `blame`, `prompt`; and the ways back, `rewind`,
-        `redo`, `fork`, `replay` and `rehearse`."""
+        """What the run has done: `log`, `process_log`, `process_log_page`, `show`, `diff`, `steps`, `call`, `timing`,
+        `costs`, `blame`, `prompt`; and the ways back, `rewind`, `redo`, `fork`, `replay` and `rehearse`."""
         return RunHistory(self)
 
     @property
     def files(self) -> RunFiles:
-        """The files of the run: `list`, `read`, `draft`, `edit`, `cut_messages`, `export`."""
+        """The files of the run: `list`, `read`, `draft`, `edit`, `cut_messages`, `raise_budget`, `export`."""
+        from .handle_files import RunFiles
+
         return RunFiles(self)
+
+    @property
+    def backup(self) -> RunBackup:
+        """The backup of the run: `replicate` lets it follow, and from the backup `restore` goes on."""
+        from .transport import RunBackup
+
+        return RunBackup(self)
 
     # Looking at it
 
@@ -106,10 +117,10 @@ class Handle(Place):
         of streamed steps (`Tokens`, which is not durable). A follower only reads, several times a second on a disk and
         every 1.5 s in a bucket. Errors are those of `history.log`.
         """
-        from ..status import follower
+        from ..status import events
 
         position: int = arguments.count("after", after, least=0) or 0
-        return follower.follow(self, position, follows=follow)
+        return events.follow(self, position, follows=follow)
 
     @property
     def result(self) -> Result:
@@ -117,6 +128,35 @@ class Handle(Place):
         from ..status import log
 
         return log.result(self)
+
+    def rows(self, log: str = "messages", after: int = 0, last: int | None = None) -> Sequence[Row]:
+        """The rows of a log, oldest first, as `satchel.results.Held.rows` returns them, for a reader: it takes no lock.
+        Of the run of an agent the log `messages` is its conversation."""
+        from ..hold import rows_of
+
+        self.look_now()
+        return rows_of(self.store, log, after, last)
+
+    def held_files(self, prefix: str = "") -> Sequence[FileEntry]:
+        """The files in files/ that programs have put, as `Held.list` returns them, for a reader."""
+        from ..hold import entries_of
+
+        self.look_now()
+        return entries_of(self.store, prefix)
+
+    def held_file(self, path: str) -> HeldFile | None:
+        """One of them with its content, as `Held.get` returns it, for a reader."""
+        from ..hold import file_of
+
+        self.look_now()
+        return file_of(self.store, path)
+
+    def held_contents(self, prefix: str = "") -> Sequence[HeldFile]:
+        """The files in files/ whose paths begin with `prefix`, with their content, all of one moment, for a reader."""
+        from ..hold import files_of
+
+        self.look_now()
+        return files_of(self.store, prefix)
 
     def questions(self) -> list[OpenQuestion]:
         """The open questions, in the order they were asked."""
@@ -219,16 +259,26 @@ class Handle(Place):
         from_checkpoint: bool = False,
         take_over: bool = False,
         adopt: bool = False,
+        keeper: bool = False,
         input: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
         tell: Callable[[str], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+        isolate: Isolate | None = None,
     ) -> SupervisionResult:
         """Run the agent in another process, as `satchel run` does, and supervise it from this one: restart it after a
         crash, and kill it if it does not stop in time. Returns when the run has stopped.
 
         Call it in the main thread; SIGINT and SIGTERM are passed on. The process prints what `satchel run` prints;
-        `options` are such as "--quiet" and "--json". `tell` is called with events of the process. `resume`: as `resume`
-        does; the other arguments are those of `run` and `resume`.
+        `options` are such as "--quiet" and "--json". `tell` is called with events of the process. `keeper`: hold its
+        model calls, as `keeper: true` of workspace.yaml does. `resume`: as `resume` does; the other arguments are those
+        of `run` and `resume`.
+
+        With `should_stop`, call it in any thread, for one of several runs: it is asked some times a second, and once it
+        says so the run stops at its next safe point. Signals are left to the program. The process writes to the log of
+        the run, `.satchel/run.log`, which for a run in a bucket is uploaded at the end. `isolate`: as for `serve`;
+        runs share a process with others that this program supervises, if no argument but `drain_timeout` says how to
+        start.
         """
         from ..launch import detached
 
@@ -240,10 +290,11 @@ class Handle(Place):
             from_checkpoint=from_checkpoint,
             take_over=take_over,
             adopt=adopt,
+            keeper=keeper,
             shown=options,
             input=input,
         )
-        return detached.supervise(self, wanted, tell)
+        return detached.supervise(self, wanted, tell, should_stop, isolate)
 
     @in_a_thread
     def detach(
@@ -255,6 +306,7 @@ class Handle(Place):
         from_checkpoint: bool = False,
         take_over: bool = False,
         adopt: bool = False,
+        keeper: bool = False,
         input: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
     ) -> Background:
@@ -270,6 +322,7 @@ class Handle(Place):
             from_checkpoint=from_checkpoint,
             take_over=take_over,
             adopt=adopt,
+            keeper=keeper,
             shown=options,
             input=input,
         )
@@ -447,9 +500,10 @@ class Handle(Place):
         the total: bytes, or files in the phase "clearing". `storage_options` are for the storage of `to`. LeaseHeld
         while a process runs it, UsageError if `to` is not empty.
         """
+        from ...workspace import transfer
         from .transport import carry
 
-        return carry(self, "move", to, by=by, progress=progress, storage_options=storage_options)
+        return carry(self, transfer.move, to, by=by, progress=progress, storage_options=storage_options)
 
     move_async = move.without_blocking
 
@@ -464,9 +518,10 @@ class Handle(Place):
     ) -> TransferResult:
         """Make a second copy of the run at `to`; see `move`. Two active copies would both act, so the first `run` of
         the copy needs `adopt` while the original exists."""
+        from ...workspace import transfer
         from .transport import carry
 
-        return carry(self, "copy", to, by=by, progress=progress, storage_options=storage_options)
+        return carry(self, transfer.copy, to, by=by, progress=progress, storage_options=storage_options)
 
     copy_async = copy.without_blocking
 

@@ -11,19 +11,20 @@ from ...workspace.base import arguments, visible
 from ..status import Place, in_a_thread, in_both_ways, in_steps
 
 if TYPE_CHECKING:
-    from ...workspace.history import StepHistory
+    from ...workspace.history import CallDetail, CostReport, RunTiming, StepHistory
     from ...workspace.transfer import ForkResult, Tell
     from ..agent import Agent
     from ..history import Blame, Difference, RedoResult, RehearsalResult, ReplayResult, RewindResult, ShowResult, Text
     from ..live import Watch
-    from ..status import Execution, LogRow, Steps
+    from ..status import Execution, LogRow, ProcessLine, ProcessLog, Steps
 
 
 class RunHistory:
     """The past of a run, and the ways back to it. Made by `Handle.history`.
 
-    `log`, `show`, `diff`, `steps`, `blame` and `prompt` only read, also while a process runs the run. `rewind` and
-    `redo` change it. `fork` and `replay` make another run, and `rehearse` does nothing but tell.
+    `log`, `process_log`, `show`, `diff`, `steps`, `call`, `timing`, `costs`, `blame` and `prompt` only read, also while
+    a process runs the run. `rewind` and `redo` change it. `fork` and `replay` make another run, and `rehearse` does
+    nothing but tell.
     """
 
     def __init__(self, place: Place):
@@ -64,6 +65,26 @@ class RunHistory:
         wanted = log.filter_of(item, type, agent, step, since, audit)
         return log.log(self._place, last, wanted, follows=follow)
 
+    def process_log(self, *, last: int | None = None, follow: bool = False) -> Iterator[ProcessLine]:
+        """What the processes of the run have printed, oldest line first, redacted: what the agent prints, and what
+        Satchel says. Each start of a process is marked with its time.
+
+        Only of processes that `detach`, `serve` or the page has started, since others print to a terminal or to their
+        program; of a run at a URL those of this machine, or what was uploaded. `last`: only so many lines; `follow` as
+        in `log`. Not guaranteed: at a few MiB the log is started again, and only its newest 8 MiB are kept.
+        """
+        from ..status import process_log
+
+        return process_log.lines(self._place, last, follows=follow)
+
+    def process_log_page(self, *, before: int | None = None, after: int | None = None) -> ProcessLog:
+        """A page of what the processes of the run have printed: the newest lines, those before a place, or those from a
+        place on. It costs what is on it, however large the log is. Without a log, no lines and no `path`."""
+        from ..status import process_log
+
+        before, after = arguments.count("before", before, least=0), arguments.count("after", after, least=0)
+        return process_log.page(self._place, before=before, after=after)
+
     def show(self, at: int | str = "latest") -> ShowResult:
         """The whole run as it was right after a record: state, plan and open items of every agent of the tree.
 
@@ -99,6 +120,31 @@ class RunHistory:
         from ..history import past
 
         return past.steps(self._place, item, at)
+
+    def call(self, named: int | str) -> CallDetail:
+        """One call of a step or an effect: arguments, result, attempts, times, prompts, costs, and who has answered.
+
+        `named`: its item and its number in `steps` (`^3/2`, `3-title/2`, `_name/2`, `AGENT/^3/2`; `_agent/2` for what
+        is in no item), or a record that is about it (42). If an item was done again, its last work is meant; a record
+        names a call of any. UsageError for what names no call.
+        """
+        from ..history import past
+
+        return past.call(self._place, str(named))
+
+    def timing(self, item: str | None = None, *, at: int | str | None = None) -> RunTiming:
+        """When each call worked and when it waited, by item, and when no process had the run. `item` and `at` as in
+        `steps`, and `_agent` is what the agent has done in no item. Times are milliseconds since 1970, UTC."""
+        from ..history import past
+
+        return past.timing(self._place, item, at)
+
+    def costs(self, *, at: int | str | None = None) -> CostReport:
+        """What the run has cost (`run.spend`): by step, model, item and call, the highest first, and how the sum has
+        grown. `at` as in `steps`."""
+        from ..history import past
+
+        return past.costs(self._place, at)
 
     def blame(self, path: str = "state.json") -> Blame:
         """Which record set each value at and below a path: an item's commit, with the prompts of its calls and the

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from ...workspace import journal
 from ...workspace.base import LeaseHeld, SatchelError, UsageError, counted
 from ...workspace.history import steadily
-from ...workspace.inbound.edits import FileConflict, Noticed, Side, notice
-from ...workspace.inspect import Remark, Report, lease, look, look_beside
+from ...workspace.inbound.edits import FileConflict, Noticed, Side, notice, with_choices
+from ...workspace.inspect import Look, Remark, Report, lease, look, look_beside
 from ...workspace.journal import Own
 from ...workspace.lifecycle import Truncation, opened, retention, truncate
 from ...workspace.state import Status
@@ -180,10 +180,10 @@ Files = str | os.PathLike[str] | Collection[str | os.PathLike[str]]
 class MergeResult(Struct, frozen=True):
     """The result of merging edited files.
 
-    `conflicts`: files that conflict with the run, each with `path`, the `places` in words, and both versions, `ours`
-    (the run's) and `theirs` (the file's), in bytes. `merged`: what the next opening takes from files, in words.
-    `refused`: why a file can't be taken at all. `settled`: the paths of conflicts that this call has resolved, and
-    `report` what it did.
+    `conflicts`: files that conflict with the run, each with `path`, the `places`, both versions, `ours` (the run's) and
+    `theirs` (the file's), in bytes, and, before one is chosen, what each of the `choices` would do. `merged`: what the
+    next opening takes from files, in words. `refused`: why a file can't be taken at all. `settled`: the paths of
+    conflicts that this call has resolved, and `report` what it did.
     """
 
     conflicts: tuple[FileConflict, ...]
@@ -204,7 +204,7 @@ def merge(place: Place, side: Side | None, files: Files) -> Steps[MergeResult]:
         raise UsageError(f"{side!r} is not a side", path=place.url, remedy="write ours, theirs or edited")
     given = [files] if isinstance(files, str | bytes | os.PathLike) or not isinstance(files, Collection) else files
     paths = [_path(place, each) for each in given]
-    noticed = yield from _notice(place)
+    seen, noticed = yield from _notice(place)
     asked = [question.path for question in noticed.questions]
     if unknown := [path for path in paths if path not in asked]:
         raise UsageError(
@@ -222,7 +222,10 @@ def merge(place: Place, side: Side | None, files: Files) -> Steps[MergeResult]:
             workspace.close()
     merged = tuple(f"{each.record.file}: {say}" for each in noticed.edits for say in each.record.says)
     refused = tuple(each.error for each in noticed.refusals)
-    return MergeResult((*noticed.questions,), merged, refused, settled, (*report.remarks,))
+    conflicts = noticed.questions
+    if not settled:
+        conflicts = [*with_choices(conflicts, seen.moment, lambda each: _look_again(place.store, seen, {"": each}))]
+    return MergeResult((*conflicts,), merged, refused, settled, (*report.remarks,))
 
 
 def _path(place: Place, file: Any) -> str:
@@ -232,12 +235,16 @@ def _path(place: Place, file: Any) -> str:
     return os.fspath(file).removeprefix(f"{place.url}/")
 
 
-def _notice(place: Place) -> Steps[Noticed]:
+def _notice(place: Place) -> Steps[tuple[Look, Noticed]]:
     store = place.store
     for _ in range(_LOOKS):
         seen = look(store)
-        noticed = notice(store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt)
+        noticed = _look_again(store, seen, {})
         if not noticed.refusals or lease.holder(store) is None:
             break
         yield from place.look_again(0.1)  # its files may have changed since the journal was read
-    return noticed
+    return seen, noticed
+
+
+def _look_again(store: Store, seen: Look, choices: dict[str, Side]) -> Noticed:
+    return notice(store, seen.moment, seen.definition, choices, is_rebuilt=seen.is_rebuilt)

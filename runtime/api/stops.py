@@ -20,6 +20,7 @@ from ...workspace.base import (
     DEFINITION,
     SIGNAL,
     LeaseHeld,
+    NoWorkspace,
     Refused,
     SatchelError,
     UsageError,
@@ -30,7 +31,7 @@ from ...workspace.base import (
     times,
 )
 from ...workspace.formats import pause_file
-from ...workspace.inspect import Lease, Look, Report, lease, look, look_beside, transfer_file
+from ...workspace.inspect import Lease, Look, Report, backup_file, define, held, lease, look, look_beside, transfer_file
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import PauseWish, pausing
 from ...workspace.secrets import redactor_of
@@ -38,8 +39,7 @@ from ...workspace.state import EXIT_CODES, Status
 from ...workspace.store import FileChanged
 from ...workspace.views import BRIEF, stable_read
 from ..status import Place, Steps
-from ..supervision.child import FORCE_AFTER
-from ..supervision.emergency import StopResult, spared, stop
+from ..supervision.child import FORCE_AFTER, StopResult, spared, stop
 
 if TYPE_CHECKING:
     from ...workspace.lifecycle import Workspace
@@ -107,6 +107,8 @@ def ask(place: Place, request: PauseRequested, *, wait: bool) -> Steps[PauseResu
 def _ask(place: Place, request: PauseRequested) -> PauseResult:
     store = place.store
     seen = look_beside(store)
+    backup_file.refuse(store)
+    seen.check_has_agent(store.url)
     moment, redactor = seen.moment, redactor_of(seen.definition)
     request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
     if moment.is_over:
@@ -313,7 +315,8 @@ def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: 
         raise UsageError(f"{wrong[0]!r} is no handle", remedy="give what `satchel.open` or `satchel.open_all` returns")
     for place in given:
         _check_workspace(place, reason, by or myself())
-    done = spared([place.store for place in given if place.was_found])
+    done = {place.url: StopResult(place.url, "idle", said="programs hold it") for place in given if _kind(place)}
+    done |= spared([place.store for place in given if place.was_found])
     rest = iter(_stopped([place for place in given if place.url not in done], reason, by or myself()))
     return [done.get(place.url) or next(rest) for place in given]
 
@@ -321,14 +324,23 @@ def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: 
 def stop_one(place: Place, reason: str, by: str | None) -> StopResult:
     """`Handle.stop`: whatever state it is in."""
     _check_workspace(place, reason, by or myself())
+    if kind := _kind(place):
+        raise held(place.url, kind)
     (stopped,) = _stopped([place], reason, by or myself())
     return stopped
+
+
+def _kind(place: Place) -> str:
+    """What programs hold it as. Empty also if the files don't tell."""
+    with suppress(SatchelError, OSError):
+        return define(place.store).kind
+    return ""
 
 
 def _check_workspace(place: Place, reason: str, by: str) -> None:
     if not place.was_found and place.store.version(DEFINITION) is None:
         transfer_file.refuse_moved(place.store, None)
-        raise UsageError(
+        raise NoWorkspace(
             "is not a workspace", path=place.url, remedy="`satchel ls` lists the workspaces under a folder"
         )
     pause_file.check_wish(place.url, reason=reason, by=by)

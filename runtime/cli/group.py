@@ -4,6 +4,7 @@ Commands and listeners of other distributions, and of Satchel's own faces, are f
 
 `satchel.commands`    NAME = "module:attribute", a click command; `satchel NAME` calls it
 `satchel.listeners`   what `satchel serve --listen` takes tasks by: `listening_of_options` of the web face
+`satchel.meters`      what `--metrics` serves numbers by: `metering_of_options` of the web face
 
 An entry point may name the extra that it needs, `"module:attribute [EXTRA]"`: an error then says what to install.
 Looking for them reads the metadata of all installed distributions, which is slow. So it is done only for a word that is
@@ -23,87 +24,159 @@ import click
 
 from ...schemas import nearest
 from ...workspace.base import AgentError, Conflicting, LeaseHeld, Refused, SatchelError, StorageFailed, visible
-from .render.output import print_json
+from .output import print_json
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-COMMANDS = {
-    "new": ("launch", "Make a workspace from a sample."),
-    "run": ("launch", "Run the agent, or resume it after a crash."),
-    "resume": ("launch", "Resume a run that stopped."),
-    "send": ("decisions", "Put a task or a message into the inbox of a run."),
-    "pause": ("stops", "Stop runs at their next safe point."),
-    "cancel": ("stops", "End runs for good at their next safe point."),
-    "serve": ("fleet", "Keep the workspaces under a folder running."),
-    "stop": ("stops", "Kill runs at once: the emergency stop."),
-    "status": ("status", "Show the state of a run, and what to type next."),
-    "log": ("timeline", "Show what happened, one record a line."),
-    "show": ("timeline", "Show the run as it was at a record."),
-    "diff": ("timeline", "Compare two moments of a run, or two runs."),
-    "steps": ("timeline", "Show what the items of a run have done."),
-    "blame": ("timeline", "Show which record set each value."),
-    "check": ("upkeep", "Check all files, and show what a start would do."),
-    "recover": ("upkeep", "Repair the files after a crash, without running the agent."),
-    "prune": ("upkeep", "Remove old history that keep: no longer keeps."),
-    "answer": ("decisions", "Answer a question of a run."),
-    "messages": ("decisions", "Cut off the conversation of a run."),
-    "rewind": ("returns", "Return a run to an earlier record."),
-    "redo": ("returns", "Do an item again from its beginning."),
-    "replay": ("trials", "Do an item again in a fork, with another prompt or model, and compare."),
-    "rehearse": ("trials", "Try new code against open runs, without doing anything."),
-    "merge": ("decisions", "Resolve conflicts between edited files and the run."),
-    "move": ("copies", "Move a run to another place."),
-    "copy": ("copies", "Make a second copy of a run."),
-    "fork": ("returns", "Start a new run from an earlier moment of a run."),
-    "export": ("copies", "Write a run into a zip file, for other people to read."),
-    "ls": ("fleet", "List the workspaces under a folder."),
-    "schema": ("shell", "Show what a file may contain, as JSON Schema."),
-    "skill": ("shell", "Print an Agent Skill: how a coding agent handles runs."),
-    "completion": ("shell", "Print the completion script for your shell."),
+GROUPS = {
+    "Run": {
+        "new": ("launch", "Make a workspace from a sample."),
+        "run": ("launch", "Run the agent, or resume it after a crash."),
+        "resume": ("launch", "Resume a run that stopped."),
+        "send": ("decisions", "Put a task or a message into the inbox of a run."),
+        "answer": ("decisions", "Answer a question of a run."),
+        "pause": ("pauses", "Stop runs at their next safe point."),
+        "cancel": ("pauses", "End runs for good at their next safe point."),
+        "stop": ("pauses", "Kill runs at once: the emergency stop."),
+    },
+    "Look": {
+        "status": ("status", "Show the state of a run, and what to type next."),
+        "ls": ("fleet", "List the workspaces under a folder."),
+        "log": ("logs", "Show what happened, one record a line."),
+        "steps": ("timeline", "Show what the items of a run have done."),
+        "show": ("timeline", "Show the run as it was at a record, or one call."),
+        "diff": ("timeline", "Compare two moments of a run, or two runs."),
+        "blame": ("timeline", "Show which record set each value."),
+    },
+    "Serve": {
+        "serve": ("fleet", "Keep the workspaces under a folder running."),
+        "keeper": ("keeper", "Hold the model calls of a run that a program starts."),
+    },
+    "History": {
+        "rewind": ("returns", "Return a run to an earlier record."),
+        "redo": ("returns", "Do an item again from its beginning."),
+        "fork": ("returns", "Start a new run from an earlier moment of a run."),
+        "replay": ("trials", "Do an item again in a fork, with another prompt or model, and compare."),
+        "rehearse": ("trials", "Try new code against open runs, without doing anything."),
+        "messages": ("decisions", "Cut off the conversation of a run."),
+        "prune": ("upkeep", "Remove old history that keep: no longer keeps."),
+    },
+    "Files": {
+        "check": ("upkeep", "Check all files, and show what a start would do."),
+        "merge": ("decisions", "Resolve conflicts between edited files and the run."),
+        "recover": ("upkeep", "Repair the files after a crash, without running the agent."),
+        "move": ("copies", "Move a run to another place."),
+        "copy": ("copies", "Make a second copy of a run."),
+        "export": ("copies", "Write a run into a zip file, for other people to read."),
+        "replicate": ("copies", "Let a backup follow a run, or all runs of a folder."),
+        "restore": ("copies", "Go on from a backup, because the machine of the run is lost."),
+    },
+    "Setup": {
+        "schema": ("shell", "Show what a file may contain, as JSON Schema."),
+        "skill": ("shell", "Print an Agent Skill: how a coding agent handles runs."),
+        "completion": ("shell", "Print the completion script for your shell."),
+    },
 }
-"""Each with its module, where it is `NAME_command`, and what `--help` says, so that the list needs no module."""
+"""The commands as `--help` groups them. Each with its module, where it is `NAME_command`, and what `--help` says, so
+that the list needs no module."""
+COMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
+
+_GROUPS_OF_PLUGINS = {"watch": "Look", "page": "Look", "fleet": "Serve", "mcp": "Serve"}
+_OTHERS = "Of other distributions"
+
+_COMMON = ("by", "yes", "as_json", "storage_option")
+"""Options of many commands. The help of each shows its own options first."""
+
 SYNONYMS = {
     "kill": "stop",
     "abort": "stop",
+    "terminate": "stop",
+    "quit": "stop",
     "list": "ls",
     "ps": "ls",
+    "runs": "ls",
+    "dir": "ls",
     "logs": "log",
     "history": "log",
+    "events": "log",
+    "journal": "log",
+    "audit": "log --audit",
     "tail": "log -f",
     "follow": "log -f",
     "start": "run",
     "exec": "run",
+    "execute": "run",
+    "launch": "run",
     "continue": "resume",
     "unpause": "resume",
+    "wake": "resume",
+    "suspend": "pause",
+    "hold": "pause",
     "init": "new",
     "create": "new",
+    "samples": "new --list",
+    "templates": "new --list",
     "approve": "answer",
+    "approvals": "answer",
     "deny": "answer",
     "reject": "answer",
+    "reply": "answer",
     "retry": "redo",
     "rerun": "redo",
     "rollback": "rewind",
     "undo": "rewind",
     "revert": "rewind",
+    "reset": "rewind",
+    "restart": "resume",
     "branch": "fork",
     "clone": "copy",
     "cp": "copy",
+    "duplicate": "copy",
     "mv": "move",
     "rename": "move",
+    "backup": "replicate",
+    "sync": "replicate",
+    "failover": "restore",
     "validate": "check",
     "verify": "check",
     "doctor": "check",
+    "lint": "check",
+    "fsck": "check",
     "repair": "recover",
+    "fix": "recover",
+    "resolve": "merge",
+    "conflicts": "merge",
     "gc": "prune",
     "clean": "prune",
+    "zip": "export",
+    "archive": "export",
     "message": "send",
+    "signal": "send",
+    "submit": "send",
+    "enqueue": "send",
     "info": "status",
+    "describe": "status",
+    "state": "status",
     "inspect": "show",
+    "cat": "show",
+    "view": "show",
+    "call": "show",
+    "compare": "diff",
+    "trace": "steps",
+    "timeline": "steps",
+    "test": "rehearse",
+    "experiment": "replay",
     "top": "watch",
+    "tui": "watch",
+    "monitor": "watch",
     "daemon": "serve",
+    "worker": "serve",
+    "up": "serve",
+    "dask": "fleet",
     "ui": "page",
     "web": "page",
+    "dev": "page",
     "dashboard": "page",
     "version": "--version",
     "help": "--help",
@@ -133,6 +206,7 @@ STORAGE = 8
 
 _COMMAND_PLUGINS = "satchel.commands"
 _LISTENER_PLUGINS = "satchel.listeners"
+_METER_PLUGINS = "satchel.meters"
 
 _EXAMPLES = """\b
 Examples:
@@ -151,12 +225,12 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return _load_plugin(cmd_name) if cmd_name in plugin_names() else None
+            return _common_last(_load_plugin(cmd_name)) if cmd_name in plugin_names() else None
         name, text = COMMANDS[cmd_name]
         module = importlib.import_module(f".commands.{name}", __package__)
         command: click.Command = getattr(module, f"{cmd_name}_command")
         command.short_help = text
-        return command
+        return _common_last(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -169,9 +243,13 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            texts = [(name, text) for name, (_, text) in COMMANDS.items()]
-            formatter.write_dl([*texts, *((name, _plugin_summary(name)) for name in plugin_names())])
+        told = {title: {name: text for name, (_, text) in group.items()} for title, group in GROUPS.items()}
+        for name in plugin_names():
+            told.setdefault(_GROUPS_OF_PLUGINS.get(name, _OTHERS), {})[name] = _plugin_summary(name)
+        width = max(len(name) for group in told.values() for name in group)
+        for title, group in told.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in group.items()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         """Like click's, but every error ends in a few lines on stderr and its exit code."""
@@ -197,6 +275,14 @@ class Commands(click.Group):
         if is_supervised and not has_died:
             supervisor_link.leave(code, said)
         sys.exit(code)
+
+
+def _common_last(command: click.Command) -> click.Command:
+    """The command, with the options that many have after its own."""
+    command.params.sort(key=lambda each: _COMMON.index(each.name) if each.name in _COMMON else -1)
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        _common_last(each)
+    return command
 
 
 @functools.cache
@@ -234,10 +320,22 @@ def _plugin_summary(name: str) -> str:
 
 def listener() -> Any:
     """What opens the listener of `satchel serve --listen`."""
-    found = [entry for entries in _entry_points(_LISTENER_PLUGINS).values() for entry in entries]
+    return _only(_LISTENER_PLUGINS, "the listener of `satchel serve --listen`", "listen")
+
+
+def meter() -> Any:
+    """What serves metrics: a function of a `Census`, an address, a file with a token (or None) and further names. It
+    returns a context that gives the URL."""
+    return _only(_METER_PLUGINS, "the server of `--metrics`", "metrics")
+
+
+def _only(group: str, what: str, extra: str) -> Any:
+    found = [entry for entries in _entry_points(group).values() for entry in entries]
     if not found:
-        raise Refused("no installed distribution can listen", remedy="install it with `pip install 'satchel[listen]'`")
-    return _loaded("the listener of `satchel serve --listen`", found)
+        raise Refused(
+            f"no installed distribution has {what}", remedy=f"install it with `pip install 'satchel[{extra}]'`"
+        )
+    return _loaded(what, found)
 
 
 def _loaded(what: str, entries: list[EntryPoint]) -> Any:
@@ -335,7 +433,8 @@ def tell_error(error: Exception, *, with_traceback: bool) -> int:
             click.echo(error.format_message(), err=True)
             return 2
         case click.UsageError():
-            _line(_without_stop(error.format_message()))
+            said = error.format_message()
+            _line(said[:1].lower() + said[1:].removesuffix("."))
             if error.ctx is not None:
                 if (follows := _FOLLOWS.get(error.ctx.info_name or "")) and _is_misplaced(error):
                     click.echo(f"  {follows}", err=True)
@@ -369,10 +468,6 @@ def _line(text: str) -> None:
     first, *more = visible(text).splitlines() or [""]
     mark = click.style("satchel:", fg="red", bold=True)
     click.echo("\n".join((f"{mark} {first}", *(f"  {line}" for line in more))), err=True)
-
-
-def _without_stop(text: str) -> str:
-    return text[:1].lower() + text[1:].removesuffix(".")
 
 
 def _say_version(ctx: click.Context, option: click.Parameter, value: bool) -> None:

@@ -164,6 +164,25 @@ class Length(click.ParamType):  # type: ignore[type-arg]  # generic for the chec
             self.fail(f"{error.what}: {error.remedy}", parameter, ctx)
 
 
+def metrics_options(function: F) -> F:
+    """`--metrics` and `--metrics-token-file`. `group.meter` takes them."""
+    options = (
+        click.option(
+            "--metrics",
+            metavar="ADDRESS",
+            help="Serve /metrics for Prometheus, /healthz and /readyz: PORT, HOST:PORT or unix:PATH.",
+        ),
+        click.option(
+            "--metrics-token-file",
+            type=click.File("rb"),
+            help="A file with the token of --metrics. [default: SATCHEL_METRICS_TOKEN, or none]",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 drain_timeout_option = click.option(
     "--drain-timeout",
     type=Length(),

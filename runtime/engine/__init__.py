@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import entry, items, performing, scope_end
+    from . import entry, items, model_calls, performing, scope_end
     from .context import AgentContext, Context
     from .effect_decorator import Effect, effect
     from .open_scope import PREVIEW, OpenCall, OpenScope, check_outside_steps, current_call

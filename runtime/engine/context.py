@@ -9,10 +9,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import get_ident
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct, field
@@ -48,6 +48,9 @@ from ..live import (
     observer_here,
 )
 from ..steps import Closed, Codec, OwnStep, Step
+
+if TYPE_CHECKING:
+    from ..keeper import KeeperLink
 
 _LOOK = 0.1
 """Seconds between two looks."""
@@ -232,6 +235,7 @@ class Context:
         self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)
         self.on_refer: Callable[[str], None] = lambda reference: None  # called with what `run.refer` has named
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
+        self.keeper: KeeperLink | None = None  # holds the model calls of this run
 
     @property
     def redactor(self) -> Redactor:
@@ -255,6 +259,23 @@ class Context:
             self._told.durable(lines)
         if self.tap:
             self.tap.recorded(lines)
+
+    def on_loop(self, work: Callable[[], None]) -> None:
+        """Call `work` on the loop, from any thread, and wait until it has returned. What it raises is raised here."""
+        if get_ident() == self._thread:
+            work()
+            return
+        done: Future[None] = Future()
+
+        def call() -> None:
+            try:
+                work()
+                done.set_result(None)
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(call)
+        done.result()
 
     def begin(self, root: AgentContext, main: asyncio.Task[Any]) -> None:
         """The agent is entered in the task `main`; again after an edit that its running work must see, and for

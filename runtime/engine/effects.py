@@ -107,15 +107,14 @@ _CONTRADICTED = "it is recorded as done, but verify says that it has not happene
 
 _FORGOTTEN = "the journal was lost, so it is unknown whether this was done before"
 
+_LOST = "the run was restored from a backup, which ends before this call"
+
 _OTHER_KEY = "it may have been done under another key, before a fork or a return"
 
 _PATIENCE = 2.0
 """Seconds in which the other tasks of a scope may call its recorded effects again, although they wait for something."""
 
 _LOOK_AGAIN = 0.02
-
-_ARGUMENTS_KEPT = 4096
-"""Bytes of arguments that the intent keeps for a question to a person; longer ones are left out."""
 
 
 class _Answer(Struct, frozen=True):
@@ -141,7 +140,21 @@ async def perform(call: OpenCall) -> Any:
         return await _as_answered(call, answer)
     if call.key not in scope.recorded.settled and (unclaimed := await _unclaimed(call)):
         ask(call, "unclaimed", await _known_of(call, unclaimed), unclaimed)
-    return await _begin(call)
+    return await _begin_unless_lost(call)
+
+
+async def _begin_unless_lost(call: OpenCall) -> Any:
+    """Begin it, unless the run was restored from a backup and its lost owner may have done this after the last record
+    there. While nothing was done again since, the lost owner has made the same call with the same arguments, if any:
+    then it is verified, or repeated under its key. Otherwise a person is asked, since it may have made another one."""
+    scope = call.scope
+    lost = scope.context.moment.lost
+    if lost is None or call.key in scope.recorded.settled:
+        return await _begin(call)
+    if lost.repeats:
+        ask(call, "lost", "")
+    settled = await _settle(call, _LOST, why="lost")
+    return settled.result if settled else await _begin(call)
 
 
 async def _as_answered(call: OpenCall, answer: EarlierAnswer) -> Any:
@@ -156,7 +169,7 @@ async def _as_answered(call: OpenCall, answer: EarlierAnswer) -> Any:
                 return await performing.keep(call, result, how="resolved")
             except UsageError as error:
                 ask(call, "unclaimed", f"The answer can't be used: {error.why}", (answer.other,))
-    return await _begin(call)
+    return await _begin_unless_lost(call)
 
 
 async def _known_of(call: OpenCall, unclaimed: tuple[Key, ...]) -> str:
@@ -251,11 +264,12 @@ async def _once(call: OpenCall, attempt: int) -> Any:
     """One attempt. What it raises is what certainly has not happened; anything else ends in an answer or a doubt."""
     scope, effect = call.scope, call.step
     scope.work.resting.discard(call)
+    call.began = time.monotonic()
     if attempt > 1:
         call.check_unchanged()
     key = idempotency_key(call)
     open_scope.check_not_revoked(call)
-    arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
+    arguments = Raw(call.encoded) if len(call.encoded) <= open_scope.ARGUMENTS_KEPT else NOTHING
     schema = scope.context.schemas.name(effect, keeps_unknown=scope.agent.keeps_unknown)
     scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments, schema=schema))
     try:
@@ -312,7 +326,9 @@ async def _may_have_happened(call: OpenCall, error: BaseException, attempt: int)
     raise error
 
 
-async def _settle(call: OpenCall, cause: str, *, has_key: bool = True) -> _Answer | None:
+async def _settle(
+    call: OpenCall, cause: str, *, has_key: bool = True, why: Literal["unknown_outcome", "lost"] = "unknown_outcome"
+) -> _Answer | None:
     """Find out how an effect in doubt ended: an answer, or None if it may be done now. Otherwise a person is asked.
     `has_key`: it would be done under the same key again."""
     effect = call.step
@@ -330,7 +346,7 @@ async def _settle(call: OpenCall, cause: str, *, has_key: bool = True) -> _Answe
     elif effect.idempotent and has_key:
         call.in_doubt = True
         return None
-    ask(call, "unknown_outcome", cause)
+    ask(call, why, cause)
     return None
 
 
@@ -369,8 +385,10 @@ async def recheck(call: OpenCall, done: StepCompleted) -> None:
         await performing.keep(call, blobs.fetch(context.store, done), how="verified")
 
 
-def ask(call: OpenCall, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()) -> None:
+def ask(
+    call: OpenCall, why: Literal["unknown_outcome", "unclaimed", "lost"], cause: str, others: tuple[Key, ...] = ()
+) -> None:
     """Put the question on record and stop. A person answers it in approvals/."""
-    needs_person = why == "unknown_outcome" and call.step.needs_person
+    needs_person = why == "lost" or (why == "unknown_outcome" and call.step.needs_person)
     call.scope.context.doubts.ask(call.identity(), why, cause, others, needs_person)
     raise Suspended

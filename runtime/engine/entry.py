@@ -66,7 +66,7 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
         await _begin(session)
         session.check_going_on()
         result = await session.agent.function(session.run, *args, **kwargs)
-        await session.root.work.quiet()
+        await session.quiet()
         session.check_going_on()
         session.root.work.made.check("the agent", session.store.url)
         scope_end.ask_about_all(session, session.root)
@@ -78,7 +78,9 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
         is_replayed = scope_end.is_replayed(failed, error)
         session.is_closing = not is_replayed
         session.root.abandon()
-        await session.root.work.quiet()
+        if session.parallel is not None and session.parallel.named:
+            session.parallel.close()
+        await session.quiet()
         if failed is not None and failed.calls:
             session.journal.add(replace(failed, uncounted=True))
             session.journal.flush()

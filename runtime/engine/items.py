@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from ...workspace.plan import Splice, Task
 from ...workspace.state import scope_of_task
 from ..steps import Retry
-from .parallel import Begin, Dismissed, ParallelScopes
+from .parallel import Begin, Dismissed
 from .session import ScopeBody, Session
 
 
@@ -59,23 +59,13 @@ async def in_parallel(session: Session, make: Make, work: Callable[..., Any], mo
 async def several(session: Session, most: int, begin: Begin, *, looks_again: bool = False) -> None:
     """See `ParallelScopes.run`. The agent's own `run.state` is a new object afterwards. `looks_again`: what is to begin
     may come from outside, so `begin` is asked after each look at the folder, too."""
-    session.live.check_unchanged("when several scopes began")
-    session.live.handed_over()
-    parallel = session.parallel = ParallelScopes(most, session.context.stopping.drain)
-    session.context.agents.parallel += 1
     folder = session.context.folder
-    try:
+    with session.in_parallel() as parallel:
         with folder.telling(parallel.wake) if looks_again else nullcontext():
-            error = await parallel.run(begin)
+            error = await parallel.run(begin, most)
         session.check_going_on()
         if error is not None:
             raise error
-        session.live.check_unchanged("when several scopes had ended")
-    finally:
-        session.parallel = None
-        session.context.agents.parallel -= 1
-        session.rollback()
-        session.live.handed_over()
 
 
 async def run_task(session: Session, id: str, title: str, make: Callable[[], InboxDecision | None], task: Any) -> None:

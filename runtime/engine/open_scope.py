@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from ...workspace.base import AgentError, NotSerializable
-from ...workspace.journal.records import Key, Message, Output, StepCompleted
+from ...workspace.journal.records import NOTHING, Key, Message, Output, StepCompleted
 from ...workspace.plan import Splice
 from ...workspace.state import Scope, is_done_again
 from ..agent import of_a_future, place
@@ -202,6 +202,10 @@ PREVIEW = 60
 _EFFECT_PREVIEW = 400
 """The same for an effect, because a person may have to recognise it."""
 
+ARGUMENTS_KEPT = 4096
+"""Bytes of arguments that a record has whole: those of an effect for a question to a person, those of a step, if the
+preview is cut, for people who read what it did. Longer ones are left out."""
+
 current_call: ContextVar[OpenCall | None] = ContextVar("current_call", default=None)
 """The call whose function runs here."""
 
@@ -229,6 +233,9 @@ class OpenCall(Struct, eq=False):
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
     restarted: bool = False  # its function has not read the recovered text
     interrupted: bool = False  # its function has returned after it was told that a message waits
+    began: float = 0.0  # the last attempt, by time.monotonic
+    at_keeper: Any = None  # the `StepAtKeeper`, if a keeper holds model calls for this run
+    has_spent: bool = False  # its function has reported tokens itself
 
     def keys(self) -> Iterator[Key]:
         """The identities under which its inner calls may be recorded, the current one first."""
@@ -273,6 +280,11 @@ class OpenCall(Struct, eq=False):
             "n": n,
             "call": f"({self.named}: {text})" if self.named else f"({text})",
         }
+
+    def cut_arguments(self) -> Raw:
+        """The arguments of a step for the record of its outcome, if the preview is cut. The journal redacts them."""
+        is_kept = not self.step.is_effect and PREVIEW + 2 < len(self.encoded) <= ARGUMENTS_KEPT
+        return Raw(self.encoded) if is_kept else NOTHING
 
 
 class RunningWork:
@@ -345,6 +357,7 @@ class OpenScope:
         self.work, self.place = RunningWork(agent), raised.new_place()
         self.outputs: dict[str, Output] = {}
         self.messages: list[Message] = []
+        self.newest_call = 0  # the number of the one that was made last
         self.splices: list[Splice] = []  # what it changes in the plan
         self.planned = ""  # what it has written as the plan, as a hash
         self.apart: ScopeCopy | None = None  # its own state and plan, if other scopes of its agent may run, too
@@ -355,14 +368,15 @@ class OpenScope:
         self.ended = self.was_stopped = False
         self.abandoned = False  # it has failed; its sub-agents must stop
         self.is_dismissed = False  # it must end for a person's edit
-        self._task = asyncio.current_task()  # the one that runs the scope's function
+        self.cancelled = 0  # how often its task was cancelled for that
+        self.task = asyncio.current_task()  # the one that runs the scope's function
 
     async def durable(self) -> None:
         """Return when all records so far are durable. No other code can be about to record something if no other call
         runs and this is not one of several tasks, as `asyncio.gather` makes them. A stop waits for this, because what
         comes next may be the commit."""
         context = self.context
-        alone = context.agents.calls <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
+        alone = context.agents.calls <= 1 and self.agent.is_alone and asyncio.current_task() is self.task
         with context.stopping.drain.working("a write to the journal"):
             await context.journal.durable(alone=alone)
 
@@ -379,13 +393,18 @@ class OpenScope:
 
     def dismiss(self) -> None:
         """Let running calls finish, begin no others, and cancel what the scope waits for."""
-        if self.is_dismissed or self._task is None:
+        if self.is_dismissed:
             return
         self.is_dismissed = True
         self.abandon()
-        self.work.at_rest = self._task.cancel
+        self.work.at_rest = self._cancel
         if self.work.is_at_rest:
-            self._task.cancel()
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.cancelled += 1
+            self.task.cancel()
 
     def check_going_on(self) -> None:
         """Like that of the agent. In addition, a dismissed scope begins nothing."""

@@ -25,20 +25,29 @@ Begin = Callable[[], Awaitable[tuple[str, Coroutine[Any, Any, None]] | None]]
 
 
 class Dismissed(BaseException):
-    """This scope must end: a person's edit that waits is about it, or another scope has dropped its item."""
+    """This scope must end: a person's edit that waits is about it, or another scope has dropped its item.
+
+    Its task was `cancelled` so many times."""
+
+    def __init__(self, cancelled: int = 0):
+        self.cancelled = cancelled
 
 
 class ParallelScopes:
-    """For one call of `each`, on the agent's loop."""
+    """For one call of `each`, or for named scopes as long as any runs. On the agent's loop."""
 
-    def __init__(self, most: int, drain: Drain):
-        self._most, self._drain = most, drain
+    def __init__(self, drain: Drain):
+        self._drain = drain
+        self.named = 0  # named scopes that have begun and not ended; none for `each`
+        self.over = asyncio.Event()  # none of them runs any more
         self.open: set[OpenScope] = set()  # running attempts
         self.highest_id = 0  # that an item has got in a scope's copy of the plan
         self.held: Collection[str] = ()  # what an edit that waits is about: scopes, and items that have not begun
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: list[str] = []
+        self._is_closed = False
         self._news = asyncio.Event()
+        self._unheld = asyncio.Event()
         self._door = asyncio.Lock()  # held while a scope enters, and by one that runs alone
         self._inside = 0
         self._empty = asyncio.Event()
@@ -52,6 +61,7 @@ class ParallelScopes:
     def look_again(self) -> None:
         """No edit waits. There may be something new to begin."""
         self.held = ()
+        self._unheld.set()
         self.wake()
 
     def wake(self) -> None:
@@ -62,7 +72,19 @@ class ParallelScopes:
         """A person's edit is about these scopes and items. Until it is taken nothing of them begins, and those that run
         come to an end."""
         self.held = about
+        self._unheld.clear()
         self.dismiss(about)
+
+    async def until_unheld(self, key: str) -> None:
+        """Return when no edit waits that is about this scope."""
+        while key in self.held:
+            await self._unheld.wait()
+
+    def close(self) -> None:
+        """The agent has failed: let all scopes come to an end, and begin none again."""
+        self._is_closed = True
+        self.look_again()
+        self.dismiss({scope.key for scope in self.open})
 
     @property
     def awaited(self) -> bool:
@@ -74,14 +96,14 @@ class ParallelScopes:
         for scope in [scope for scope in self.open if scope.key in keys]:
             scope.dismiss()
 
-    async def run(self, begin: Begin) -> BaseException | None:
-        """Run what `begin` gives until it gives nothing and all has ended. While there is room it is asked again when a
-        scope has ended, and at each `wake`. After an error or a stop nothing more begins, but what runs comes to its
-        end; then that error is returned."""
+    async def run(self, begin: Begin, most: int) -> BaseException | None:
+        """Run what `begin` gives, up to `most` at once, until it gives nothing and all has ended. While there is room
+        it is asked again when a scope has ended, and at each `wake`. After an error or a stop nothing more begins, but
+        what runs comes to its end; then that error is returned."""
         error: BaseException | None = None
         try:
             while True:
-                while error is None and len(self._tasks) < self._most:
+                while error is None and len(self._tasks) < most:
                     self._news.clear()
                     try:
                         if (found := await begin()) is None:
@@ -140,7 +162,7 @@ class ParallelScopes:
         that waits is about it: it begins again when the edit was taken, if it is still to do."""
         for number in count(1):
             async with self._entered(alone=number > _TOGETHER):
-                if key in self.held:
+                if self._is_closed or key in self.held:
                     raise Dismissed
                 with suppress(Contradiction):
                     return await attempt()

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ...workspace.base import AgentError
 from ...workspace.journal import blobs
@@ -20,10 +21,10 @@ from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress
 from ...workspace.secrets import RedactedStream, scrub
 from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
-from ..agent import brief, said
+from ..agent import brief, said, where
 from ..live import Suspended
-from ..steps import ANYTHING, MODEL, ONCE, Partial, encode, is_mistake, recover, round_trip
-from . import open_scope, raised
+from ..steps import ANYTHING, MODEL, ONCE, Partial, encode, is_limited, is_mistake, recover, round_trip
+from . import model_calls, open_scope, raised
 from .open_scope import OpenCall, OpenScope, current_call
 
 
@@ -93,6 +94,8 @@ async def stream_once(call: OpenCall) -> Any:
     # A generator that gets no Partial can't know what there is, so it begins again.
     begins_again = step.shape.partial is None and step.on_partial == "continue"
     recovered, marker = recover(context.store, promoted, "restart" if begins_again else step.on_partial)
+    if call.at_keeper is not None and not begins_again:
+        recovered, marker = await model_calls.recovered(call, promoted, recovered, marker)
     if recovered and step.on_partial == "accept":
         return Accepted(f"{recovered}\n\n{marker}")
     call.recovered = len(recovered or "")
@@ -204,16 +207,24 @@ async def perform(call: OpenCall) -> Any:
         if before is not None:
             await _wait(call, before.ms / 1000)
         open_scope.check_not_revoked(call)
-        result = await _tried(call)
+        await model_calls.begin(call)
+        with model_calls.suspending(call):
+            result = await _tried(call)
     except asyncio.CancelledError as error:
         if not isinstance(error, Suspended) and not scope.is_stopping:
             ms = int((time.monotonic() - began) * 1000)
             keep_failure(call, error, final=True, cancelled=True, ms=ms)
+            await model_calls.settle(call, is_waited=False)
+        raise
+    except Exception:
+        await model_calls.settle(call)
         raise
     if isinstance(result, Accepted):
         return await keep(call, encode(result.text, step.name), how="accepted")
     how = "interrupted" if call.interrupted else "restarted" if call.restarted else "returned"
+    model_calls.record(call, await model_calls.paid(call))
     answer = await keep_result(call, result, began, how=how)
+    await model_calls.forget(call)
     if step.shape.is_streamed:
         scope.context.tally.recovered += call.recovered
         path = partial_path(call)
@@ -240,6 +251,7 @@ async def _tried(call: OpenCall) -> Any:
 
     async def attempt(number: int) -> Any:
         scope.work.resting.discard(call)
+        call.began = time.monotonic()
         if number > 1 or call.model:
             scope.check_going_on()
             call.check_unchanged()
@@ -288,6 +300,7 @@ async def keep(call: OpenCall, data: bytes, *, soon: bool = False, **facts: Any)
     context.journal.add(
         StepCompleted(
             **call.identity(),
+            arguments=call.cut_arguments(),
             result=kept.result,
             blob=kept.blob,
             effect=effect,
@@ -296,8 +309,9 @@ async def keep(call: OpenCall, data: bytes, *, soon: bool = False, **facts: Any)
             **facts,
         )
     )
-    # A streamed answer's file is removed once it is recorded, so that one is waited for.
-    if (scope.agent.pipelined or soon) and not effect and not call.step.shape.is_streamed:
+    # A streamed answer's file is removed once it is recorded, and what a keeper holds, so these are waited for.
+    is_free = not effect and not call.step.shape.is_streamed and call.at_keeper is None
+    if (scope.agent.pipelined or soon) and is_free:
         context.pace.flush_soon(scope.agent.files)
         return answer
     await scope.durable()
@@ -309,6 +323,9 @@ def keep_failure(call: OpenCall, error: BaseException, attempt: int = 1, *, fina
     """Record that a call has raised; `final`: for good. Durable with the next commit."""
     scope = call.scope
     failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
+    failure = replace(failure, where=where(error, scope.context.store.url))
+    if call.began:
+        facts.setdefault("ms", int((time.monotonic() - call.began) * 1000))
     if facts.get("cancelled"):
         scope.numbering.cancel(call.key)
     # A handled failure before an error of the function's own would lead to that error again.
@@ -316,6 +333,7 @@ def keep_failure(call: OpenCall, error: BaseException, attempt: int = 1, *, fina
     scope.context.journal.add(
         StepFailed(
             **call.identity(),
+            arguments=call.cut_arguments(),
             error=failure,
             attempt=attempt,
             effect=call.step.is_effect,
@@ -332,7 +350,8 @@ def keep_retry(call: OpenCall, error: BaseException, attempt: int, wait: float) 
     """Record that a call is tried again, and tell who watches the run. Durable in a moment, for who looks at it."""
     context = call.scope.context
     wait = round(wait, 3)
-    context.journal.add(StepRetry(**call.identity(), error=brief(error), attempt=attempt, wait=wait))
+    limited = is_limited(error)
+    context.journal.add(StepRetry(**call.identity(), error=brief(error), attempt=attempt, wait=wait, limited=limited))
     context.pace.flush_later()
     call.scope.work.rest(call)
     if context.watch:

@@ -79,6 +79,7 @@ class ScopeRun(OpenScope):
         done = self.recorded.done.get(key)
         if done is not None:
             context.tally.answered += 1
+            self.newest_call = done.no
             return await self._answer(OpenCall(self, step, key, done.no, arguments, encoded, named), done)
         failed = self.recorded.failed.get(key)
         if failed is not None and not failed.cancelled:
@@ -91,9 +92,8 @@ class ScopeRun(OpenScope):
             await context.rehearsal.at_call(OpenCall(self, step, key, number, arguments, encoded, named, outer))
         context.limits.step_begins(context.agents.calls)
         self.check_going_on()
-        return await self._perform(
-            OpenCall(self, step, key, self.numbering.number(key), arguments, encoded, named, outer)
-        )
+        self.newest_call = number = self.numbering.number(key)
+        return await self._perform(OpenCall(self, step, key, number, arguments, encoded, named, outer))
 
     def _check_may_call(self, step: Step, outer: OpenCall | None) -> None:
         if self.ended:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial as bind
 from typing import Any
 
@@ -59,6 +60,9 @@ class Session(AgentContext):
         self.agent = agent
         self.scope: ScopeRun | None = None  # the running one, besides the root and those in parallel
         self.parallel: ParallelScopes | None = None
+        self._named: set[str] = set()  # the named scopes that have begun and not ended
+        self._alone: ExitStack | None = None  # left at the end of a named scope that runs without copies
+        self._ended: asyncio.Event  # then set
         self.root: ScopeRun  # of the calls outside it
         self.root_key = root
         codec = Codec(agent.state, f"the state of {path}" if path else "the state")
@@ -208,12 +212,86 @@ class Session(AgentContext):
             self.context.tally.answered += 1
             data = blobs.fetch(self.store, self.recorded.results[key])
             return codec.recorded(data, keeps_unknown=self.keeps_unknown)
-        self.check_between_scopes(f"the scope {name!r} would begin")
-        self.check_may_begin(name)
-        body = ScopeBody(key, name, lambda: function(*args), lambda: ([], None), codec)
-        answer = await self.run_body(key, lambda: body)
+        what = f"the scope {name!r} would begin"
+        check_outside_steps(what)
+        while self._alone is not None and current_scope.get() is self.root:
+            if self.scope is not None and self.scope.splices:  # its tasks are known in its plan only
+                await self._ended.wait()
+            else:
+                self._split(self._alone)
+        if self.parallel is None or not self.parallel.named:
+            self.check_between_scopes(what)
+        self.check_may_begin(name, beside_named=True)
+        if key in self._named:
+            raise AgentError(f"{what} while it runs", remedy="await the first call, or give this scope another name")
+        answer = await self._run_named(ScopeBody(key, name, lambda: function(*args), lambda: ([], None), codec))
         self.live.handed_over()
         return answer
+
+    async def _run_named(self, body: ScopeBody) -> Any:
+        """The agent's own task runs a scope without copies until another task begins one, too. That waits for its end
+        if it has changed the plan."""
+        root, task = self.root, asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling()
+        with ExitStack() as end:
+            self._named.add(body.key)
+            end.callback(self._named.discard, body.key)
+            if self.parallel is None and task is root.task:
+                self._alone, self._ended = end, asyncio.Event()
+                end.callback(setattr, self, "_alone", None)
+                end.callback(self._ended.set)
+            else:
+                end.enter_context(self.in_parallel(is_named=True))
+            while not root.abandoned:
+                try:
+                    return await self.run_body(body.key, lambda: body)
+                except Dismissed as dismissed:
+                    await _uncancel(task, dismissed.cancelled, cancelling)
+                if self.parallel is not None:
+                    await self.parallel.until_unheld(body.key)
+            raise self.stopped()
+
+    @contextmanager
+    def in_parallel(self, *, is_named: bool = False) -> Iterator[ParallelScopes]:
+        """While the body runs, several scopes may run. The agent's own `run.state` is a new object afterwards."""
+        if self.parallel is None:
+            self.live.check_unchanged("when several scopes began")
+            self.live.handed_over()
+            self.parallel = ParallelScopes(self.context.stopping.drain)
+            self.context.agents.parallel += 1
+        parallel = self.parallel
+        parallel.named += is_named
+        try:
+            yield parallel
+            if parallel.named <= is_named:
+                self.live.check_unchanged("when several scopes had ended")
+        finally:
+            parallel.named -= is_named
+            if not parallel.named:
+                self.parallel = None
+                self.context.agents.parallel -= 1
+                parallel.over.set()
+                self.rollback()
+                self.live.handed_over()
+
+    def _split(self, end: ExitStack) -> None:
+        """A task begins a scope while another scope runs alone: from now on that one has copies of its own, too."""
+        self._alone = None
+        scope, self.scope, live = self.scope, None, self.live
+        if scope is not None:
+            self.live = live.fresh(self.recorded.data, self._state_file)
+            scope.apart = ScopeCopy(self.live, self.recorded.data, self._state_file)
+            scope.apart.take(live)
+        parallel = end.enter_context(self.in_parallel(is_named=True))
+        if scope is not None:
+            parallel.open.add(scope)
+
+    async def quiet(self) -> None:
+        """Return when none of the agent's own calls runs, and no named scope that another of its tasks has begun."""
+        await self.root.work.quiet()
+        while self.parallel is not None and self.parallel.named and not self.context.stopping.drain.forced:
+            await self.parallel.over.wait()
 
     async def wait_to_try_again(self, key: str, error: Exception, way_out: str = "") -> None:
         """Called after an item or a task has failed. After too many failures the run is paused, and the reason ends
@@ -231,12 +309,15 @@ class Session(AgentContext):
             raise Suspended from error
         await asyncio.sleep(_WAITS[min(failures, len(_WAITS)) - 1])
 
-    def check_may_begin(self, title: str, *, follows: bool = False) -> None:
-        """`follows`: no code of the agent has run since an earlier check."""
+    def check_may_begin(self, title: str, *, follows: bool = False, beside_named: bool = False) -> None:
+        """`follows`: no code of the agent has run since an earlier check. `beside_named`: it may run next to named
+        scopes."""
         self.context.limits.look()
         self.check_going_on()
         check_outside_steps(f"the scope {title!r} would begin")
         self._check_not_inside(f"the scope {title!r} would begin")
+        if self.parallel is not None and self.parallel.named and not beside_named:
+            self.check_between_scopes(f"the scope {title!r} would begin")
         if current_scope.get() is not self.root:
             raise AgentError(
                 f"the scope {title!r} was called with another agent's run",
@@ -261,7 +342,7 @@ class Session(AgentContext):
         if self.parallel is not None:
             raise AgentError(
                 f"{what} while {_running(None)}",
-                why="`each` is not over",
+                why="`each`, or one of the named scopes, is not over",
                 remedy="await one after the other, or give more to one `each`",
             )
 
@@ -281,7 +362,11 @@ class Session(AgentContext):
         async def attempt() -> Any:
             return await scope_end.until_fresh(enter)
 
-        return await attempt() if self.parallel is None else await self.parallel.until_merged(key, attempt)
+        if self.parallel is None:
+            with suppress(Contradiction):  # others have begun, and have changed the same
+                return await attempt()
+        assert self.parallel is not None
+        return await self.parallel.until_merged(key, attempt)
 
     async def rehearse_begin(self, key: str, title: str) -> None:
         """A rehearsal begins no new scope."""
@@ -302,16 +387,16 @@ class Session(AgentContext):
             self.context.pace.flush_later()
 
     async def _try_scope(self, body: ScopeBody) -> Any:
-        scope, parallel = ScopeRun(self, body.key, body.title, self.recorded.scope(body.key, body.title)), self.parallel
+        scope = ScopeRun(self, body.key, body.title, self.recorded.scope(body.key, body.title))
         scope.tasks += body.tasks
         self._claims[body.key] = scope.claims
-        if parallel is None:
+        if self.parallel is None:
             self.scope = scope
         else:
-            parallel.open.add(scope)
+            self.parallel.open.add(scope)
         token = current_scope.set(scope)
         try:
-            if parallel is not None:
+            if self.parallel is not None:
                 scope.apart = ScopeCopy(self.live, self.recorded.data, self._state_file)
             elif self.live.value is None:  # it could not be read after the last failure
                 self.rollback()
@@ -336,11 +421,11 @@ class Session(AgentContext):
                     self.journal.add(failed)
                     self.journal.flush()  # failures are counted, however many processes they end
                 self._forget_plan(scope)
-                if parallel is None:
+                if self.parallel is None:
                     self.rollback()
             if scope.is_dismissed and (is_failure or isinstance(error, asyncio.CancelledError)):
                 self.check_going_on()
-                raise Dismissed from error
+                raise Dismissed(scope.cancelled) from error
             if is_failure and was_stopped:
                 raise self.stopped() from error
             if scope_end.is_replayed(failed, error):
@@ -352,8 +437,8 @@ class Session(AgentContext):
         finally:
             scope.ended = True
             self.scope = None
-            if parallel is not None:
-                parallel.open.discard(scope)
+            if self.parallel is not None:
+                self.parallel.open.discard(scope)
             current_scope.reset(token)
             self.context.at_boundary()
 
@@ -488,3 +573,13 @@ class Session(AgentContext):
 
 def _running(scope: ScopeRun | None) -> str:
     return "several scopes ran" if scope is None else f"the scope ran: {scope.title!r}"
+
+
+async def _uncancel(task: asyncio.Task[Any], times: int, before: int) -> None:
+    """This task goes on after so many cancellations, unless it has got others, too, since there were `before`."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # the last one may not have arrived yet
+    for _ in range(times):
+        task.uncancel()
+    if task.cancelling() > before:
+        raise asyncio.CancelledError

@@ -6,7 +6,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import running
-    from .outcome import After, NotCompleted, Outcome
+    from .live_edits import EditRecorder
     from .preflight import check_recorded
     from .running import run, run_async
-    from .start import RunOptions, Start, check_agent, check_watch
+    from .start import After, NotCompleted, Outcome, RunOptions, Start, check_agent, check_watch

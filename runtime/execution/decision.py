@@ -1,23 +1,34 @@
-"""Decide from one look at a workspace whether a start calls the agent. Changes nothing."""
+"""Decide from one look at a workspace whether a start calls the agent, which changes nothing; and do what a start does
+that calls none: what it waits for, what it repairs, and what it reports.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 from msgspec import Struct
 
-from ...workspace.base import Refused
+from ...workspace.base import LeaseHeld, Refused, UsageError
+from ...workspace.formats import pause_file
+from ...workspace.inbound import open_files
 from ...workspace.inbound.approvals import nothing_has_come
 from ...workspace.inbound.edits import Noticed, notice
 from ...workspace.inbound.inbox import inbox
-from ...workspace.inspect import Look, Report
-from ...workspace.journal.records import PauseRequested
-from ...workspace.lifecycle import PauseWish, Point, pausing, recovery, rewind_record
+from ...workspace.inspect import Look, Report, backup_file, look
+from ...workspace.journal import blobs
+from ...workspace.journal.records import EndStatus, PauseRequested
+from ...workspace.lifecycle import PauseWish, Point, Workspace, acquire, opening, pausing, recovery, rewind_record
+from ...workspace.state import Moment
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
-from ..limits import budget, limits, windows
+from ..agent import load
+from ..limits import Announcer, budget, limits, windows
+from ..steps import ANY, result_codec
 from . import preflight
-from .start import Start, arguments_to_record
+from .start import After, Outcome, Start, arguments_to_record, record_arguments
 
 
 class Leave(Struct, frozen=True):
@@ -53,6 +64,8 @@ class Go(Struct, frozen=True):
 def decide(start: Start, seen: Look) -> Leave | Stay | NothingToDo | Go:
     """The decision. Raises Refused, or the error of a file, if the run must not continue."""
     store, moment = start.store, seen.moment
+    backup_file.refuse(store)
+    seen.check_has_agent(store.url)
     arguments = arguments_to_record(start, seen) if start.args or start.input is not None else None
     if moment.status == "cancelled" or (not start.wake and _sleeps(seen)):
         return Leave()
@@ -146,3 +159,153 @@ def _point(store: Store, seen: Look) -> Point:
             remedy="resume without `--from-checkpoint` (`from_checkpoint` in Python)",
         )
     return point
+
+
+async def until_saved(start: Start) -> None:
+    """Wait until people have finished saving files, or for a signal."""
+    told: set[str] = set()
+    looks = open_files.until_saved(start.store)
+    while (found := await start.aside(lambda: next(looks, None))) is not None:
+        pause, path = found
+        if start.watch and path not in told:
+            start.watch.noticed("waiting", open_files.said(path))
+        told.add(path)
+        await asyncio.sleep(pause)
+        if start.interruption.count:
+            return
+
+
+async def is_free(start: Start) -> bool:
+    """Wait until the workspace may be taken; LeaseHeld if it may not. False if a signal came meanwhile."""
+    if start.take_over:
+        return True
+    is_told = False
+    for pause, held in acquire.until_free(start.store):
+        if start.watch and not is_told:
+            start.watch.noticed(
+                "waiting",
+                f"{held.process} has the run and may have died: waiting up to {held.ttl:.0f} s for its heartbeat",
+            )
+            is_told = True
+        await asyncio.sleep(pause)
+        if start.interruption.count:
+            return False
+    return True
+
+
+async def leave(start: Start, seen: Look, leaves: Leave) -> After:
+    """First does what a kill has left undone when the run last stopped."""
+    report = leaves.refused or Report()
+    is_whole = await start.aside(lambda: recovery.is_whole(start.store, seen, leaves.noticed))
+    if not is_whole and await is_free(start):
+        seen = await start.aside(lambda: _repaired(start, seen, report))
+    return left(seen.moment, report, is_waiting=leaves.refused is not None)
+
+
+def _repaired(start: Start, seen: Look, report: Report) -> Look:
+    once = opening.opened(
+        start.store, "recover", report, seen=seen, adopt=start.adopt, reaches_out=True, backs_up=start.backs_up
+    )
+    with suppress(LeaseHeld), once as opened:
+        pause = opened.moment.pause
+        if pause is not None and pause.paused_at:
+            pausing.restore(start.store, opened.moment)
+        opened.close()
+    return look(start.store)
+
+
+async def stay(start: Start, seen: Look, stays: Stay) -> After:
+    """Complete the files of a paused run. Outdated if another process has ended the pause since."""
+    wanted, changed = stays.wanted, pausing.amended(stays.wanted)
+    request = stays.request or changed
+    if stays.arguments is not None:
+        seen = await _keep(start, seen, stays.arguments)
+    if wanted.in_force and not wanted.is_missing and request is None:
+        return await leave(start, seen, Leave())
+    report = Report()
+    opens = opening.opened(
+        start.store, "pause", report, seen=seen, reaches_out=True, is_decided=True, backs_up=start.backs_up
+    )
+    async with start.held_aside(opens) as opened:
+        if opened.was_finished and request is None:  # nothing is left that could be paused
+            if wanted.mode == "drain":
+                pausing.lift(opened, wanted, "the end of the run")
+            await start.aside(opened.close)
+            return completed(start, opened, report)
+        if changed is not None and stays.request is None:
+            opened.report.add("edited", f"{pause_file.PATH}: the run is paused now: {pausing.said(changed)}")
+        pausing.stop(opened, wanted, request)
+        if start.watch:
+            start.watch.opened(report)
+        status: EndStatus | None = None if wanted.in_force and request is None else "paused"
+        await start.aside(lambda: opened.close(status, opened.moment.reason))
+        announcer = Announcer(opened, start.watch)
+        announcer.ended("paused")
+    await announcer.finish(start.rest)
+    return left(opened.moment, report)
+
+
+def done(start: Start, seen: Look) -> After:
+    """Nothing is opened: starts that do nothing must not make the journal longer."""
+    report = Report()
+    report.found(seen)
+    if seen.definition.recheck == "always":
+        preflight.ask_about(report, preflight.changed_outputs(start.store, seen))
+    if start.watch and report.has("wanted"):
+        start.watch.opened(report)
+    return completed(start, seen, report)
+
+
+async def _keep(start: Start, seen: Look, arguments: bytes) -> Look:
+    """Record the arguments of a run that is paused before it has begun: its next start may bring none."""
+    if not await is_free(start):
+        return seen
+
+    def recorded() -> Look:
+        backs_up = start.backs_up
+        with opening.opened(start.store, "pause", Report(), seen=seen, reaches_out=True, backs_up=backs_up) as opened:
+            record_arguments(opened, arguments)
+            opened.close()
+        return look(start.store)
+
+    return await start.aside(recorded)
+
+
+def completed(start: Start, of: Workspace | Look, report: Report) -> After:
+    """The outcome of a run that had completed before."""
+    result, settled = _result(start, of, report), of.moment.root.plan.progress.leaves
+    return After(Outcome("completed", report, result, skipped=settled, entered=False), of.moment)
+
+
+def _result(start: Start, of: Workspace | Look, report: Report) -> Any:
+    """The recorded result, of the annotated type if the agent can be imported."""
+    kept = of.moment.root.result
+    if kept is None or not (kept.blob or len(kept.result)):
+        return None
+    data = blobs.fetch(start.store, kept)
+    try:
+        agent = start.agent or load(start.store, of.definition.agent)
+        return result_codec(agent.function, "the agent").decode(data)
+    except UsageError as error:
+        report.add("found", f"{error}; it is returned as JSON")
+    except Exception as error:
+        report.add("found", f"the agent's code can't be imported, so its result is returned as JSON: {error}")
+    return ANY.decode(data)
+
+
+def left(moment: Moment, report: Report | None = None, *, is_waiting: bool = False) -> After:
+    """The outcome of a run that has not completed and was not resumed."""
+    settled, leaves = moment.root.plan.progress
+    status = "waiting" if is_waiting else moment.status if moment.status in ("sleeping", "cancelled") else "paused"
+    status = "paused" if moment.is_replay and status == "sleeping" else status
+    outcome: Outcome = Outcome(
+        status,
+        report or Report(),
+        doubts=list(moment.doubts.values()),
+        approvals=list(moment.approvals.values()),
+        skipped=settled,
+        open_items=leaves - settled,
+        until=moment.until,
+        entered=False,
+    )
+    return After(outcome, moment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Literal
 
@@ -20,19 +20,18 @@ from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind_re
 from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, OVER, ROOT, Pause
 from ...workspace.views import stable_read
-from ..agent import Agent, Code, describe, load, of_storage, said
-from ..engine import Context, Returned, Session, entry, returned, scope_end
+from ..agent import Agent, Code, code, describe, file_of, load, of_storage, said
+from ..engine import Context, Returned, Session, entry, model_calls, returned, scope_end
 from ..limits import Announcer
-from ..live import Doubts, StopRequests, Suspension
+from ..live import BackupNews, Doubts, StopRequests
 from ..run import Offer, OpenResources, Run
 from ..steps import result_codec, runs_going
-from . import leaving, preflight
-from .decision import Go
+from . import preflight
+from .decision import Go, completed, left
 from .live_edits import started
-from .outcome import After, Outcome
 from .preflight import StateCheck, check_recorded
 from .references import Contents
-from .start import Start, call_arguments, record_arguments, to_its_end
+from .start import After, Outcome, Start, call_arguments, record_arguments, to_its_end
 
 _LISTED = 3
 
@@ -120,12 +119,20 @@ class Entering:
     def _find_soon(self, reference: str) -> None:
         self._loop.call_soon_threadsafe(self._contents.find, reference)  # a thread of a step may have named it
 
+    def connect(self) -> None:
+        """Find what holds the model calls of the run. Blocks."""
+        model_calls.connect(self._context)
+
     async def run(self) -> AgentEnd:
         runs_going.add(self)
+        is_over = False
         try:
-            return await self._run()
+            ended = await self._run()
+            is_over = ended.status in OVER
+            return ended
         finally:
             runs_going.discard(self)
+            await self._start.aside(lambda: model_calls.disconnect(self._context, is_over=is_over))
 
     async def _run(self) -> AgentEnd:
         context = self._context
@@ -311,7 +318,7 @@ class Entering:
         if raised is None and main.done():
             return AgentEnd(context, returned=main.result())
         if (suspension := context.stopping.suspension) is not None:
-            return _suspended(context, suspension)
+            return AgentEnd(context, suspension.status, suspension.reason, suspension.until)
         if isinstance(raised, asyncio.CancelledError):
             return AgentEnd(context, "failed", "CancelledError", error=raised)
         if isinstance(raised, Exception):
@@ -391,10 +398,6 @@ class Entering:
         self._say("too late", f"{pausing.said(request)}: the run completed before it could stop")
 
 
-def _suspended(context: Context, suspension: Suspension) -> AgentEnd:
-    return AgentEnd(context, suspension.status, suspension.reason, suspension.until)
-
-
 async def execute(start: Start, seen: Look, go: Go) -> After:
     """An error of the agent is in the outcome. Outdated if another process has paused or ended the run since."""
     store, report = start.store, Report()
@@ -416,6 +419,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
         reaches_out=True,
         in_thread=start.shares_loop,
         is_decided=True,
+        backs_up=start.backs_up,
     )
     async with start.held_aside(entering) as opened:
         if opened.moment.asks_whether_back:
@@ -426,26 +430,31 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
             opened.close("paused", DRIFTED)
             preflight.refuse(go.found.drift)
         announcer = Announcer(opened, start.watch, is_silent=start.only is not None or start.rehearsal is not None)
+        news = BackupNews(opened, partial(announcer.tell, "backup"))
         await start.aside(lambda: _prepare(opened, go))
         if start.watch:
             start.watch.opened(report)
-        try:
-            root = await start.aside(lambda: _agent(start, seen, go, opened))
-        except SatchelError as error:
-            pausing.clear_lifted(opened)
-            report.add("wanted", f"the agent was not called: {error}")
-            opened.save_report()
-            opened.close()
-            raise
-        except Exception as error:
-            scrub(error, opened.redactor)
-            pausing.clear_lifted(opened)
-            opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
-            announcer.ended("failed")
-            await announcer.finish()
-            return After(Outcome("failed", report, error=error), opened.moment)
-        ended = await _entered(start, opened, go, root, announcer).run()
-    await announcer.finish()
+        with ExitStack() as stack:
+            stack.callback(news.end)
+            try:
+                root = await start.aside(lambda: _agent(start, seen, go, opened, stack))
+            except SatchelError as error:
+                pausing.clear_lifted(opened)
+                report.add("wanted", f"the agent was not called: {error}")
+                opened.save_report()
+                opened.close()
+                raise
+            except Exception as error:
+                scrub(error, opened.redactor)
+                pausing.clear_lifted(opened)
+                opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
+                announcer.ended("failed")
+                await announcer.finish(start.rest)
+                return After(Outcome("failed", report, error=error), opened.moment)
+            entered = _entered(start, opened, go, root, announcer)
+            await start.aside(entered.connect)
+            ended = await entered.run()
+    await announcer.finish(start.rest)
     return After(_outcome(opened, ended), opened.moment)
 
 
@@ -458,8 +467,8 @@ async def _waits_for_an_answer(start: Start, opened: Workspace, go: Go) -> After
     announcer = Announcer(opened, start.watch)
     await start.aside(lambda: opened.close("waiting", "files of a checkpoint were copied over those of the run"))
     announcer.ended("waiting")
-    await announcer.finish()
-    return leaving.left(opened.moment, opened.report, is_waiting=True)
+    await announcer.finish(start.rest)
+    return left(opened.moment, opened.report, is_waiting=True)
 
 
 def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> After:
@@ -472,7 +481,7 @@ def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> After:
         start.watch.opened(report)
     pausing.clear_lifted(opened)  # a power failure may have brought it back
     opened.close()
-    return leaving.completed(start, opened, report)
+    return completed(start, opened, report)
 
 
 def _prepare(opened: Workspace, go: Go) -> None:
@@ -486,8 +495,11 @@ def _prepare(opened: Workspace, go: Go) -> None:
     go.found.tell(opened, is_offered=go.point is None)
 
 
-def _agent(start: Start, seen: Look, go: Go, opened: Workspace) -> Agent:
-    """The agent. Refused if its code can't read, or would lose, what the opening has changed since that was checked."""
+def _agent(start: Start, seen: Look, go: Go, opened: Workspace, stack: ExitStack) -> Agent:
+    """The agent, with its own modules until the `stack` ends. Refused if its code can't read, or would lose, what the
+    opening has changed since that was checked."""
+    if start.agent is None:
+        stack.enter_context(code.running(file_of(start.store, opened.definition.agent)))
     agent = start.agent or load(start.store, opened.definition.agent)
     if not go.found.fits or opened.has_edits or opened.moment is not seen.moment:
         check_recorded(start.store, agent, opened.moment)

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ...workspace.base import DEFINITION, SatchelError
+from ...workspace.base import DEFINITION, Refused, SatchelError
 from ...workspace.formats import Definition, parse
 from ...workspace.inbound.edits import CheckData, Noticed, notice, rejection
 from ...workspace.inbound.inbox import inbox
 from ...workspace.inspect import another_run
 from ...workspace.journal.records import PauseRequested
+from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
 from ...workspace.store import FileContent, Version
 from ..engine import AgentContext, Context, ParallelScopes, Session
 from ..limits import limits
-from ..live import FOLDERS, SETTLE, PauseSource, SavedFiles, Suspension
+from ..live import FOLDERS, SETTLE, Notice, PauseSource, SavedFiles, Suspension
 from .start import Start
 
 _LAST_LOOKS = 8.0
@@ -41,7 +42,9 @@ class LiveEdits:
     def __init__(self, context: Context, check_data: CheckData | None):
         self._context = context
         self._saved = SavedFiles(context.workspace, context.notice)
-        self._recorder = EditRecorder(context, self._saved, check_data)
+        self._recorder = EditRecorder(
+            context.workspace, self._saved, check_data, context.notice, context.stopping.pause
+        )
         self._waits = False  # for a moment in which no scope is open
         self._taken: list[Noticed] = []  # since the agent was entered
         self._decided: dict[str, Version] = {}  # what it waits with
@@ -209,60 +212,75 @@ class LiveEdits:
 class EditRecorder:
     """Judges what was saved, and records or refuses it."""
 
-    def __init__(self, context: Context, saved: SavedFiles, check_data: CheckData | None):
-        """`check_data` checks against the agent's own state type."""
-        self._context, self._workspace, self._saved, self._check_data = context, context.workspace, saved, check_data
+    def __init__(
+        self,
+        workspace: Workspace,
+        saved: SavedFiles,
+        check_data: CheckData | None = None,
+        notice: Notice = lambda kind, text: None,
+        pause: Callable[[PauseRequested], object] = lambda request: None,
+    ):
+        """`check_data` checks against the agent's own state type. `pause` is called for a conflict that a person has to
+        decide about."""
+        self._workspace, self._saved, self._check_data = workspace, saved, check_data
+        self._notice, self._pause = notice, pause
 
-    def judge(self, held: Mapping[str, FileContent]) -> Noticed | None:
-        """What the edits say, merged with the recorded state. None if workspace.yaml is refused."""
-        context, definition = self._context, self._workspace.definition
-        context.journal.flush()
+    def judge(self, held: Mapping[str, FileContent], moved_on: Collection[str] = ()) -> Noticed | None:
+        """What the edits say, merged with the recorded state. None if workspace.yaml is refused. `moved_on`: as in
+        `notice`."""
+        workspace, definition = self._workspace, self._workspace.definition
+        workspace.journal.flush()
         if DEFINITION in held:
             try:
                 definition = self._checked(held[DEFINITION].data)
             except SatchelError as error:
                 self._saved.has_read(held[DEFINITION].version)
-                context.notice("refused", f"{error}; the run continues with the last valid version")
+                self._notice("refused", f"{error}; the run continues with the last valid version")
                 return None
-        noticed = notice(context.store, context.moment, definition, check_data=self._check_data, held=held)
+        noticed = notice(
+            workspace.store, workspace.moment, definition, check_data=self._check_data, held=held, moved_on=moved_on
+        )
         noticed.refusals[:] = [refusal for refusal in noticed.refusals if refusal.path in held]
         return noticed
 
     def _checked(self, data: bytes) -> Definition:
         definition = parse(data)
-        if definition.run_id != self._context.moment.run_id:
-            raise another_run(self._context.moment.run_id, definition.run_id)
-        limits.check(self._context.store, definition)
+        if definition.run_id != self._workspace.moment.run_id:
+            raise another_run(self._workspace.moment.run_id, definition.run_id)
+        if definition.kind != (kind := self._workspace.definition.kind):
+            raise Refused(f"says another `kind` than {kind!r}", path=DEFINITION, remedy="leave it as it was")
+        limits.check(self._workspace.store, definition)
         redactor_of(definition)
         return definition
 
-    def take(self, noticed: Noticed, held: Mapping[str, FileContent], agents: Iterable[AgentContext]) -> None:
+    def take(self, noticed: Noticed, held: Mapping[str, FileContent], agents: Iterable[AgentContext] = ()) -> None:
         """Record the edits, tell these `agents`, put questions about conflicts, and update the files."""
-        context, workspace = self._context, self._workspace
+        workspace, store, moment = self._workspace, self._workspace.store, self._workspace.moment
         asked = {question.path for question in noticed.questions}
         reported = len(workspace.report.remarks)
         for finding in noticed.findings:
             if finding.path in held:
                 workspace.report.add("done", str(finding))
-        for said in rejection.set_aside(context.store, noticed):
+        for said in rejection.set_aside(store, noticed):
             workspace.report.add("done", said)
         workspace.record_edits(noticed)
         workspace.save_report()
         for remark in workspace.report.remarks[reported:]:
-            context.notice("edited", remark.text)
+            self._notice("edited", remark.text)
         if DEFINITION in held:
             self._saved.has_read(held[DEFINITION].version)
             workspace.define(parse(held[DEFINITION].data), held[DEFINITION].version)
         for path, content in held.items():
             if path not in asked and path != DEFINITION:
                 self._saved.let_go(path, content.version)
+        workspace.show_saved(noticed)
         for agent in agents:
             agent.refresh()
         for question in noticed.questions:
-            rejection.put_question(context.store, context.moment, question)
+            rejection.put_question(store, moment, question)
             if question.path in held:
                 reason = f"conflict: {question.path} conflicts with the run; `satchel merge` resolves it"
-                context.stopping.pause(PauseRequested(by="an edit", reason=reason))
+                self._pause(PauseRequested(by="an edit", reason=reason))
         workspace.mark_all()
 
     def turn_away(self, noticed: Noticed, held: dict[str, FileContent]) -> bool:
@@ -274,8 +292,8 @@ class EditRecorder:
             if refusal.data is None:
                 self._saved.leave(refusal.path, version, refusal.error)
                 continue
-            kept = rejection.reject(self._context.store, refusal)
-            self._context.notice("refused", f"{rejection.said(refusal.error)}; your version is kept as {kept}")
+            kept = rejection.reject(self._workspace.store, refusal)
+            self._notice("refused", f"{rejection.said(refusal.error)}; your version is kept as {kept}")
             self._saved.let_go(refusal.path, version)
         if refusals:
             self._workspace.take_conversations(noticed)

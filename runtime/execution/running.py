@@ -25,12 +25,9 @@ from ...workspace.views import Unsettled
 from ..agent import Agent
 from ..live import Interruption, Watch, supervisor_link
 from ..steps import R
-from . import leaving
-from .decision import Go, Leave, NothingToDo, Stay, decide
+from .decision import Go, Leave, NothingToDo, Stay, decide, done, is_free, leave, left, stay, until_saved
 from .execute import execute
-from .leaving import is_free, until_saved
-from .outcome import After, Outcome
-from .start import Start
+from .start import After, Outcome, Start
 
 _LOOK = 0.1
 _REMOTE_LOOK = 4.0
@@ -147,7 +144,8 @@ def run(
 
 def with_signals(start: Start, admit: Admit | None = None) -> After:
     """Run it in a loop of its own. Signals pause it."""
-    start = replace(start, restarts=supervisor_link.is_first_run())
+    if supervisor_link.is_first_run():
+        start = replace(start, restarts=True, rest=supervisor_link.rest)
 
     async def watched() -> After:
         with start.interruption.watched(), supervisor_link.beating():
@@ -248,10 +246,10 @@ async def _run_once(start: Start, admit: Admit | None = None) -> After:
 async def _carried_out(start: Start, seen: Look, decision: Leave | Stay | NothingToDo | Go) -> After:
     match decision:
         case Leave() as leaves:
-            return await leaving.leave(start, seen, leaves)
+            return await leave(start, seen, leaves)
         case Stay() as stays:
-            return await leaving.stay(start, seen, stays)
+            return await stay(start, seen, stays)
         case NothingToDo():
-            return await start.aside(lambda: leaving.done(start, seen))
+            return await start.aside(lambda: done(start, seen))
         case Go() as go:
-            return await execute(start, seen, go) if await is_free(start) else leaving.left(seen.moment)
+            return await execute(start, seen, go) if await is_free(start) else left(seen.moment)

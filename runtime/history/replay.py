@@ -24,7 +24,7 @@ from ...workspace.history import (
     data_changes,
     gone,
     moment_at,
-    no_such_item,
+    named_so,
     same_outcome,
     step_history,
     story,
@@ -439,17 +439,11 @@ def prepare(place: Place, options: ReplayOptions) -> Ready:
 
 def _find(found: StepHistory, item: str) -> Work:
     """The item, as it was done the last time."""
-    wanted = f"^{item}" if item.isdecimal() else item.strip().rstrip("/")
-    works = [work for work in found.work if wanted in work.names]
-    if not works:
-        if found.problem:
-            raise found.problem
-        raise no_such_item(wanted, (name for each in found.work for name in each.names), found.since)
-    work = works[-1]
+    work = named_so(item if item.isdecimal() else item.strip(), found.work, found.since, found.problem)[-1]
     if work.agent:
         above = found.moment.agents[work.agent.partition("/")[0]].spawned_in
         raise UsageError(
-            f"{wanted!r} is an item of a sub-agent",
+            f"{item.strip().rstrip('/')!r} is an item of a sub-agent",
             why="a replay does an item of the run's own agent",
             remedy=f"replay the item that has started it: ^{above}" if is_of_item(above) else None,
         )

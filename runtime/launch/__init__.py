@@ -3,7 +3,9 @@
 templates  a new workspace from a sample of the package, or from the definition and code of any workspace
 runner     the agent in this process, with the outcome or with what happens
 detached   in another process: supervised by this one, in the background, or all below a folder
+due_runs   what should run now, for a program with an engine of its own
 pool       many runs on the event loop of a program
+shared_process  those of `serve` that share a process
 """
 
 # mypy: implicit-reexport
@@ -12,7 +14,19 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import detached, templates
-    from .detached import StartOptions, SupervisionResult, serve
+    from .detached import StartOptions, SupervisionResult, new_aside, serve
+    from .due_runs import DueLook, DueRun, due
     from .pool import Pool
     from .runner import LocalRun, RunResult, no_exit, stream
-    from .templates import NewWorkspace, Template, new, new_async, samples, typed_settings
+    from .shared_process import SharedRuns, channel_of_stdin
+    from .templates import (
+        NewWorkspace,
+        Setting,
+        Template,
+        new,
+        new_async,
+        samples,
+        settings_of,
+        typed_settings,
+        value_of,
+    )

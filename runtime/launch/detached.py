@@ -1,25 +1,47 @@
 """Runs in other processes: one that this process supervises, one in the background, or all that lie below a folder or
-URL, each in a process of its own.
+URL, each in a process of its own or, where that is allowed, in one that several share.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import subprocess
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...workspace.base import UsageError, arguments
+from ...workspace.base import SatchelError, UsageError, arguments
+from ...workspace.inspect import define
 from ...workspace.state import EXIT_CODES
 from ..live import release
 from ..status import Place, check_main_thread, root_of
-from ..supervision.child import Background, Order, background
+from ..supervision.child import (
+    Background,
+    KeeperProcess,
+    Order,
+    background,
+    environment,
+    interpreter,
+    supervise_aside,
+    wants_keeper,
+)
 from ..supervision.child import supervise as supervised
 
 if TYPE_CHECKING:
-    from ..supervision.serve import ServeEvent
+    from ...workspace.store import Store
+    from ..supervision.child import SharedProcesses
+    from ..supervision.serve import Census, Isolate, ServeEvent, ServeResult
+    from .templates import NewWorkspace
+
+_SHARED = 20
+"""Runs for each core, where they share processes."""
 
 _SHOWN = ("--json", "--quiet", "-q", "--traceback")
 """The options that say what the other process prints. All the rest are arguments."""
@@ -34,6 +56,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     from_checkpoint: bool = False
     take_over: bool = False
     adopt: bool = False
+    keeper: bool = False  # also without `keeper: true` in workspace.yaml
     shown: Sequence[str] = ()  # the options that say what is printed
     input: Mapping[str, Any] | None = None
 
@@ -57,6 +80,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
             "--from-checkpoint": self.from_checkpoint and self.resume,
             "--take-over": self.take_over,
             "--adopt": self.adopt,
+            "--keeper": self.keeper,
         }
         patience = ["--drain-timeout", str(self.drain_timeout)] if self.drain_timeout is not None else []
         patience += ["--input", "-"] if self.input is not None else []
@@ -74,9 +98,50 @@ class StartOptions(Struct, frozen=True, kw_only=True):
         return canonical(self.input, "input")
 
 
+_PATIENCE = 60.0
+"""Seconds that the code of an agent may take to be imported, where a person waits for it."""
+
+
+def new_aside(
+    source: str, to: str, *, input: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None
+) -> NewWorkspace:
+    """`new` for a program that must not run code of a workspace: with an input, another process imports the agent of
+    the template `source`, a folder, and makes the workspace `to`. UsageError as of `new`."""
+    from .templates import NewWorkspace, new  # only a program that makes runs needs it
+
+    if input is None:
+        return new(source, to, settings=settings)
+    from ..steps import canonical
+
+    words = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    command = [*interpreter(), "new", "--json", "--input", "-", *words, "--", source, to]
+    try:
+        done = subprocess.run(
+            command,
+            input=canonical(input, "input"),
+            capture_output=True,
+            env=environment(),
+            start_new_session=True,
+            timeout=_PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            "the agent of the template can't be asked", why=f"its import took more than {_PATIENCE:.0f} s"
+        ) from None
+    try:
+        said = msgspec.json.decode(done.stdout)
+        if done.returncode == 0:
+            return NewWorkspace(**said)
+        why = said["error"]["message"]
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        lines = done.stderr.decode(errors="replace").splitlines() or [f"exit code {done.returncode}"]
+        raise UsageError("the agent of the template can't be asked", why=lines[-1]) from None
+    raise UsageError(why)
+
+
 class SupervisionResult(Struct, frozen=True):
     """How a run ended in its process. docs/commands.md lists each `exit_code`. `why`: what that process
-    could not say itself, because it was killed or given up; may be empty."""
+    could not say itself, because it was killed or given up, or has said in its log; may be empty."""
 
     exit_code: int
     why: str
@@ -87,15 +152,83 @@ class SupervisionResult(Struct, frozen=True):
         return next((status for status, code in EXIT_CODES.items() if code == self.exit_code), "failed")
 
 
-def supervise(place: Place, options: StartOptions, tell: Callable[[str], None] | None) -> SupervisionResult:
+_sharing = threading.Lock()  # protects both
+_processes: SharedProcesses | None = None  # that the runs share which this program supervises now
+_sharers = 0
+
+
+@contextmanager
+def _shared_processes() -> Iterator[SharedProcesses]:
+    """Those of this program. They end with the last body."""
+    global _processes, _sharers
+    from ..supervision.serve import shared_processes
+
+    with _sharing:
+        _sharers += 1
+        processes = _processes = _processes or shared_processes(".", lambda text: None)  # each of its runs says it
+    try:
+        yield processes
+    finally:
+        with _sharing:
+            _sharers -= 1
+            is_last = not _sharers
+            if is_last:
+                _processes = None
+        if is_last:
+            processes.end()
+
+
+def _may_share(store: Store, options: StartOptions, isolate: Isolate | None) -> bool:
+    """A shared process is told where the run is, and no more."""
+    if replace(options, shown=(), drain_timeout=None) != StartOptions():
+        return False
+    from ..supervision.serve import may_share
+
+    try:
+        return may_share(isolate, define(store))
+    except (SatchelError, OSError):
+        return False  # the start itself says what is wrong
+
+
+def supervise(
+    place: Place,
+    options: StartOptions,
+    tell: Callable[[str], None] | None,
+    should_stop: Callable[[], bool] | None = None,
+    isolate: Isolate | None = None,
+) -> SupervisionResult:
     """Supervise the run until it has stopped, or is given up."""
     arguments.function("tell", tell)
-    check_main_thread("supervise()", "call `detach()`, which returns once the run is going in the background")
+    arguments.function("should_stop", should_stop)
+    _check_isolate(isolate)
+    if should_stop is None:
+        check_main_thread("supervise()", "give it `should_stop`, or call `detach()`")
+    store = place.store_of_a_run()
     restart = replace(options, resume=False, take_over=False, adopt=False)
-    order = Order(options.words(place), restart.words(place), options.drain_timeout, given=options.given)
-    ended = supervised(place.store_of_a_run(), order, tell or place.tell)
+    say = tell or place.tell
+    with closing(KeeperProcess(say)) as keeper:
+        order = Order(
+            options.words(place),
+            restart.words(place),
+            options.drain_timeout,
+            given=options.given,
+            keeper=keeper,
+            is_kept=options.keeper,
+        )
+        if should_stop is None:
+            ended = supervised(store, order, say)
+            assert ended.code is not None
+            return SupervisionResult(ended.code, ended.why)
+        order = replace(order, is_only=False, output=partial(background.open_log, store))
+        with ExitStack() as stack:
+            stack.enter_context(background.uploaded_log(store))
+            if _may_share(store, options, isolate):
+                processes = stack.enter_context(_shared_processes())
+                warn = say if wants_keeper(store) else None
+                order = replace(order, sharing=processes.sharing(store.url, options.drain_timeout, say, warn))
+            ended = supervise_aside(store, order, say, should_stop)
     assert ended.code is not None
-    return SupervisionResult(ended.code, ended.why)
+    return SupervisionResult(ended.code, ended.why or ended.error)
 
 
 def detach(place: Place, options: StartOptions) -> Background:
@@ -108,22 +241,36 @@ def serve(
     root: str | os.PathLike[str],
     *,
     at_most: int | None = None,
+    group_limits: Mapping[str, int] | None = None,
     once: bool = False,
+    isolate: Isolate | None = None,
+    keeper: bool = False,
     drain_timeout: float | None = None,
     tell: Callable[[ServeEvent], None] | None = None,
+    census: Census | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> None:
+) -> ServeResult:
     """Start all new and interrupted runs below `root`, and resume those that were answered, released or have slept,
     each in its own process. Ends when SIGINT or SIGTERM comes and all have stopped. Call it in the main thread.
 
-    `at_most` runs at a time; None: one for each core, and at least 2. `once`: until nothing runs and nothing is due.
-    `drain_timeout`: seconds that a stop waits for running work. `tell` is called with events of each run. UsageError if
-    `root` is no folder.
+    If Satchel is upgraded meanwhile, it starts nothing more, and ends when what runs has ended: `is_outdated`. Start it
+    again in a new process, since this one has loaded the earlier version.
+
+    `at_most` runs at a time; None: one for each core, and at least 2, or 20 for each core with `isolate="none"`.
+    `group_limits`: how many runs of a `group:` of workspace.yaml run at a time, by group; `"*"` is for each group that
+    has no limit of its own. `once`: until nothing runs and nothing is due; `left` names those that are due and could
+    not be started. `isolate`: with "none" runs share processes, except those whose workspace.yaml says `isolate:
+    process`; with "process" none does; None: those share whose workspace.yaml says `isolate: none`.
+    `keeper`: hold the model calls of all runs that have a process of their own, as `keeper: true` of a workspace.yaml
+    does for one. `drain_timeout`: seconds that a stop waits for running work. `tell` is called with events of each run.
+    `census` is kept current with the numbers of all runs. UsageError if `root` is no folder.
     """
     from ..supervision.serve import Server, usable_cores  # slow, and one run needs none of it
     from ..supervision.serve import serve as turn
 
-    at_most = arguments.count("at_most", at_most, least=1) or max(2, usable_cores())
+    _check_isolate(isolate)
+    cores = usable_cores()
+    at_most = arguments.count("at_most", at_most, least=1) or (_SHARED * cores if isolate == "none" else max(2, cores))
     drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
     arguments.function("tell", tell)
     typed = arguments.place("root", root)
@@ -131,6 +278,19 @@ def serve(
     check_main_thread("serve()", "start `satchel serve` as a process of its own")
     store = root_of(typed, storage_options)
     server = Server(
-        typed if store is None else store.url, at_most, tell or (lambda event: None), drain_timeout, store=store
+        typed if store is None else store.url,
+        at_most,
+        tell or (lambda event: None),
+        drain_timeout,
+        store=store,
+        census=census,
+        isolate=isolate,
+        group_limits=group_limits,
+        is_kept=keeper,
     )
-    turn(server, once=once)
+    return turn(server, once=once)
+
+
+def _check_isolate(isolate: object) -> None:
+    if isolate not in (None, "process", "none"):
+        raise UsageError(f"isolate can't be {isolate!r}", remedy="use 'process' or 'none'")

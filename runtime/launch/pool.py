@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -27,7 +28,8 @@ from ..agent import Agent
 from ..execution import Outcome, Start, running
 from ..live import Interruption, supervisor_link
 from ..status import Place, root_of
-from ..supervision.serve import Known, ServeEvent, Server
+from ..supervision.child import NO_KEEPER
+from ..supervision.serve import FairOrder, Known, ServeEvent, Server
 from .runner import no_exit
 
 _TURN = 1.0  # seconds after which it turns, whatever comes
@@ -42,9 +44,10 @@ class Pool:
     `async with Pool(root) as pool`.
 
     It starts those that are new or were interrupted, also by the end of an earlier program, and continues those that
-    were answered, released or have slept, as `satchel serve` does: at most `at_most` at a time, in the order in which
-    they became due. `agent` replaces the one that each workspace.yaml names. An error of one run ends no other.
-    Openings and syncs are done in threads, so the loop goes on.
+    were answered, released or have slept, as `satchel serve` does: at most `at_most` at a time, the highest priority
+    first, then in the order in which they became due. `group_limits` are those of `satchel.serve`. `agent` replaces the
+    one that each workspace.yaml names. An error of one run ends no other. Openings and syncs are done in threads, so
+    the loop goes on.
 
     The end of the block drains: nothing new begins, each run stops at its next safe point and is paused, and the next
     pool continues it. `drain_timeout`: seconds that this waits for running work; without it, as workspace.yaml says. A
@@ -61,6 +64,7 @@ class Pool:
         agent: Agent[..., Any] | None = None,
         *,
         at_most: int = 20,
+        group_limits: Mapping[str, int] | None = None,
         drain_timeout: float | None = None,
         tell: Callable[[ServeEvent], None] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -68,6 +72,8 @@ class Pool:
         """UsageError for wrong arguments. Nothing is read yet."""
         self._typed = arguments.place("root", root)
         self._at_most = arguments.count("at_most", at_most, least=1)
+        FairOrder(group_limits)  # checks them
+        self._group_limits = group_limits
         self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
         arguments.function("tell", tell)
         if agent is not None and not isinstance(agent, Agent):
@@ -113,8 +119,11 @@ class Pool:
                 is_cancelled = True
                 self._order(lambda server: server.ask(signal.SIGTERM))  # the second one interrupts running work
         self._state = "over"
-        self._ignore()
-        self._leave_the_rest()
+        if self._listens:
+            self._loop.remove_signal_handler(signal.SIGTERM)
+        for waiting in self._waiting.values():
+            _settle(waiting, error=_ends())  # what was not started is left to the next pool
+        self._waiting.clear()
         if self._failed is not None:
             raise self._failed
         if is_cancelled:
@@ -127,17 +136,30 @@ class Pool:
         self._root = os.path.realpath(self._typed) if store is None else store.url
         root = self._typed if store is None else store.url
         assert self._at_most is not None
-        return Server(root, self._at_most, self._told, self._drain_timeout, store=store, make=self._made)
+        server = Server(
+            root,
+            self._at_most,
+            partial(self._on_loop, self._tell),
+            self._drain_timeout,
+            store=store,
+            make=self._going,
+            group_limits=self._group_limits,
+        )
+        server.ignore_index()
+        return server
+
+    def _going(self, known: Known) -> _Going:
+        definition = known.verdict.definition
+        if definition is not None and definition.keeper and not _is_kept(known.store.url):
+            warned = ServeEvent("warned", known.folder, f"{NO_KEEPER}; below `satchel serve` it has one")
+            self._on_loop(self._tell, warned)
+        return _Going(self, known.folder)
 
     def _listen(self) -> None:
         is_ours = threading.current_thread() is threading.main_thread()
         self._listens = is_ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         if self._listens:
             self._loop.add_signal_handler(signal.SIGTERM, self._terminate)
-
-    def _ignore(self) -> None:
-        if self._listens:
-            self._loop.remove_signal_handler(signal.SIGTERM)
 
     def _terminate(self) -> None:
         """SIGTERM has come. The block ends; a second one interrupts running work."""
@@ -247,32 +269,9 @@ class Pool:
         self._orders.put(order)
         self._bell.set()
 
-    def _told(self, event: ServeEvent) -> None:
-        self._on_loop(self._tell, event)
-
     def _on_loop(self, call: Callable[..., Any], *args: Any) -> None:
         with suppress(RuntimeError):  # the loop has ended without the end of the block
             self._loop.call_soon_threadsafe(call, *args)
-
-    def _made(self, known: Known) -> _Going:
-        return _Going(self, known.folder)
-
-    # What runs
-
-    def _start_of(self, store: Store, interruption: Interruption) -> Start:
-        return Start(
-            store=store,
-            interruption=interruption,
-            agent=self._agent,
-            drain_timeout=self._drain_timeout,
-            shares_loop=True,
-        )
-
-    def _leave_the_rest(self) -> None:
-        """What was not started is left to the next pool."""
-        for waiting in self._waiting.values():
-            _settle(waiting, error=_ends())
-        self._waiting.clear()
 
 
 class _Going:
@@ -284,6 +283,7 @@ class _Going:
         self._task: asyncio.Task[None]  # the loop keeps only weak references to its tasks
         self.code: int | None = None
         self.why = self.error = ""
+        self.rests = False
 
     wake_at = float("inf")  # its end rings the bell
 
@@ -296,6 +296,10 @@ class _Going:
     def ask(self, number: signal.Signals) -> None:
         self._pool._on_loop(self._interruption.come, number.name)
 
+    def _rest(self, rests: bool) -> None:
+        self.rests = rests
+        self._pool._bell.set()
+
     def _create(self) -> None:
         waiting = self._pool._waiting.pop(self._store.url, [])
         self._task = self._pool._loop.create_task(self._run(waiting), name=f"satchel-run {self._folder}")
@@ -304,7 +308,14 @@ class _Going:
         supervisor_link.take_turns()
         code = _CUT_OFF
         try:
-            start = self._pool._start_of(self._store, self._interruption)
+            start = Start(
+                store=self._store,
+                interruption=self._interruption,
+                agent=self._pool._agent,
+                drain_timeout=self._pool._drain_timeout,
+                shares_loop=True,
+                rest=self._rest,
+            )
             with no_exit(Place(self._store, self._folder)):
                 outcome = (await running.until_stop(start)).outcome
             code = EXIT_CODES[outcome.status]
@@ -317,6 +328,13 @@ class _Going:
             _settle(waiting, error=_ends())  # if its task was cancelled
             self.code = code
             self._pool._bell.set()
+
+
+def _is_kept(url: str) -> bool:
+    """Whether this program was started below a keeper for the run."""
+    from ..keeper import address_of  # most runs want none
+
+    return bool(address_of(url))
 
 
 def _code_of(error: Exception) -> int:

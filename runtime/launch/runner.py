@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -59,8 +59,16 @@ class LocalRun:
     _began: float
     _steps = 0
 
-    def __init__(self, place: Place, options: RunOptions):
+    def __init__(
+        self,
+        place: Place,
+        options: RunOptions,
+        interruption: Interruption | None = None,
+        rest: Callable[[bool], None] | None = None,
+    ):
+        """`rest` is called when the run only waits for its notices, and when it goes on."""
         self._place, self._options = place, options
+        self._interruption, self._rest = interruption or Interruption(), rest
 
     def blocking(self) -> RunResult:
         start = self._start()
@@ -77,7 +85,8 @@ class LocalRun:
     def _start(self, *, shares_loop: bool = False) -> Start:
         self._store, self._began = self._place.store_of_a_run(), time.monotonic()
         options = asdict(self._options)
-        return Start(store=self._store, interruption=Interruption(), shares_loop=shares_loop, **options)
+        interruption, rest = self._interruption, self._rest
+        return Start(store=self._store, interruption=interruption, rest=rest, shares_loop=shares_loop, **options)
 
     def _admit(self, seen: Look) -> None:
         if self._options.wake and seen.moment.is_new:

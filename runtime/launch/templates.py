@@ -90,6 +90,13 @@ class Template(Struct, frozen=True):
         comments = (line.lstrip("# ") for line in lines if line.startswith("#") and "yaml-language-server" not in line)
         return next(comments, "")
 
+    def summary(self) -> str:
+        """Like `about`, for a list that goes on: of a template that is not valid, why."""
+        try:
+            return self.about()
+        except SatchelError as error:
+            return f"not valid: {error}"
+
 
 def samples() -> list[Template]:
     """The samples that come with Satchel, by name."""
@@ -174,6 +181,40 @@ def _check_kind(key: str, old: Any, new: Any) -> None:
             if not isinstance(new, kind) or isinstance(new, bool) != isinstance(old, bool):
                 raise UsageError(f"the setting {key!r} is {name}, and {new!r} is not", why=f"it is {old!r} now")
             return
+
+
+class Setting(NamedTuple):
+    """A setting of a template: its name, or names joined by dots, its value there, and the comment above or behind
+    it."""
+
+    name: str
+    value: Any
+    about: str
+
+
+def settings_of(text: str) -> list[Setting]:
+    """The settings of a workspace.yaml, those in mappings one by one."""
+    document, lines = yamltext.load(text, DEFINITION), text.splitlines()
+    return [
+        Setting(".".join(path[1:]), value, _note(lines, document.line(path) - 1))
+        for path, value in _settings(definition.parse(text).settings, ("settings",))
+    ]
+
+
+def _settings(values: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value and not any("." in each for each in (name, *value)):
+            yield from _settings(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def _note(lines: list[str], at: int) -> str:
+    first = at
+    while first and lines[first - 1].lstrip().startswith("#"):
+        first -= 1
+    behind = lines[at].partition(" #")[2] if first == at else ""
+    return " ".join(each.strip().lstrip("#").strip() for each in [*lines[first:at], behind]).strip()
 
 
 def typed_settings(words: Iterable[str]) -> dict[str, Any]:
@@ -321,7 +362,17 @@ def _with_input(text: str, given: Mapping[str, Any], found: Template) -> str:
     from ..agent import Parameters, load
 
     said = definition.parse(text)
-    parameters = Parameters(load(found.store(), said.agent).function, "the agent")
+    try:
+        loaded = load(found.store(), said.agent)
+    except SatchelError:
+        raise
+    except Exception as error:  # whatever its own code does
+        raise UsageError(
+            "the agent of the template can't be imported, so its input can't be checked",
+            why=f"{type(error).__name__}: {error}",
+            remedy="correct that, or make the workspace without an input",
+        ) from error
+    parameters = Parameters(loaded.function, "the agent")
     checked = msgspec.json.decode(parameters.by_name({**said.input, **given}))
     kept = {name: checked[name] for name in (*said.input, *given)}
     text = yamltext.set_value(text, ("input",), redactor_of(said).value(kept))

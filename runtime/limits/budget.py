@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ...workspace.base import DEFINITION, Refused, UsageError
+from ...workspace.base import DEFINITION, Refused, UsageError, usd
 from ...workspace.formats import Budget
 from ...workspace.state import Moment
 
 BY = "the budget"
 """The requester of a pause because a budget is used up."""
+
+_VERY_LARGE = 1e15
 
 NEARLY = 0.8
 """A person is warned from this share of a budget on."""
@@ -40,19 +42,23 @@ class Share(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The reason of the pause: `cost: the budget of 5 usd is used up (5.02)`."""
-        return f"cost: the budget of {self._said(self.limit)} is used up ({_number(self.used)}{self._unit()})"
+        """The reason of the pause: `cost: the budget of $5.00 is used up ($5.02)`."""
+        return f"cost: the budget of {self._limit} is used up ({self._amount(self.used)})"
 
     @property
     def words(self) -> str:
-        """`4.1 of 5 usd`."""
-        return f"{_number(self.used)}{self._unit()} of {self._said(self.limit)}"
+        """`$4.10 of $5.00`, `800 of 1000 tokens`."""
+        return f"{self._amount(self.used)} of {self._limit}"
 
-    def _said(self, value: float) -> str:
-        return f"{_number(value)} s" if self.kind == "time" else f"{_number(value)} {self.kind}"
+    @property
+    def _limit(self) -> str:
+        said = self._amount(self.limit)
+        return f"{said} {self.kind}" if self.kind in ("steps", "tokens") else said
 
-    def _unit(self) -> str:
-        return " s" if self.kind == "time" else ""
+    def _amount(self, value: float) -> str:
+        if self.kind == "usd" and value < _VERY_LARGE:
+            return usd(value)
+        return f"{_number(value)} s" if self.kind == "time" else _number(value)
 
 
 def shares(budget: Budget, steps: int, tokens: int, usd: float, seconds: float) -> Iterator[Share]:
@@ -93,18 +99,26 @@ def check(budget: Budget, moment: Moment) -> None:
             )
 
 
-def checked(tokens: Any, usd: Any) -> tuple[int, float]:
-    """The arguments of `run.spend`. UsageError if they are no valid cost."""
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+def checked(tokens: Any, usd: Any, output_tokens: Any, model: Any) -> tuple[int, float]:
+    """The tokens and the money of `run.spend`. UsageError if its arguments are no valid cost."""
+    for name, value in (("tokens", tokens), ("output_tokens", output_tokens)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise UsageError(
+                f"run.spend() got {name}={value!r}", remedy="give the number of used tokens: a whole number, 0 or more"
+            )
+    if output_tokens > tokens:
         raise UsageError(
-            f"run.spend() got tokens={tokens!r}", remedy="give the number of used tokens: a whole number, 0 or more"
+            f"run.spend() got output_tokens={output_tokens} of tokens={tokens}",
+            remedy="give all tokens as `tokens`; `output_tokens` are those of them that the model has written",
         )
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not math.isfinite(usd) or usd < 0:
         raise UsageError(f"run.spend() got usd={usd!r}", remedy="give the cost: a number, 0 or more")
+    if not isinstance(model, str):
+        raise UsageError(f"run.spend() got model={model!r}", remedy="give the name of the model, a text")
     return tokens, float(usd)
 
 
 def _number(value: float) -> str:
-    if value >= 1e15:  # a stranger's: it may be too large for a float
+    if value >= _VERY_LARGE:  # a stranger's: it may be too large for a float
         return "a very large number"
     return f"{value:.10g}" if value >= 1e6 else f"{value:.4g}" if value < 1000 else f"{value:.1f}".removesuffix(".0")

@@ -101,7 +101,7 @@ class Limits:
 
     # What is spent
 
-    def spend(self, agent: str, scope: str, tokens: int, usd: float, count: dict[str, int] | None) -> None:
+    def spend(self, spent: Spent, count: dict[str, int] | None) -> None:
         """Record a cost. `count` is the number of equal costs in this attempt of a scope, outside its steps: costs that
         an earlier attempt has recorded do not count twice. Durable with the result of the step."""
         if self._loop is None:
@@ -111,16 +111,15 @@ class Limits:
                 remedy="await what spends before the step or the agent returns",
             )
         if threading.get_ident() != self._thread:
-            self._loop.call_soon_threadsafe(self._spend, agent, scope, tokens, usd, count)
+            self._loop.call_soon_threadsafe(self._spend, spent, count)
         else:
-            self._spend(agent, scope, tokens, usd, count)
+            self._spend(spent, count)
 
-    def _spend(self, agent: str, scope: str, tokens: int, usd: float, count: dict[str, int] | None) -> None:
-        spent = Spent(agent=agent, scope=scope, tokens=tokens, usd=usd)
+    def _spend(self, spent: Spent, count: dict[str, int] | None) -> None:
         if count is not None:
             n = count.get(spent.kind, 0)
             count[spent.kind] = n + 1
-            recorded = self._moment.agents[agent].scopes.get(scope)
+            recorded = self._moment.agents[spent.agent].scopes.get(spent.scope)
             if recorded is not None and n < recorded.spent.get(spent.kind, 0):
                 return
             spent = replace(spent, n=n)
@@ -129,6 +128,16 @@ class Limits:
         self._warn()
 
     # Whether it may go on
+
+    def stop_if_beyond(self, tokens: int, usd: float) -> bool:
+        """Ask for a pause if the run has used up its budget with these tokens and this money, which are not recorded
+        yet. On the loop. Returns whether it has."""
+        usage, budgeted = self._moment.usage, self._workspace.definition.budget
+        for share in budget.shares(budgeted, 0, usage.tokens + tokens, usage.usd + usd, 0.0):
+            if share.kind in ("tokens", "usd") and share.is_used_up:
+                self._ask(share)
+                return True
+        return False
 
     def step_begins(self, under_way: int) -> None:
         """A step is about to begin next to `under_way` others; now is the time to ask for a pause."""

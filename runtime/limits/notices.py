@@ -43,7 +43,7 @@ from ...workspace.state import Moment
 from ...workspace.store import Store
 from .budget import BY
 
-Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget", "test"]
+Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget", "backup", "test"]
 
 LIMIT = 10.0
 """Seconds after which a notice counts as lost."""
@@ -402,10 +402,14 @@ class Announcer:
             if self._watch:
                 self._watch.noticed("notice", problem)
 
-    async def finish(self) -> None:
-        """Give the last notices a few seconds. Another process may own the workspace by now."""
+    async def finish(self, rest: Callable[[bool], None] | None = None) -> None:
+        """Give the last notices a few seconds. Another process may own the workspace by now. `rest` is called with True
+        before these seconds, in which the run needs no place among others, and with False after them."""
         if self._notices.is_sending:
+            rest = rest or (lambda rests: None)
+            rest(True)
             await asyncio.to_thread(self._notices.wait)
+            rest(False)
         known = len(self._workspace.report.remarks)
         self.say_problems()
         if len(self._workspace.report.remarks) > known:

@@ -8,11 +8,21 @@ if not deferred(__name__):
     from . import reverify, supervisor_link
     from .data import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question
-    from .folder_watch import FOLDERS, SETTLE, AnswerSource, FolderWatch, PauseSource, SavedFiles
+    from .folder_watch import FOLDERS, SETTLE, AnswerSource, FolderWatch, Notice, PauseSource, SavedFiles
     from .pace import Pace
     from .pending_calls import PendingCalls, PendingLooks, Running
     from .reverify import Outputs
     from .signals import Interruption, hold, release
     from .stopping import AgentStopped, Drain, ReplayTarget, StopRequests, Suspended, Suspension
     from .supervisor_link import Word
-    from .watch import LoopWatch, Tap, Watch, log_records, log_start, observed_by, observer_here, verification
+    from .watch import (
+        BackupNews,
+        LoopWatch,
+        Tap,
+        Watch,
+        log_records,
+        log_start,
+        observed_by,
+        observer_here,
+        verification,
+    )

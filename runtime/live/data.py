@@ -98,6 +98,17 @@ class LiveState:
         self._committed = _Said(encode_of_any_depth(self.value, "the state"), None)
         self._has_null = b"null" in self._committed.text
 
+    def fresh(self, data: Any, path: str) -> LiveState:
+        """Another one of the same type, with these recorded data."""
+        fresh = LiveState(self.codec, self.whole, keeps_unknown=self.keeps_unknown)
+        fresh.restore(data, path)
+        return fresh
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it was changed since the last commit."""
+        return self.value is not None and self._committed.else_of(self.value, self._buffer) is not None
+
     def _leave(self) -> None:
         """The object is no longer the state. A change of it, by code that still holds it, would be lost. So its content
         is remembered: of the first such object, and of the last few."""
@@ -397,10 +408,16 @@ class ScopeCopy:
 
     def __init__(self, live: LiveState, base: Any, path: str):
         self._base = base
-        self.live = LiveState(live.codec, live.whole, keeps_unknown=live.keeps_unknown)
-        self.live.restore(base, path)
+        self.live = live.fresh(base, path)
         self._containers = Containers(self.live.value)
         self._own: OwnPlan | None = None  # once the scope has changed it
+
+    def take(self, live: LiveState) -> None:
+        """The scope has begun with `live`, and continues with it. If it has changed that before, it is not known which
+        containers it has replaced: then all that it has changed counts as replaced."""
+        if not live.is_changed:
+            self._containers = Containers(live.value)
+        self.live = live
 
     @property
     def plan(self) -> Plan | None:

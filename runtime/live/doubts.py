@@ -42,7 +42,7 @@ class Doubts:
     def ask(
         self,
         identity: dict[str, Any],
-        why: Literal["unknown_outcome", "unclaimed", "unreached", "uncalled"],
+        why: Literal["unknown_outcome", "unclaimed", "unreached", "uncalled", "lost"],
         cause: str = "",
         others: tuple[Key, ...] = (),
         needs_person: bool = False,

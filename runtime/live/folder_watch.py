@@ -21,9 +21,9 @@ from ...workspace.formats import PauseFile, pause_file
 from ...workspace.inbound.edits import rejection
 from ...workspace.inspect import lease
 from ...workspace.lifecycle import PauseWish, Workspace, pausing
-from ...workspace.state import folder_of_agent
+from ...workspace.state import FILES, folder_of_agent
 from ...workspace.store import FileContent, Store, Version
-from ...workspace.views import STATE, TODO, Settling, Stage, conversation
+from ...workspace.views import STATE, TODO, Settling, Stage
 from .stopping import StopRequests
 
 FOLDERS = ("", "approvals", "inbox")
@@ -103,12 +103,17 @@ class PauseSource:
         self._obeyed = ""  # `requested_at` of the pause that this file has requested
         self._met: Version | None = None  # by the last look
         self._seen: Version | None = None
+        self._is_over = False  # the pause of that version: its file goes as soon as no program has it open
 
     def look(self) -> bool:
         """Obey what has come, once it is completely saved; an emergency at the second look, since `satchel stop` kills
         right after its save, and tells what it has killed. Returns whether to look again soon."""
         there, met = self._store.version(pause_file.PATH), self._met
-        if there in (None, self._seen):
+        if there is None:
+            return False
+        if there == self._seen:
+            if self._is_over and not self._store.abilities.remote:
+                pausing.remove_version(self._workspace, there)
             return False
         self._met = there
         stage = self._settling.stage(pause_file.PATH, there)
@@ -132,8 +137,9 @@ class PauseSource:
 
     def _obey(self, file: PauseFile, version: Version | None) -> None:
         known = self._moment.pause
-        if known is None and file.is_of(self._moment.lifted):
-            return  # it is over, and is about to be removed
+        self._is_over = known is None and file.is_of(self._moment.lifted)
+        if self._is_over:
+            return  # it is about to be removed
         if _kills(file):
             os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
         by = self._store.trace(pause_file.PATH).by
@@ -155,6 +161,7 @@ class PauseSource:
         except SatchelError as error:
             self._stopping.fail(error)
             return
+        self._is_over = True
         if pause is not None:
             self._stopping.withdraw()
         self._notice("resumed", "the pause is withdrawn")
@@ -238,14 +245,18 @@ class SavedFiles:
         self._guard.lose(path)
         projector = self._workspace.projector
         for agent, files in self._workspace.files.items():
+            for place in self._workspace.moment.agents[agent].row_logs:
+                if path == place.path:
+                    self._workspace.restore_messages(place.key)
+                    projector.want(files.logs.get(place.key, files.messages))
             folder = folder_of_agent(agent)
             if path == folder + STATE:
                 projector.want(files.state)
             elif path == folder + TODO:
                 projector.want(files.todo)
-            elif path == folder + conversation.NAME:
-                self._workspace.restore_messages(agent)
-                projector.want(files.messages)
+            elif path.startswith(folder + FILES) and files.held is not None:
+                files.held.forget(path.removeprefix(folder + FILES))
+                projector.want(files.held)
             elif path.startswith(f"{folder}steps/"):
                 files.steps.forget(path)
                 projector.want(files.steps)
@@ -280,6 +291,8 @@ class SavedFiles:
         self.stages = {other: stage for other, stage in self.stages.items() if other != path}
         for files in self._workspace.files.values():
             files.steps.forget(path)
+            if files.held is not None:
+                files.held.forget(path.removeprefix(FILES))
 
     def untaken(self) -> set[str]:
         """What was saved since the last look, with its versions, for the next opening."""

@@ -17,6 +17,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from msgspec import Struct, field
 
+from ...workspace.backup import FIRST_LOOK, Follower
 from ...workspace.base import SIGNAL, SatchelError, time_text
 from ...workspace.journal.records import Failure, Forced, PauseRequested
 from ...workspace.lifecycle import Workspace
@@ -289,7 +290,10 @@ class StopRequests:
             self.suspend(Suspension("sleeping", reason, self._moment.opened_at, restarts=True))
 
     async def check_has_it(self) -> None:
-        """Return when no other process can have taken the workspace. Else LeaseHeld: then no effect begins."""
+        """Return when no other process can have taken the workspace. Else LeaseHeld: then no effect begins. The run may
+        have been restored from its backup, so the first look at that comes before, unless it takes long."""
+        if (follower := self._workspace.follower) is not None:
+            await self._has_looked(follower)
         heartbeat = self._workspace.owned.heartbeat
         if heartbeat is None:
             return
@@ -298,6 +302,13 @@ class StopRequests:
             self.check_going_on()
             await asyncio.sleep(_LOOK_AGAIN)
         heartbeat.check()
+
+    async def _has_looked(self, follower: Follower) -> None:
+        until = time.monotonic() + FIRST_LOOK
+        while not follower.looked.is_set() and time.monotonic() < until:
+            self.check_going_on()
+            await asyncio.sleep(_LOOK_AGAIN)
+        self._workspace.journal.check()
 
     def suspend(self, suspension: Suspension) -> None:
         """From now on every call unwinds. The weightiest of several reasons is kept, and the shorter of two sleeps."""

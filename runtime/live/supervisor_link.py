@@ -1,8 +1,8 @@
 """The two pipes between a supervised process and its supervisor.
 
-Through one the process tells that its event loop runs, and at its end its exit code and error: dots, then the last
-word. A process that ends without this has crashed, whatever its exit code, because agents may end it with any code. A
-process without a supervisor sends nothing.
+Through one the process tells that its event loop runs, that its run has stopped and only notices are still being sent,
+and at its end its exit code and error: dots and other marks, then the last word. A process that ends without this has
+crashed, whatever its exit code, because agents may end it with any code. A process without a supervisor sends nothing.
 
 The other one is its lifeline. It ends when the supervisor ends, however it ends. Its content is lines.
 """
@@ -27,7 +27,7 @@ WAS_ASKED = b"!\n"
 
 _LIMIT = 4096  # how much a pipe takes at once
 _EVERY = 2.0
-_BEAT = b"."
+_BEAT, _RESTS, _WORKS = b".", b"~", b"+"
 _PR_SET_PDEATHSIG = 1
 
 _fd, _pid = -1, 0
@@ -44,6 +44,7 @@ class Word(NamedTuple):
 
 class Heard(NamedTuple):
     is_alive: bool  # its loop has run since the last look
+    rests: bool | None  # its run has stopped, and the process only waits for notices; None: as before
     word: Word | None
 
 
@@ -139,6 +140,14 @@ def beating() -> Iterator[None]:
         timer.cancel()
 
 
+def rest(rests: bool) -> None:
+    """Tell whether the run has stopped and this process only waits for its notices: `serve` gives its place away."""
+    _write(_RESTS if rests else _WORKS)
+    if rests and _fd >= 0:
+        with suppress(OSError):  # the supervisor is gone
+            os.kill(os.getppid(), signal.SIGCHLD)  # it listens to this, as at the end of a child
+
+
 def leave(code: int, text: str = "") -> None:
     """Send the last word, at the very end."""
     _write(f"{code}\n{text}\n".encode("utf-8", "replace")[:_LIMIT])
@@ -173,6 +182,8 @@ def read(fd: int) -> Heard:
     with suppress(BlockingIOError):  # a program that it has started may hold its end
         while more := os.read(fd, _LIMIT):
             data += more
-    beats = len(data) - len(data.lstrip(_BEAT))
-    code, _, text = data[beats:].decode("utf-8", "replace").partition("\n")
-    return Heard(bool(data), Word(int(code), text.removesuffix("\n")) if code.isdecimal() else None)
+    word = data.lstrip(_BEAT + _RESTS + _WORKS)
+    marks = data[: len(data) - len(word)].replace(_BEAT, b"")
+    code, _, text = word.decode("utf-8", "replace").partition("\n")
+    last = Word(int(code), text.removesuffix("\n")) if code.isdecimal() else None
+    return Heard(bool(data), marks.endswith(_RESTS) if marks else None, last)

@@ -1,22 +1,23 @@
 """Who is told what a run does. A watch gets its events in their order, the end of an item only when its commit is
 durable. The logger `satchel` gets what is durable. A test observes calls besides their records, for example to crash
-the run there.
+the run there. News of the backup reach the watch, the notices and the log (`BackupNews`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...workspace.base import NotDone, visible
-from ...workspace.inspect import Report
+from ...workspace.base import NotDone, SatchelError, visible
+from ...workspace.inspect import BackupNote, Report
 from ...workspace.journal import records
-from ...workspace.journal.records import AnyRecord, Failure, Line
+from ...workspace.journal.records import AnyRecord, Failure, Line, Resource
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import ROOT, Moment
 from ...workspace.views import PartialHead
@@ -220,3 +221,42 @@ def verification(call: Any) -> Iterator[None]:
         if observer := call.scope.context.observer:
             observer.denied(call)
         raise
+
+
+class BackupNews:
+    """For one opening, made on the loop of its agent. `tell` gets lines for people."""
+
+    def __init__(self, workspace: Workspace, tell: Callable[[str], None]):
+        self._workspace, self._tell = workspace, tell
+        self._loop = asyncio.get_running_loop()
+        self._is_away = False
+        if workspace.follower is not None:
+            workspace.follower.on_state = self._hear
+            if workspace.follower.looked.is_set():
+                self._loop.call_soon(self._say, workspace.follower.note)
+
+    def end(self) -> None:
+        """The run has ended, and nothing can be recorded any more."""
+        if self._workspace.follower is not None:
+            self._workspace.follower.on_state = lambda note: None
+
+    def _hear(self, note: BackupNote) -> None:
+        """In the thread that follows."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._say, note)
+
+    def _say(self, note: BackupNote) -> None:
+        if self._is_away == (note.state in ("away", "refused")):
+            return
+        self._is_away = not self._is_away
+        if self._is_away:
+            record = Resource(
+                name=f"backup {note.to}", tier="infrastructure", event="released", outcome="failed", why=note.why
+            )
+            self._tell(f"the backup at {note.to} does not follow: {note.why}. The run goes on")
+        else:
+            record = Resource(name=f"backup {note.to}", tier="infrastructure", event="opened")
+            self._tell(f"the backup at {note.to} follows again")
+        if not self._workspace.moment.clean:  # else the run has just been closed
+            with suppress(SatchelError):  # it is only for people
+                self._workspace.journal.add(record)

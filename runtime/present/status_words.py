@@ -1,23 +1,25 @@
-"""Where a run is in words: its state and why, how far its plan is, what it has cost, and what waits for it or for a
-person."""
+"""Where a run is in words: its state and why, how far its plan is, what it has cost, what waits for it or for a person;
+and two compared moments next to each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ...workspace.base import Mode, counted, one_line, since
+from ...workspace.base import Mode, counted, duration, one_line, since, usd
 from ...workspace.inbound import open_files
+from ...workspace.inspect import BackupMark, BackupState
 from ...workspace.journal.records import Failure
 from ...workspace.lifecycle import said
 from ...workspace.plan import Plan
 from ...workspace.state import ACTIVE, Approval, Moment, Tone, Usage
 from ...workspace.views import status_of
 from ..status import RunStatus
-from .value_words import usd
+from .value_words import json_line
 
 if TYPE_CHECKING:
-    from ..supervision.emergency import StopResult
+    from ..history import Difference, Side
+    from ..supervision.child import StopResult
 
 _TEXT = 100  # characters
 _NAMED = 5  # files of the inbox that are named
@@ -46,10 +48,13 @@ def detail(status: RunStatus) -> str:
     print."""
     moment = status.moment
     match status.state:
-        case "running" | "draining":
+        case "held" if status.holder is None:
+            return ": no process has it open"
+        case "running" | "draining" | "held":
             assert status.holder
             heard = f", last heartbeat {since(status.heard)}" if status.heard else ""
-            return f": {one_line(_process(status), 80)}, since {since(status.holder.since)}{heard}"
+            shared = ", which other runs share" if status.holder.is_shared else ""
+            return f": {one_line(_process(status), 80)}{shared}, since {since(status.holder.since)}{heard}"
         case "interrupted" if moment and moment.clean:
             return ": repaired after a crash, not running"
         case "interrupted":
@@ -60,6 +65,8 @@ def detail(status: RunStatus) -> str:
             return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
         case "failed" if moment and moment.error:
             return f": {failure_line(moment.error)}"
+        case "backup" if status.backup_of:
+            return f": {backup_line(status.backup_of)}"
         case "new":
             return ": never started"
         case "sleeping" if moment:
@@ -68,6 +75,38 @@ def detail(status: RunStatus) -> str:
             return " by a signal"
         case _:
             return f": {one_line(pause_reason(status, moment.reason), _TEXT)}" if moment and moment.reason else ""
+
+
+def backup_line(mark: BackupMark) -> str:
+    """Of which place it is a backup, and who has restored it."""
+    known = f"complete at {since(mark.at)}" if mark.whole and mark.at else "not whole yet"
+    line = f"follows {mark.source} on {mark.host}; {known}"
+    if (done := mark.restored) is not None:
+        line += f"; restored to {done.to} by {done.by}, {since(done.at)}"
+    return line
+
+
+_BACKUPS: dict[BackupState, str] = {
+    "following": "follows",
+    "ended": "has all that the last process recorded",
+    "away": "can't be reached",
+    "refused": "can't be used",
+    "overtaken": "the run was restored from it",
+    "adopted": "no longer follows, since the run goes on at two places",
+}
+
+
+def backup_lines(status: RunStatus) -> list[str]:
+    """Where its backup is, and how far."""
+    note = status.backup
+    if note is None:
+        wanted = status.definition.backup if status.definition else ""
+        return [f"{wanted}: not begun"] if wanted and status.state != "backup" else []
+    lag = max(0, status.moment.seq - note.seq) if status.moment else 0
+    far = f", record {note.seq:,}" + (f", {counted(lag, 'record')} behind" if lag else "") if note.seq else ""
+    if note.state not in ("following", "ended") and note.since:
+        far += f", since {since(note.since)}"
+    return [f"{note.to}: {_BACKUPS[note.state]}{far}", *([note.why] if note.why else [])]
 
 
 def pause_reason(status: RunStatus, text: str) -> str:
@@ -113,25 +152,6 @@ def not_called(status: RunStatus) -> str:
     if status.state != "interrupted" or status.moment is None or not status.moment.clean:
         return ""
     return "\n".join(remark.text for remark in status.report if remark.kind == "wanted")
-
-
-def why_lines(status: RunStatus) -> list[str]:
-    """Why a run rests or stops, a fact a line: what is wrong with it, and what a person has to settle, come first."""
-    moment, found = status.moment, list[str]()
-    if status.moved:
-        found.append(f"the run is now at {status.moved.to}")
-    elif status.problem:
-        found.append(str(status.problem))
-    found += [each.text for each in file_lines(status) if each.tone in ("ask", "bad")]
-    stops = pause_lines(status) if status.state in ("paused", "draining") or status.pause_problem else []
-    if not stops and status.state in ("interrupted", "waiting", "failed", "sleeping", "paused", "cancelled"):
-        found += filter(None, [detail(status).lstrip(": ")])
-    if status.state == "failed" and moment is not None and moment.error:
-        found += moment.error.where
-    found += [f"pause: {line}" for line in stops]
-    if status.mistake:
-        found.append(str(status.mistake))
-    return found
 
 
 def _process(status: RunStatus) -> str:
@@ -228,8 +248,15 @@ class StatusLine(NamedTuple):
     file: str = ""
 
 
+def queue_lines(status: RunStatus) -> list[StatusLine]:
+    """The group and the priority that workspace.yaml gives it, if any."""
+    definition = status.definition
+    found = [StatusLine("group", definition.group)] if definition and definition.group else []
+    return found + ([StatusLine("priority", str(definition.priority))] if definition and definition.priority else [])
+
+
 def budget_lines(status: RunStatus) -> list[StatusLine]:
-    """`4.1 of 5 usd, nearly used up`, for each limit."""
+    """`$4.10 of $5.00, nearly used up`, for each limit."""
     found = []
     for share in status.budget:
         how: tuple[str, Tone | None] = ("", None)
@@ -332,3 +359,62 @@ def file_lines(status: RunStatus, merge: str = "satchel merge") -> list[StatusLi
         text = f"{path} says why an edit was not accepted; delete it when you have read it"
         found.append(StatusLine("refused", text, "bad", path))
     return found
+
+
+def missing_log(status: RunStatus, *, is_remote: bool) -> str:
+    """Why there is nothing that processes of the run have printed."""
+    if status.state == "new" and status.holder is None:
+        return "The run was not started yet, so no process has printed anything."
+    said = (
+        "No process of this run has printed anything into its log. What `satchel run` or a program prints goes to its "
+    )
+    said += "terminal; what `--detach`, `satchel serve` and the page start has a log"
+    return f"{said}, on the machine that runs it, and in the bucket once it has stopped." if is_remote else f"{said}."
+
+
+# Two compared moments next to each other
+
+
+class SideRow(NamedTuple):
+    """A row of the two sides. `better`: the side that did more, or took less; empty if that can't be said."""
+
+    name: str
+    old: str
+    new: str
+    better: Literal["old", "new", ""] = ""
+
+    @property
+    def differs(self) -> bool:
+        return self.old != self.new
+
+
+def side_rows(found: Difference, width: int = 60) -> list[SideRow]:
+    """State, result, items, steps, tokens, money and time of both sides; none of what neither has."""
+    old, new = found.old, found.new
+    rows = [SideRow("state", old.status, new.status, _better(old, new, lambda side: side.status != "completed"))]
+    if old.result is not None or new.result is not None:
+        rows.append(SideRow("result", json_line(old.result, width), json_line(new.result, width)))
+    return [*rows, *_numbers(old, new)]
+
+
+def _numbers(old: Side, new: Side) -> Iterator[SideRow]:
+    if old.items or new.items:
+        left = _better(old, new, lambda side: side.items - side.done)
+        one, other = (f"{side.done:,} of {side.items:,}" for side in (old, new))
+        yield SideRow("items done", one, other, left)
+    kinds: tuple[tuple[str, Callable[[Side], float], Callable[[float], str]], ...] = (
+        ("steps", lambda side: side.usage.steps, lambda value: f"{value:,}"),
+        ("tokens", lambda side: side.usage.tokens, lambda value: f"{value:,}"),
+        ("money", lambda side: side.usage.usd, usd),
+        ("time", lambda side: side.usage.seconds, duration),
+    )
+    for name, value, words in kinds:
+        if value(old) or value(new):
+            better = "" if name == "steps" else _better(old, new, value)
+            yield SideRow(name, words(value(old)), words(value(new)), better)
+
+
+def _better(old: Side, new: Side, least: Callable[[Side], float]) -> Literal["old", "new", ""]:
+    """Two moments of one run are not compared: the later one has always used more."""
+    one, other = least(old), least(new)
+    return "" if one == other or old.url == new.url else "old" if one < other else "new"

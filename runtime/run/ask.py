@@ -7,6 +7,7 @@ has replaced.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,11 @@ class Answer(Struct, frozen=True, dict=True, rename={"_decision": "decision", "_
         self.__dict__["has_read"] = True
         return dict(self._arguments)
 
+    @property
+    def refusal(self) -> str:
+        """What a model is told of a call that was denied. Empty if it was approved."""
+        return f"A person has denied this call. {self.note}".strip() if self._decision == DENY else ""
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Answer):
             mine, others = ((each._decision, each.by, each.note, each.at, each.changed) for each in (self, other))
@@ -105,6 +111,9 @@ _QUIET = 0.2
 _TURNS = 20
 _LONGEST = 64 << 10
 """Bytes of a context, because a person has to read it."""
+
+_KEY = 1024
+"""Characters of a key in YAML."""
 
 
 class PendingQuestion(Struct, frozen=True):
@@ -351,8 +360,19 @@ def _check(asking: PendingQuestion, step: _Ask) -> None:
     try:
         read_reply(shown, "run", blank(shown, "run"))  # so that the file of the same question is found again
     except (InvalidFile, UsageError) as error:
-        why, remedy = str(error), "use a simpler context"
+        why, remedy = str(error), "ask with shorter texts, and put the rest into outputs/"
+        longest = max(map(_longest_key, (shown.facts, shown.arguments, shown.schema)))
+        if longest > _KEY:
+            why = f"a key has {longest:,} characters as YAML, of which a file can have {_KEY:,}"
         raise UsageError("the question can't be shown in a file", why=why, remedy=remedy) from None
+
+
+def _longest_key(value: Any) -> int:
+    """Characters of it as YAML writes it."""
+    if isinstance(value, dict):
+        here = max((len(json.dumps(key, ensure_ascii=False)) for key in value), default=0)
+        return max(here, _longest_key([*value.values()]))
+    return max(map(_longest_key, value), default=0) if isinstance(value, list) else 0
 
 
 def _plain(arguments: Any) -> dict[str, Any] | None:
@@ -397,8 +417,10 @@ def _choices(asking: PendingQuestion) -> tuple[str, ...]:
         remedy = "remove it to accept any text"
         raise UsageError("`choices` is a list of texts", why=f"got {choices!r}", remedy=remedy)
     for each in choices:
-        if not isinstance(each, str) or not each or each != each.strip() or len(each.splitlines()) != 1:
-            raise UsageError("a choice is a line of text", why=f"got {each!r}", remedy="without spaces around it")
+        is_line = isinstance(each, str) and each == each.strip() and len(each.splitlines()) == 1
+        if not is_line or "\0" in each:  # no browser sends a NUL, and no argument of a command can have one
+            remedy = "give one without spaces around it, and without NUL"
+            raise UsageError("a choice is a line of text", why=f"got {each!r}", remedy=remedy)
         arguments.text("a choice", each)
     if len(set(choices)) != len(choices):
         raise UsageError("a choice is given twice", why=f"got {list(choices)!r}")

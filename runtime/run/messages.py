@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Raw
 
 from ...workspace.base import UsageError, arguments
-from ...workspace.formats import tool_calls
 from ...workspace.journal.records import Message
-from ...workspace.views import MessageRow
+from ...workspace.views import MessageRow, conversation
 from ..engine import Session
 from ..steps import encode
 
@@ -39,7 +38,7 @@ class Pairs:
 
     def add(self, content: Any) -> None:
         self._parted.append(0)
-        for what, id in reversed([*tool_calls.mentions(content)]):
+        for what, id in reversed([*conversation.mentions(content)]):
             if what == "result":
                 self._results.setdefault(id, self._count)
             elif (newer := self._results.pop(id, self._count)) < self._count:
@@ -70,8 +69,9 @@ class Messages:
         scope = self._session.open_scope("run.messages.add()")
         arguments.text("the role of a message", role)
         redactor, data = self._session.context.redactor, encode(content, "the message")
+        content = Raw(redactor.json(data))
         scope.messages.append(
-            Message(agent=self._session.path, scope=scope.key, role=role, content=Raw(redactor.json(data)))
+            Message(agent=self._session.path, scope=scope.key, role=role, content=content, after=scope.newest_call)
         )
 
     def slice(

@@ -20,7 +20,7 @@ from ...workspace.journal import records
 from ...workspace.journal.records import Configured, PauseRequested
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import prompts
-from ..agent import TIERS, Held, Resource, ResourceOutcome, Tier, describe, runs_on_loop, takes_run, unhindered
+from ..agent import TIERS, HeldResource, Resource, ResourceOutcome, Tier, describe, runs_on_loop, takes_run, unhindered
 from ..engine import AgentContext, Context, Session, check_outside_steps, current_call
 from ..live import StopRequests, Suspended
 from ..steps import Prompt, awaited
@@ -32,12 +32,12 @@ class OpenResources:
     def __init__(self, workspace: Workspace, stopping: StopRequests, declared: Iterable[Resource]):
         self._workspace, self._stopping = workspace, stopping
         self._declared = tuple(declared)
-        self._held: dict[str, Held] = {}  # in the order in which they were opened
+        self._held: dict[str, HeldResource] = {}  # in the order in which they were opened
         self._names: set[str] = set()  # names of open resources and of those being opened
         self._is_released = False
         self.unreleased: list[str] = []  # errors of releases, in words
 
-    def find(self, name: str) -> Held | None:
+    def find(self, name: str) -> HeldResource | None:
         return self._held.get(name)
 
     def names(self) -> list[str]:
@@ -68,7 +68,7 @@ class OpenResources:
             )
         factory = declared.factory
         make = bind(factory, run) if takes_run(factory) else factory
-        held = Held(declared, make, on_loop=runs_on_loop(factory))
+        held = HeldResource(declared, make, on_loop=runs_on_loop(factory))
         self._names.add(declared.name)
         try:
             with self._stopping.drain.working(f"opening {declared.name}"):
@@ -102,7 +102,7 @@ class OpenResources:
                 if each.tier == tier:
                     await self._release(each)
 
-    async def _release(self, held: Held) -> None:
+    async def _release(self, held: HeldResource) -> None:
         event = await held.release()
         if event.outcome != "ok":
             self.unreleased.append(f"resource {held.name} was not released properly: {event.why}")
@@ -169,7 +169,7 @@ def _is_manager(what: Any) -> bool:
     return hasattr(type(what), "__enter__") or hasattr(type(what), "__aenter__")
 
 
-def _record(held: Held, event: Any, came: ResourceOutcome) -> records.Resource:
+def _record(held: HeldResource, event: Any, came: ResourceOutcome) -> records.Resource:
     return records.Resource(name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms)
 
 

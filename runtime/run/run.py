@@ -107,7 +107,8 @@ class Run(RunParameter, Generic[S]):
     @awaited("run.scope")
     async def scope(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Call `function(*args)` as a scope, which commits as one. Once it has committed, an equal call returns its
-        recorded result. Names are unique within a run."""
+        recorded result. Names are unique within a run. Several tasks may call this at once: each scope then has its own
+        copy of `run.state`, and its changes are merged when it commits."""
         return await self._session.run_scope(name, function, args)
 
     @awaited("run.output")
@@ -176,6 +177,12 @@ class Run(RunParameter, Generic[S]):
         self._session.journal.flush()
         self._session.context.workspace.checkpoint("milestone")
 
+    @awaited("run.durable")
+    async def durable(self) -> None:
+        """Return when all that is on record by now is durable: what has committed, and the results of steps. A step
+        alone does not wait for that, since losing its result only repeats it."""
+        await self._scope("run.durable()").durable()
+
     @awaited("run.spawn")
     async def spawn(self, agent: Agent[P, T], name: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a sub-agent, `agent(run, *args, **kwargs)`, and return its result. It has its own plan, state, scopes and
@@ -185,7 +192,7 @@ class Run(RunParameter, Generic[S]):
         without its finished items. Its exception is raised here. Names are unique within the spawning agent: letters,
         digits, `-` and `_`.
         """
-        from .spawning import spawn
+        from .own_steps import spawn
 
         result: T = await spawn(self._session, agent, name, args, kwargs)
         return result
@@ -205,7 +212,7 @@ class Run(RunParameter, Generic[S]):
     async def sleep(self, duration: float | timedelta | datetime) -> None:
         """Wait for so many seconds, or until a time. The wait is recorded: a long one ends the process (`sleeping`),
         and a finished one is not repeated."""
-        from .sleeping import sleep
+        from .own_steps import sleep
 
         await sleep(self._scope("run.sleep()"), duration)
 
@@ -255,30 +262,42 @@ class Run(RunParameter, Generic[S]):
         people. `resume` says how the run resumes: `continue`; `restart_step`, which repeats what was cut off from its
         beginning; or `await_instructions`, not before a person has written some (`run.instructions`).
         """
-        from .sleeping import pause
+        from .own_steps import pause
 
         await pause(self._scope("run.pause()"), reason, resume)
 
-    def spend(self, *, tokens: int = 0, usd: float = 0.0) -> None:
-        """Record a cost against `budget:` of workspace.yaml. May be called from any thread.
+    def spend(self, *, tokens: int = 0, usd: float = 0.0, output_tokens: int = 0, model: str = "") -> None:
+        """Record a cost against `budget:` of workspace.yaml. May be called from any thread. `output_tokens`: those of
+        the `tokens` that the `model` has written; these two are for events and traces.
 
         In a step it counts each time the step really runs, and is durable with the step's result. Elsewhere it is
         identified by its scope, its amounts and the number of equal ones before it, so an item that is entered again
         does not pay twice. When the budget is used up, no step or item begins, and the run pauses. UsageError for a
         negative amount, or no amount.
         """
+        from ...workspace.journal.records import Spent
         from ..engine import ScopeRun, current_call
         from ..limits import budget
 
-        tokens, usd = budget.checked(tokens, usd)
+        tokens, usd = budget.checked(tokens, usd, output_tokens, model)
         call, scope = current_call.get(), current_scope.get()
         if call is not None:
             at, counts = call.scope, None
+            call.has_spent = call.has_spent or tokens > 0 or usd > 0
         elif isinstance(scope, ScopeRun):
             at, counts = scope, scope.spent
         else:
             at, counts = self._session.root, None  # a thread of the agent that has no scope
-        self._session.context.limits.spend(at.agent.path, at.key, tokens, usd, counts)
+        spent = Spent(
+            agent=at.agent.path,
+            scope=at.key,
+            no=call.no if call is not None else None,
+            tokens=tokens,
+            usd=usd,
+            output=output_tokens,
+            model=model,
+        )
+        self._session.context.limits.spend(spent, counts)
 
     @asynccontextmanager
     async def uninterrupted(self, name: str) -> AsyncIterator[None]:

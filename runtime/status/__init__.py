@@ -2,13 +2,15 @@
 
 place       the workspace as it was named, its storage, and waiting for it: all rooms from here on use it
 twins       methods that wait, written once, for threads and for event loops
-run_status  the status of one run; `overview`, of all runs below a folder, and kept current for screens
+run_status  the status of one run
+overview    the status of all runs below a folder, also kept current for screens; which of them a person asks for, and
+            in which order
 activity    what runs now, what is tried again, and how fast the plan is done
 questions   the open questions, and what a person has typed into their files
 log         the records, the audit, and the recorded result
-events      what happens, as typed events; `follower` reads what any process has recorded
+events      what happens, as typed events, read from what any process has recorded
 check       whether a workspace is sound, file by file; a `Finding` for each error
-run_files   the readable files of a run
+process_log what its processes have printed
 """
 
 # mypy: implicit-reexport
@@ -16,12 +18,12 @@ run_files   the readable files of a run
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import check, events, follower, log, run_files, run_status
-    from .activity import Forecast, RunningCall, forecast
+    from . import check, events, log, process_log, run_status
+    from .activity import Forecast, RunningCall, forecast, running
     from .check import CheckResult, Finding, StorageCheck, of_error
     from .events import Event, RunEnded, Teller
     from .log import RECORD_TYPES, LogRow, Result, value_of
-    from .overview import Overview, Seen, SeenRun, ls
+    from .overview import BY_NEED, ORDERS, Overview, RunQuery, Seen, SeenRun, agent_of, ls
     from .place import (
         PATIENCE,
         REMOTE_LOOK,
@@ -35,7 +37,7 @@ if not deferred(__name__):
         use_options,
         wait_until_free,
     )
+    from .process_log import ProcessLine, ProcessLog
     from .questions import Given, OpenQuestion, plain_answer, questions_of
-    from .run_files import RunFile, is_readable
     from .run_status import RunStatus, Scheduled, before_a_start, by_need, wanted
-    from .twins import Execution, Steps, at_once, in_a_thread, in_both_ways, in_steps
+    from .twins import Execution, Method, Steps, at_once, in_a_thread, in_both_ways, in_steps, threaded

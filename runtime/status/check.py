@@ -459,7 +459,7 @@ def _foresee(store: Store, seen: Look, checked: CheckResult) -> None:
         checked.problems += of_error(refusal.error)
     for question in noticed.questions:
         remedy = "Resolve it with `satchel merge`; its `--use ours` uses the run's version"
-        checked.problems += [Finding(question.path, "", place, "", remedy) for place in question.places]
+        checked.problems += [Finding(question.path, "", place.says, "", remedy) for place in question.places]
     for edit in noticed.edits:
         checked.planned += [f"{edit.record.file}: {say}" for say in edit.record.says]
     checked.planned += noticed.told
@@ -483,13 +483,16 @@ def _histories(store: Store) -> Iterator[Finding]:
 
 
 def _journal(store: Store, seen: Look | None, progress: Progress) -> Iterator[Finding]:
-    """Every record against its schema. A torn end after a crash is not a finding."""
-    paths = [journal.kept_path(up_to) for up_to in journal.kept_files(store)]
-    paths += [journal.segment_path(first) for first in journal.segments(store)]
+    """Every record against its schema, and whether each is there. A torn end after a crash is not a finding."""
+    paths = {journal.kept_path(up_to): 0 for up_to in journal.kept_files(store)}
+    paths |= {journal.segment_path(first): first for first in journal.segments(store)}
     torn = seen.tail.last_segment if seen and seen.tail.torn else None
     total = seen.tail.next_seq - 1 if seen else 0
-    done = 0
-    for path in paths:
+    done = due = 0
+    for path, first in paths.items():
+        if seen and 0 < due < first:  # else `look` tells of it
+            yield Finding(path, "", f"records {due} to {first - 1} are missing before it", "", _BACKUP)
+        before, due = due, 0
         try:
             data = store.read(path, limit=_READ_LIMIT).data if path != torn or seen is None else seen.tail.good
         except FileNotFoundError:
@@ -497,8 +500,10 @@ def _journal(store: Store, seen: Look | None, progress: Progress) -> Iterator[Fi
         except SatchelError as error:
             yield from of_error(error)
             continue
+        rows = data.split(b"\n")
+        due = max(before, first + sum(map(bool, rows))) if first else 0
         reader = LineReader()
-        for number, row in enumerate(data.split(b"\n"), 1):
+        for number, row in enumerate(rows, 1):
             if row:
                 yield from _record(path, number, row, reader)
                 done += 1

@@ -1,6 +1,7 @@
 """What happens in a run, as typed events: each is a durable record, except `Tokens` and `RunEnded`.
 
-`satchel.stream` and `Handle.events` yield them. `match` tells them apart:
+`satchel.stream` and `Handle.events` yield them, read from the storage of a run, by any process on any machine that can
+read it. `match` tells them apart:
 
     match event:
         case events.Tokens(text=text): print(text, end="")
@@ -9,17 +10,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
+from ...workspace import journal
+from ...workspace.inspect import define
 from ...workspace.journal import records
-from ...workspace.journal.records import EndStatus, Line
-from ...workspace.state import ROOT, Moment
-from ...workspace.views import DOUBTS, PartialHead
+from ...workspace.journal.records import Before, EndStatus, Line
+from ...workspace.state import OVER, ROOT, Moment, checkpoint, folder_of_agent
+from ...workspace.store import Entry, Store
+from ...workspace.views import DOUBTS, PARTIALS, PartialHead, partial_files
 from ..execution import Outcome
+from .place import REMOTE_LOOK, Place
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="type", tag=str):
@@ -34,12 +42,18 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="type", tag=str):
 
 
 class RunStarted(Event, frozen=True, kw_only=True):
-    """A process has opened the run to work on it. `after_crash`: the one before it had not closed it."""
+    """A process has opened the run to work on it. `after_crash`: the one before it had not closed it.
+
+    `trace` tells the run from all others: 32 hexadecimal digits, for the id of its trace. A copy has the same one, a
+    fork its own. `opening` tells this start from all others, and `before` is that of the start before it."""
 
     run_id: str
     host: str
     pid: int
     after_crash: bool = False
+    trace: str = ""
+    opening: str = ""
+    before: str = ""
 
 
 class RunStopped(Event, frozen=True, kw_only=True):
@@ -107,6 +121,7 @@ class StepCompleted(StepEvent, frozen=True, kw_only=True):
     result: Any = None
     ms: int = 0
     how: str = "returned"
+    model: str = ""  # the fallback that has answered
 
 
 class StepFailed(StepEvent, frozen=True, kw_only=True):
@@ -123,6 +138,18 @@ class StepRetried(StepEvent, frozen=True, kw_only=True):
     error: str
     attempt: int  # that has failed
     wait: float
+
+
+class Spent(Event, frozen=True, kw_only=True):
+    """The agent has reported a cost (`run.spend`). In a step `no` is the number of the call, which has returned then.
+    `output_tokens` are those of the `tokens` that the `model` has written."""
+
+    scope: str
+    no: int | None = None
+    tokens: int = 0
+    usd: float = 0.0
+    output_tokens: int = 0
+    model: str = ""
 
 
 class Tokens(StepEvent, frozen=True, kw_only=True):
@@ -227,6 +254,8 @@ class Teller:
         self.seq = moment.seq if moment else 0
         self.status: str = moment.status if moment else "new"
         self.agents = [*moment.agents] if moment else [""]
+        self.nonce = moment.run_nonce if moment else ""
+        self.openings = ("", moment.ran if moment else "")  # of the last two starts
         self._open = {
             (path, key): (scope.title, {scope.numbers[call] for call in scope.done})
             for path, agent in (moment.agents if moment else {}).items()
@@ -276,11 +305,16 @@ class Teller:
                 self._open.setdefault((done.agent, done.scope), ("", set()))[1].add(done.no)
             case records.AgentBegun(agent=path) if path not in self.agents:
                 self.agents.append(path)
-            case records.Opened(why="run"):
-                self.status = "running"
+            case records.Opened() as opened:
+                self.nonce = opened.run_nonce or self.nonce
+                if opened.why in _STARTS:
+                    self.openings = (self.openings[1], line.opening)
+                self.status = "running" if opened.why == "run" else self.status
             case records.Closed(status=str(status)):
                 self.status = status
 
+
+_STARTS = ("run", "replay")
 
 _Facts = tuple[type[Event], dict[str, Any]]
 
@@ -301,13 +335,17 @@ def _call(record: records.OfCall) -> dict[str, Any]:
 
 
 def _opened(record: records.Opened, teller: Teller) -> _Facts | None:
-    if record.why not in ("run", "replay"):
+    if record.why not in _STARTS:
         return None
+    secret = teller.nonce or record.run_id  # others derive keys and names from it
     return RunStarted, {
         "run_id": record.run_id,
         "host": record.host,
         "pid": record.pid,
         "after_crash": record.found == "crash",
+        "trace": hashlib.sha256(f"satchel trace {secret}".encode()).hexdigest()[:32],
+        "opening": teller.openings[1],
+        "before": teller.openings[0],
     }
 
 
@@ -341,10 +379,6 @@ def _begun(record: records.ScopeBegun, teller: Teller) -> _Facts | None:
     return (ItemBegun, facts) if record.scope != ROOT else None
 
 
-def _doubt(record: records.Doubt) -> str:
-    return f"{record.step}{record.call}: {DOUBTS[record.why]}"
-
-
 _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
     records.Opened: _opened,
     records.Closed: _closed,
@@ -357,7 +391,9 @@ _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
     records.StepStarted: lambda record, teller: (EffectBegun, _call(record)),
     records.StepCompleted: lambda record, teller: (
         StepCompleted,
-        _call(record) | {"effect": record.effect, "result": _value(record.result), "ms": record.ms, "how": record.how},
+        _call(record)
+        | {"effect": record.effect, "result": _value(record.result), "ms": record.ms, "how": record.how}
+        | {"model": record.model},
     ),
     records.StepFailed: lambda record, teller: (
         StepFailed,
@@ -367,12 +403,20 @@ _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
         StepRetried,
         _call(record) | {"error": _error(record.error), "attempt": record.attempt, "wait": record.wait},
     ),
+    records.Spent: lambda record, teller: (
+        Spent,
+        {"scope": record.scope, "no": record.no, "tokens": record.tokens, "usd": record.usd}
+        | {"output_tokens": record.output, "model": record.model},
+    ),
     records.ApprovalAsked: lambda record, teller: (
         Asked,
         {"id": record.id, "kind": "approval", "question": record.question, "choices": record.choices}
         | {"arguments": _value(record.arguments)},
     ),
-    records.Doubt: lambda record, teller: (Asked, {"id": record.id, "kind": "effect", "question": _doubt(record)}),
+    records.Doubt: lambda record, teller: (
+        Asked,
+        {"id": record.id, "kind": "effect", "question": f"{record.step}{record.call}: {DOUBTS[record.why]}"},
+    ),
     records.ApprovalAnswered: lambda record, teller: (
         Answered,
         {"id": record.id, "decision": _value(record.decision), "by": record.by, "arguments": _value(record.arguments)},
@@ -395,3 +439,97 @@ _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
     records.TaskDone: lambda record, teller: (TaskDone, {"id": record.id}),
 }
 """The event of each type of record that has one, with its facts."""
+
+
+_LOOK = 0.1
+"""Seconds between two looks on a disk."""
+
+_SHARE = 4
+"""A look is followed by a rest that is so many times as long, whatever it has cost."""
+
+_READ_LIMIT = 64 << 20
+
+
+async def follow(place: Place, after: int, *, follows: bool) -> AsyncGenerator[Event, None]:
+    """The events after record `after`. With `follows` also those to come, until the run is over for good."""
+    store = place.store_of_a_run()  # its own where it has a listing: it is used in other threads
+    follower = _Follower(store, after)
+    await asyncio.to_thread(define, store)  # UsageError if there is no workspace
+    shortest = REMOTE_LOOK if store.abilities.remote else _LOOK
+    while True:
+        began = time.monotonic()
+        found = await asyncio.to_thread(follower.look, follows)
+        took = time.monotonic() - began
+        for event in found:
+            yield event
+        if not follows or follower.is_over:
+            return
+        await asyncio.sleep(max(shortest, _SHARE * took))
+
+
+class _Follower:
+    """What was read so far."""
+
+    def __init__(self, store: Store, after: int):
+        self._store, self._after = store, after
+        self._teller = Teller()
+        self._before = Before()
+        self._sizes: dict[int, int] | None = None
+        self._partials: dict[str, tuple[Entry, int, str]] = {}  # with the attempt and the text that was told
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is completed or cancelled."""
+        return self._teller.status in OVER
+
+    def look(self, streams: bool) -> list[Event]:
+        """The events since the last look. In a thread."""
+        self._store.refresh()
+        # First the text: what has returned meanwhile is told after it.
+        found: list[Event] = [*self._tokens()] if streams else []
+        sizes = journal.sizes(self._store)
+        if sizes == self._sizes:
+            return found
+        if not self._teller.seq:
+            self._begin()
+        for line in journal.read(self._store, after=self._teller.seq, before=self._before).lines:
+            found += [event for event in self._teller.of(line) if event.seq > self._after]
+            self._before = line.before
+        self._sizes = sizes
+        return found
+
+    def _begin(self) -> None:
+        """Where the journal does: with a checkpoint, if older records are pruned."""
+        kept = journal.first_kept(self._store)
+        paths = [path for path in checkpoint.paths(self._store) if checkpoint.position_of(path) >= kept - 1]
+        if kept == 1 or not paths:
+            return
+        moment, _ = checkpoint.load(self._store, paths[0])
+        if self._after and self._after < moment.seq:
+            raise journal.gone(self._after + 1, moment.seq + 1)
+        self._teller, self._before = Teller(moment), moment.before
+
+    def _tokens(self) -> Iterator[Event]:
+        there = set()
+        for agent in self._teller.agents:
+            for folder in self._store.folders(f"{folder_of_agent(agent)}{PARTIALS}"):
+                for entry in self._store.list(folder):
+                    there.add(entry.path)
+                    yield from self._tokens_of(entry)
+        for path in self._partials.keys() - there:
+            del self._partials[path]
+
+    def _tokens_of(self, entry: Entry) -> Iterator[Event]:
+        known, attempt, told = self._partials.get(entry.path, (None, 0, ""))
+        if entry == known:
+            return
+        try:
+            parsed = partial_files.parse_partial(self._store.read(entry.path, limit=_READ_LIMIT).data)
+        except FileNotFoundError:
+            return  # its step has returned meanwhile
+        if parsed is None or parsed.damaged or parsed.edited:
+            return  # a crash has left it, or a person has saved it: the next opening says what of it counts
+        head, text = parsed.head, parsed.text
+        begins = len(told) if head.attempt == attempt and text.startswith(told) else 0
+        self._partials[entry.path] = entry, head.attempt, text
+        yield from self._teller.tokens(head, text[begins:], begins)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...workspace.base import LeaseHeld, UsageError, arguments, since, urls, visible
+from ...workspace.base import LeaseHeld, NoWorkspace, UsageError, arguments, since, urls, visible
 from ...workspace.inspect import Lease, lease
 from ...workspace.store import Store, open_store
 from .twins import Steps
@@ -198,8 +198,9 @@ def root_of(typed: str, storage_options: Mapping[str, Any] | None) -> Store | No
         return reach(place, storage_options)
     use_options(place, storage_options)
     if not os.path.isdir(place):
-        is_file = os.path.exists(place)
-        raise UsageError("is a file, not a folder" if is_file else "no such folder", path=typed)
+        if os.path.exists(place):
+            raise UsageError("is a file, not a folder", path=typed)
+        raise NoWorkspace("no such folder", path=typed)
     return None
 
 

@@ -83,6 +83,17 @@ class OpenQuestion(Struct, frozen=True):
         return f"{asked.step}{asked.call}" if self.question.is_doubt else self.question.tool
 
     @property
+    def named(self) -> str:
+        """How `Handle.history.call` names the call that asks, or the effect in doubt: `^3/2`. Empty if that call has
+        not begun, and for a question of Satchel itself."""
+        from ...workspace.history import call_place  # most runs ask nothing
+
+        asked, question = self.question.asked, self.question
+        if question.is_unclaimed or question.is_lost or getattr(asked, "back", None) is not None:
+            return ""
+        return call_place(asked.agent, asked.scope, asked.no)
+
+    @property
     def arguments(self) -> dict[str, Any] | None:
         """The arguments of the call that it is about, by parameter, as JSON has them: those that the agent has asked
         with, or of the effect in doubt. None for a question without, for a call that has not begun (`unclaimed`), and

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...workspace.base import DEFINITION, DRIFTED, Refused, SatchelError, in_force, one_line, read_markdown, urls
+from ...workspace.base import (
+    DEFINITION,
+    DRIFTED,
+    InvalidFile,
+    Refused,
+    SatchelError,
+    in_force,
+    one_line,
+    read_markdown,
+    urls,
+)
 from ...workspace.formats import Definition
 from ...workspace.inbound import being_saved
 from ...workspace.inbound.approvals import FOLDER as APPROVALS
-from ...workspace.inbound.edits import Noticed, not_settled, notice, untaken
+from ...workspace.inbound.edits import Noticed, not_settled, notice, notice_saved, untaken
 from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.inspect import (
+    BackupMark,
+    BackupNote,
     Lease,
     Look,
     Remark,
     Signature,
     Tombstone,
+    backup_file,
     begun,
     define,
     glance,
@@ -46,6 +61,7 @@ from .place import Place
 from .questions import OpenQuestion, questions_of
 
 if TYPE_CHECKING:
+    from ...workspace.history import FailedCall
     from ..limits import Share
 
 _LOOKS = 8
@@ -93,6 +109,8 @@ class RunStatus(Struct):
     problem: SatchelError | None = None
     mistake: SatchelError | None = None  # a mistake in workspace.yaml, while a process runs with the earlier values
     moved: Tombstone | None = None  # it lives elsewhere
+    backup_of: BackupMark | None = None  # the place is a backup
+    backup: BackupNote | None = None  # of its own, if it has one
     may_be_copy: bool = False  # of a run that lives elsewhere: nothing opens it without `--adopt`
     next: str = ""  # the next command to type
     questions: list[OpenQuestion] = field(default_factory=list)  # those that are open
@@ -108,6 +126,7 @@ class RunStatus(Struct):
     ahead: str = ""  # in words, that a record lies in the future, so that a clock is wrong
     budget: list[Share] = field(default_factory=list)  # what is used of each limit
     history: retention.Size | None = None  # of the run's past, and the first record of it
+    failed_call: FailedCall | None = None  # the call that the error of a failed or stuck run came from
 
     def __repr__(self) -> str:
         """Short: all of it is the whole run."""
@@ -148,17 +167,30 @@ class RunStatus(Struct):
     @property
     def wants_merge(self) -> bool:
         """A person must first resolve a conflict between a file and the run."""
-        return self.has_conflict and self.state not in (*ACTIVE, "cancelled", "damaged", "moved")
+        return self.has_conflict and self.state not in (*ACTIVE, "cancelled", "damaged", "moved", "backup")
 
     @property
     def needs_person(self) -> bool:
         """The run asks for something, or rests until a person does something. Not if it has never begun, has moved, or
         is paused until a time."""
-        if self.state in ("new", "moved", "cancelled"):
+        if self.state in ("new", "moved", "backup", "cancelled"):
             return False
         if self.state == "paused" and not (self.wants_merge or _asked(self) or self.pause_problem):
             return not _ends_by_itself(self)
         return bool(wanted(self)) or self.problem is not None
+
+    @property
+    def may_be_running(self) -> bool:
+        """A process runs it, or is about to: its supervisor, after a crash. Of a damaged run the files don't tell."""
+        return self.holder is not None or self.state == "damaged" or self.is_supervised
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether a supervisor is about to start it again."""
+        last = self.last
+        if self.state != "interrupted" or last is None or last.supervisor is None or last.host != socket.gethostname():
+            return False
+        return lease.process_started(last.supervisor.pid) == last.supervisor.process_started
 
     @property
     def approved(self) -> dict[str, Approval]:
@@ -223,6 +255,10 @@ def _status(place: Place, *, brief: bool) -> RunStatus:
             status.complaints += _changed(place.store, status, moment)
             status.running = activity.running(place.store, moment, status.holder)
             status.history = retention.size_of(place.store, moment)
+            if moment.error and status.state in ("failed", "paused"):
+                from ...workspace.history import failed_call  # a run that goes well needs none of it
+
+                status.failed_call = failed_call(place.store, moment.error)
         except SatchelError as error:
             status.problem = status.problem or error
         if status.definition is not None:
@@ -269,27 +305,29 @@ def _limits(store: Store, status: RunStatus, moment: Moment, definition: Definit
 
 
 def _next(place: Place, status: RunStatus) -> str:
+    if status.backup is not None and status.backup.state == "overtaken":
+        return ""  # it goes on elsewhere, and `backup` says how a person decides otherwise
     if status.wants_merge and not status.wants_adoption:
         return place.command("merge")
     options = ["--adopt"] if status.wants_adoption else []
-    resume, run = place.command("resume", *options), place.command("run", *options)
+    resume, run = (partial(place.command, name, *options) for name in ("resume", "run"))
     match status.state:
         case "new":
-            return run
+            return run()
         case "paused" if status.moment is not None and status.moment.is_new:
-            return run  # there is nothing to resume yet
+            return run()  # there is nothing to resume yet
         case "paused" if status.moment is not None and status.moment.reason == DRIFTED:
-            return f"undo the changes of code and settings, or {place.command('resume', *options, '--accept-drift')}"
+            return f"undo the changes of code and settings, or {resume('--accept-drift')}"
         case "waiting" if not status.wants_adoption and _asked(status):
-            return _after([*before_a_start(status), "answer"], resume)
+            return _after([*before_a_start(status), "answer"], resume())
         case "interrupted" | "paused" | "failed" | "waiting":
-            return _after(before_a_start(status), resume)
+            return _after(before_a_start(status), resume())
         case "sleeping":
-            return _after(before_a_start(status), f"{run} when it is time, {resume} to continue at once")
+            return _after(before_a_start(status), f"{run()} when it is time, {resume()} to continue at once")
         case "damaged":
             return place.command("check")
         case "completed" if status.has_new_work:
-            return _after(before_a_start(status), resume)
+            return _after(before_a_start(status), resume())
         case _:
             return ""
 
@@ -323,7 +361,7 @@ def stand(store: Store, *, with_edits: bool = False) -> RunStatus:
     status = RunStatus(store.url)
     seen: Look | None = None
     try:
-        seen = glance(store, (report.PATH,) if with_edits else ())
+        seen = glance(store, (report.PATH,) if with_edits else (), with_journal=with_edits)
     except SatchelError as error:
         status.problem = error
     _read_holder(store, status)
@@ -331,15 +369,22 @@ def stand(store: Store, *, with_edits: bool = False) -> RunStatus:
         _read_definition(store, status)
         return status
     moment = seen.moment
-    _complain(store, status, seen)
     status.definition, status.mistake, status.moment = seen.definition, seen.mistake, moment
     status.at = moment.last_at
+    status.backup_of, status.backup = backup_file.read_mark(store), backup_file.read_note(store)
+    if status.backup_of is not None:
+        status.state = "backup"
+        status.plan = moment.root.plan if moment.root.has_plan else None
+        return status
+    _complain(store, status, seen)
     status.state = _state(status, moment, _is_stopped(status, store, moment))
     if status.holder is not None:
         status.waiting_edits = tuple(untaken(store, moment))
     _read_what_people_left(store, status, moment)
     if status.state not in ACTIVE and with_edits:  # else the files change meanwhile
         _notice_edits(store, status, seen)
+    elif status.state == "completed" and not seen.is_rebuilt:
+        _notice_conflict(store, status, seen)
     if moment.root.has_plan:
         status.plan = moment.root.plan
     else:
@@ -399,6 +444,16 @@ def _notice_edits(store: Store, status: RunStatus, seen: Look) -> None:
         status.begun = begun(seen.moment)
 
 
+def _notice_conflict(store: Store, status: RunStatus, seen: Look) -> None:
+    """Whether an edit of a completed run contradicts it. No start that comes by itself would tell a person."""
+    try:
+        status.has_conflict |= bool(notice_saved(store, seen.moment, seen.definition).questions)
+    except InvalidFile:
+        pass  # it is refused by the next start
+    except SatchelError as error:
+        status.problem = error
+
+
 def _refused(store: Store, moment: Moment) -> list[str]:
     """The reasons of refused edits, as long as their files exist."""
     folders = [archive.FOLDER, *([APPROVALS] if moment.answered else [])]
@@ -453,6 +508,8 @@ def _is_stopped(status: RunStatus, store: Store, moment: Moment) -> bool:
 
 
 def _state(status: RunStatus, moment: Moment, is_stopped: bool) -> State:
+    if status.definition is not None and status.definition.kind:
+        return "held"
     if status.holder and (not moment.clean or status.holder.epoch > moment.epoch):
         is_asked = moment.status == "draining" and status.holder.epoch == moment.epoch  # by a signal: without a file
         return "draining" if is_stopped or is_asked else "running"
@@ -481,6 +538,8 @@ def wanted(status: RunStatus) -> str:
     Safe to print."""
     if status.moved:
         return f"see {one_line(status.moved.to)}"
+    if status.backup_of is not None:
+        return ""
     if status.wants_adoption:
         return "resume --adopt"
     if status.wants_merge:

@@ -103,12 +103,19 @@ def in_a_thread(verb: Callable[Concatenate[S, P], T]) -> Twin[S, P, T]:
         arguments.no_loop(verb.__name__)
         return verb(self, *args, **named)
 
+    return Twin(verb, block, threaded(verb), said=" A cancellation does not stop it; it continues in its thread.")
+
+
+def threaded(verb: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The method for an event loop: it runs in a thread."""
+
+    @functools.wraps(verb)
     async def for_a_loop(self: S, /, *args: P.args, **named: P.kwargs) -> T:
         import asyncio  # most callers have no loop
 
         return await asyncio.to_thread(verb, self, *args, **named)
 
-    return Twin(verb, block, for_a_loop, said=" A cancellation does not stop it; it continues in its thread.")
+    return for_a_loop
 
 
 def in_both_ways(verb: Callable[Concatenate[S, P], Execution[T]]) -> Twin[S, P, T]:

@@ -36,10 +36,10 @@ if not deferred(__name__):
         result_codec,
         unchecked,
     )
-    from .json_schema import Closed
+    from .declared import Closed
     from .partial import Partial, recover
-    from .parts import ANYTHING, Part
-    from .retry import A_DAY, ONCE, Retry, is_mistake
+    from .retry import A_DAY, ONCE, Retry, is_limited, is_mistake, retry_after
+    from .round_trip import ANYTHING, Part
     from .step_decorator import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond, step
     from .texts import Prompt, Sealed
     from .unknown_keys import put_aside, put_back

@@ -113,12 +113,23 @@ Formerly = str | Mapping[str, str] | Sequence[str | Mapping[str, str]]
 name now."""
 
 
+class _TypesOfCalls(dict[str, Any]):
+    """The `__annotations__` of the class `Step`, which has none, and of a step, which has those of its function.
+
+    Without it a step finds those of `Generic`: Python makes them, empty, once a library has asked that class for them.
+    """
+
+    def __get__(self, step: Step | None, owner: type[Step]) -> dict[str, Any]:
+        return self if step is None else cast(dict[str, Any], _attribute(step, "__annotations__"))
+
+
 class Step(Generic[P, R]):
     """A function whose result is recorded: after a crash an equal call returns it.
 
     The function may run again until its result is durable, so it should change nothing outside. Use an effect for that.
     """
 
+    __annotations__ = _TypesOfCalls()
     is_effect = False
     idempotent = False
 

@@ -25,7 +25,7 @@ from ...workspace.formats import decoder
 from .declared import hints_of, masked, parts_of, pydantic_class, sealed_class
 
 if TYPE_CHECKING:
-    from .json_schema import Closed
+    from .declared import Closed
     from .unknown_keys import UnknownKey
 
 T = TypeVar("T")
@@ -382,6 +382,13 @@ class Codec:
         """Whether a class of attrs in the type declares a private attribute: msgspec leaves it out of the JSON."""
         return not self.is_plain and any(private_of(getattr(part, "cls", None)) for part in parts_of(self.kind))
 
+    @cached_property
+    def has_sealed(self) -> bool:
+        """Whether a value in the type is sealed, as far as msgspec knows the type."""
+        return not self.is_plain and any(
+            issubclass(part.cls, sealed_class()) for part in parts_of(self.kind) if hasattr(part, "cls")
+        )
+
     @property
     def is_for_pydantic(self) -> bool:
         """Whether only pydantic can read the type."""
@@ -390,7 +397,7 @@ class Codec:
     def schema(self, closed: Closed = "all") -> dict[str, Any]:
         """The type as a JSON Schema, shared: do not change it. `closed`: which objects take no key that it does not
         have."""
-        from .json_schema import schema_of  # only for who enters an agent, or its first call of a step
+        from .declared import schema_of  # only for who enters an agent, or its first call of a step
 
         if self.is_plain:
             return {}

@@ -116,6 +116,16 @@ class Partial:
         return self._recovered
 
     @property
+    def continuation(self) -> list[dict[str, str]]:
+        """The messages that ask a model for the rest of the recovered text, to be added to those of its request: the
+        text as its own, and a prompt with the marker. Empty if there is no text."""
+        if not (text := self.recovered):
+            return []
+        cut_off = f"Your answer was cut off ({self.marker})." if self.marker else "Your answer was cut off."
+        prompt = f"{cut_off} Continue with its next character. Repeat and explain nothing."
+        return [{"role": "assistant", "content": text}, {"role": "user", "content": prompt}]
+
+    @property
     def interrupted(self) -> bool:
         """Whether a message waits in the inbox of the run, as far as this process has noticed; from then on True. Cheap
         enough to ask after every token. A step that has got True may return what it has: its record says that the

@@ -148,6 +148,11 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
+def is_limited(error: BaseException) -> bool:
+    """Whether a server has too many requests, or asks to wait."""
+    return _status(error) == 429 or retry_after(error) > 0
+
+
 def retry_after(error: BaseException) -> float:
     """The seconds that a server asks to wait, at most a day: `retry-after-ms`, which servers of models send, or
     `Retry-After` (RFC 9110, 10.2.3). 0 if it does not ask."""

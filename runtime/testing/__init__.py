@@ -5,6 +5,5 @@
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .calling import MemoryPartial, call
-    from .scratch import assert_errors_reach, fake_run, rehearse
+    from .scratch import MemoryPartial, assert_errors_reach, call, fake_run, rehearse
     from .surviving import Survived, assert_survives, crash_after

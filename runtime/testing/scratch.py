@@ -1,23 +1,25 @@
-"""Runs on temporary folders: what a test gives to a function that takes a `Run`, rehearsals over a copy, and a trial
-whether a framework swallows errors.
+"""What a test of an agent calls: a step or an effect as a plain function; on a temporary folder, a function that takes
+a `Run`; a rehearsal over a copy; and a trial whether a framework swallows errors.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
-from ...workspace.base import NotDone
+from ...workspace.base import NotDone, UsageError
 from ...workspace.journal.records import StepCompleted
 from ...workspace.store import DiskStore
 from ...workspace.transfer import scratch_copy
+from ...workspace.views import RecoveryMarker
 from ..agent import Agent, agent
 from ..agent import agent as make_agent
 from ..api import RehearsalResult, rehearse_here
@@ -25,7 +27,76 @@ from ..api import open as open_run
 from ..engine import OpenCall, current_call
 from ..execution import run_async
 from ..run import Run
-from ..steps import current_scope
+from ..steps import Partial, R, Step, current_scope
+
+KEY = "test-key"
+"""The idempotency key that an effect gets, unless the test gives another."""
+
+
+class MemoryPartial(Partial):
+    """A `Partial` without a file. `text` is what the step has written, behind the `recovered` text of an earlier
+    attempt; `pieces` are its writes. A message arrives after so many of them: `interrupted_after`."""
+
+    def __init__(
+        self,
+        recovered: str | None = None,
+        marker: RecoveryMarker | None = None,
+        *,
+        interrupted_after: int | None = None,
+    ):
+        self._recovered, self.marker, self.ended, self.was_interrupted = recovered, marker, False, False
+        self._is_continued, self.has_restarted = not recovered, False
+        self.pieces: list[str] = []
+        self._hears = lambda: interrupted_after is not None and len(self.pieces) >= interrupted_after
+
+    async def write(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"a partial is text, not {type(text).__qualname__}")
+        if not self._is_continued:
+            self._restart()
+        self.pieces.append(text)
+
+    @property
+    def has_new(self) -> bool:
+        return bool(self.pieces)
+
+    @property
+    def text(self) -> str:
+        self._is_continued = True
+        return (self._recovered or "") + "".join(self.pieces)
+
+
+async def call(step: Step[..., R], /, *args: Any, **kwargs: Any) -> R:
+    """Call the function of a step or an effect once, in this task, and return its result. Nothing is recorded, retried
+    or verified.
+
+    What Satchel would fill in may be given by name; otherwise a `Partial` is a new `MemoryPartial`, and a `Key` is
+    "test-key". UsageError for a parameter that needs a run, and for what is neither step nor effect.
+    """
+    if not isinstance(step, Step):
+        name = getattr(step, "__name__", step)
+        raise UsageError(f"{name} is neither a step nor an effect", remedy="call it as it is")
+    shape, given = step.shape, dict(kwargs)
+    if shape.partial:
+        given.setdefault(shape.partial, MemoryPartial())
+    if shape.key:
+        given.setdefault(shape.key, KEY)
+    if shape.run and shape.run not in given:
+        raise UsageError(
+            f"{step.name} needs a run", remedy=f"give it one: call({step.name}, ..., {shape.run}=run), see fake_run"
+        )
+    injected = {name: given.pop(name) for name in (shape.partial, shape.key, shape.run) if name}
+    positional, named = shape.unbind(shape.bind(step.name, args, given), injected)
+    found: Any = step.function(*positional, **named)
+    if step.is_generator:
+        out = injected.get(shape.partial or "") or MemoryPartial()
+        async with aclosing(found):
+            async for part in found:
+                await out.write(part)
+        return cast(R, out.text)
+    result: R = await found if inspect.isawaitable(found) else found
+    return result
+
 
 DEFINITION = "format: 1\nrun_id: test\nagent: agent.py:main\n"
 

@@ -173,8 +173,9 @@ class Probe:
 
     @property
     def points(self) -> list[tuple[str, str]]:
-        # No crash behind the last record: there the run is over.
-        return [*(("record", f"record {number}") for number in range(1, self.disk.records)), *self._points]
+        # Records come last, since time decides how much of a streamed answer is in its file behind one: the first point
+        # that fails can be repeated. No crash behind the last record: there the run is over.
+        return [*self._points, *(("record", f"record {number}") for number in range(1, self.disk.records))]
 
     def wrote(self, call: OpenCall, out: Partial) -> None:
         self.streamed.add(place_of(call))

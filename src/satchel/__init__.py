@@ -8,7 +8,7 @@ from .workspace.base.lazy import deferred
 if not deferred(__name__):
     from . import errors, results
     from .runtime.agent import Agent, Resource, agent, migration
-    from .runtime.api import Handle, Pool, ls, new, new_async, open_all, serve, stop_all, stream
+    from .runtime.api import Handle, Pool, due, hold, ls, new, new_async, open_all, remove, serve, stop_all, stream
     from .runtime.api import open as open  # not in `__all__`: `import *` must not hide the builtin
     from .runtime.engine import Effect, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
@@ -43,13 +43,16 @@ __all__ = [
     "UsageError",
     "agent",
     "clean",
+    "due",
     "effect",
     "events",
+    "hold",
     "ls",
     "migration",
     "new",
     "new_async",
     "open_all",
+    "remove",
     "run",
     "run_async",
     "serve",

@@ -10,7 +10,12 @@ if not deferred(__name__):
         CheckResult,
         Difference,
         Draft,
+        DueLook,
+        DueRun,
         EditResult,
+        FileEntry,
+        Held,
+        HeldFile,
         LogRow,
         MergeResult,
         MessageCut,
@@ -25,6 +30,8 @@ if not deferred(__name__):
         ReplayResult,
         Result,
         RewindResult,
+        Row,
+        RunBackup,
         RunFile,
         RunFiles,
         RunHistory,
@@ -38,11 +45,10 @@ if not deferred(__name__):
     )
     from .runtime.limits import NoticeCheck
     from .runtime.live import Watch
-    from .runtime.supervision.child import Background
-    from .runtime.supervision.emergency import StopResult
-    from .runtime.supervision.serve import ServeEvent
+    from .runtime.supervision.child import Background, StopResult
+    from .runtime.supervision.serve import Census, FairOrder, ServeEvent, ServeResult
     from .workspace.history import StepHistory
-    from .workspace.inspect import ExportResult, Report
+    from .workspace.inspect import BackupMark, BackupNote, ExportResult, Report, Restored
     from .workspace.journal.records import ApprovalAsked, Doubt
     from .workspace.lifecycle import Truncation
     from .workspace.state import LaterEffect
@@ -54,14 +60,23 @@ __all__ = [
     "AnswerResult",
     "ApprovalAsked",
     "Background",
+    "BackupMark",
+    "BackupNote",
     "Blame",
+    "Census",
     "CheckResult",
     "Difference",
     "Doubt",
     "Draft",
+    "DueLook",
+    "DueRun",
     "EditResult",
     "ExportResult",
+    "FairOrder",
+    "FileEntry",
     "ForkResult",
+    "Held",
+    "HeldFile",
     "LaterEffect",
     "LogRow",
     "MergeResult",
@@ -79,8 +94,11 @@ __all__ = [
     "RehearsalResult",
     "ReplayResult",
     "Report",
+    "Restored",
     "Result",
     "RewindResult",
+    "Row",
+    "RunBackup",
     "RunFile",
     "RunFiles",
     "RunHistory",
@@ -88,6 +106,7 @@ __all__ = [
     "RunStatus",
     "SendResult",
     "ServeEvent",
+    "ServeResult",
     "ShowResult",
     "StepHistory",
     "StopResult",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 from datetime import date
@@ -321,3 +322,20 @@ def test_a_tool_is_asked_about_again_that_a_person_has_approved_for_the_run(work
     assert asked(workspace) == [{"cents": 4}]
     satchel.open(workspace).answer("deny")
     assert run(workspace, main).status == "completed" and log == [1, 2, 3]
+
+
+def test_a_person_approves_something_else_than_a_number_that_is_no_json(workspace: Path) -> None:
+    """Not `null`, which is what JSON would make of it."""
+    got: list[Any] = []
+    helper = Agent(calling([("pay", {"cents": math.nan})]), name="h", capabilities=[SatchelDurability(wait_for=0)])
+
+    @helper.tool_plain(requires_approval=True)
+    def pay(cents: float) -> str:
+        got.append(cents)
+        return "paid"
+
+    assert run(workspace, entered(helper)).status == "waiting"
+    assert asked(workspace) == [{"cents": {"satchel:json": "NaN"}}]
+    satchel.open(workspace).answer("approve")
+    assert run(workspace, entered(helper)).status == "completed"
+    assert repr(got) == "[nan]"

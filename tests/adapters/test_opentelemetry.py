@@ -149,6 +149,72 @@ def test_a_span_tells_an_argument_a_result_or_a_title(spans: InMemorySpanExporte
     assert not [span.name for span in spans.get_finished_spans() if "hunter2" in span.to_json()]
 
 
+CALLING = """
+import asyncio
+from satchel import Run, agent, step
+
+@step
+async def complete(run: Run, prompt: str, output: int) -> str:
+    await asyncio.sleep(0.01 * output)
+    run.spend(tokens=100, output_tokens=output, model="gpt-5", usd=0.5)
+    return prompt
+
+@step(fallback=["small"])
+async def draft(run: Run, prompt: str, model: str = "large") -> str:
+    if model == "large":
+        raise ConnectionError("503")
+    run.spend(tokens=7)
+    return prompt
+
+@step
+async def plain(run: Run) -> None:
+    run.spend(usd=0.1)
+
+@agent
+async def main(run):
+    run.spend(tokens=1)
+    await asyncio.gather(complete("a", 30), complete("b", 20))
+    await draft("c")
+    await plain()
+"""
+
+
+def test_the_tokens_of_a_model_are_those_of_another_call(spans: InMemorySpanExporter) -> None:
+    """Two calls at once, each with tokens of its own, and a fallback model."""
+    Path("agent.py").write_text(CALLING)
+    told = trace(spans, satchel.stream("."))
+    assert isinstance(told[-1], events.RunEnded) and told[-1].outcome.status == "completed", told[-1]
+    assert sum(event.tokens for event in told if isinstance(event, events.Spent)) == 208
+    found = [
+        (
+            span.name,
+            {
+                key: value
+                for key, value in (span.attributes or {}).items()
+                if key.startswith(("gen_ai", "satchel.cost"))
+            },
+        )
+        for span in spans.get_finished_spans()
+    ]
+
+    def of(model: str, tokens: int, output: int, **more: float) -> dict[str, Any]:
+        names = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
+        return {**names, "gen_ai.usage.input_tokens": tokens - output, "gen_ai.usage.output_tokens": output} | {
+            f"satchel.{name}": value for name, value in more.items()
+        }
+
+    assert sorted(found, key=str) == sorted(
+        [
+            ("complete", of("gpt-5", 100, 30, cost_usd=0.5)),
+            ("complete", of("gpt-5", 100, 20, cost_usd=0.5)),
+            ("draft", of("small", 7, 0)),
+            ("plain", {"satchel.cost_usd": 0.1}),
+            ("run", {}),
+        ],
+        key=str,
+    )
+
+
 def test_a_failed_run_has_no_error(spans: InMemorySpanExporter) -> None:
     Path("fails").touch()
     trace(spans, satchel.stream("."))
@@ -175,9 +241,78 @@ def test_what_a_kill_has_cut_off_has_no_span_or_looks_finished(spans: InMemorySp
         " item committed ^1",
         " send returned effect x1",
     ]
+    first, second = sorted((span for span in spans.get_finished_spans() if span.name == "run"), key=began)
+    assert not first.links and [link.context.span_id for link in second.links] == [first.context.span_id]
+    assert {span.context.trace_id for span in spans.get_finished_spans()} == {second.links[0].context.trace_id}
     spans.clear()
     trace(spans, satchel.open(".").events(after=read[0].seq))
     assert lines(spans)[0] == "run completed", "what began before the events has no span"
+    (run,) = [span for span in spans.get_finished_spans() if span.name == "run"]
+    assert run.context == second.context and run.links[0].context == second.links[0].context
+
+
+def began(span: ReadableSpan) -> int:
+    return span.start_time or 0
+
+
+def ids(spans: InMemorySpanExporter) -> dict[int, tuple[int, int, str, int]]:
+    """Of each span, by its id: its trace, its parent, its name and its beginning."""
+    found = {
+        span.context.span_id: (span.context.trace_id, span.parent.span_id if span.parent else 0, span.name, began(span))
+        for span in spans.get_finished_spans()
+    }
+    assert len(found) == len(spans.get_finished_spans())
+    return found
+
+
+def test_a_run_that_is_read_twice_has_each_span_twice(spans: InMemorySpanExporter) -> None:
+    """Live, by the process that is killed and the one that resumes, and later from the files: the same spans."""
+    code = (
+        "import asyncio, satchel, sys\n"
+        "from opentelemetry.sdk.trace import TracerProvider\n"
+        "from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor\n"
+        "from satchel.adapters.opentelemetry import traced\n"
+        "made = TracerProvider(shutdown_on_exit=False)\n"
+        "said = lambda span: f'{span.context.trace_id} {span.context.span_id} {span.name}\\n'\n"
+        "made.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=said)))\n"
+        "async def main():\n    async for event in traced(satchel.stream('.'), made): pass\n"
+        "asyncio.run(main())"
+    )
+    live: list[str] = []
+    for ended in (-signal.SIGKILL, 0):
+        done = warm.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "DIES": "1"},
+            timeout=60,
+            check=False,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert done.returncode == ended
+        live += done.stdout.splitlines()
+    trace(spans, satchel.open(".").events())
+    first = ids(spans)
+    told = {f"{trace_id} {id} {name}" for id, (trace_id, _, name, _) in first.items()}
+    assert len(live) == len({*live}) > 5
+    assert {*live} <= told and {line.split()[2] for line in live} >= {"run", "item", "agent", "send", "write"}
+    spans.clear()
+    trace(spans, satchel.open(".").events())
+    assert ids(spans) == first
+
+
+def test_another_run_has_the_trace_of_this_one(spans: InMemorySpanExporter, tmp_path: Path) -> None:
+    """A fork goes another way, although it has begun with the same records."""
+    satchel.run(".")
+    fork = satchel.open(".").history.fork(str(tmp_path / "fork"), at=3)
+    trace(spans, satchel.open(".").events())
+    (own,) = {each[0] for each in ids(spans).values()}
+    nonce = satchel.open(".").status().moment.run_nonce  # type: ignore[union-attr]
+    assert nonce not in f"{own:032x}", "keys of effects are derived from it"
+    spans.clear()
+    satchel.open(fork.to).run()
+    trace(spans, satchel.open(fork.to).events())
+    (other,) = {each[0] for each in ids(spans).values()}
+    assert other != own
 
 
 def test_spans_stay_open_when_the_reader_leaves(spans: InMemorySpanExporter) -> None:
@@ -193,7 +328,8 @@ def test_spans_stay_open_when_the_reader_leaves(spans: InMemorySpanExporter) -> 
     asyncio.run(leave())
     found = {span.name: span for span in spans.get_finished_spans()}
     assert said(found["run"]) == "run unfinished" and said(found["item"]) == "item unfinished ^1"
-    assert found["run"].parent == found["request"].context, "the span of the caller is its parent"
+    assert found["run"].parent is None, "its trace is that of the run"
+    assert [link.context for link in found["run"].links] == [found["request"].context]
     assert satchel.open(".").status().state == "paused", "the stream is closed, too"
 
 

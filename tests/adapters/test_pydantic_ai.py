@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import subprocess
-import sys
+import shutil
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
     FunctionToolset,
@@ -19,9 +20,13 @@ from pydantic_ai import (
     ModelMessage,
     ModelResponse,
     ModelRetry,
+    NativeOutput,
     RunContext,
+    TextOutput,
     TextPart,
     ToolCallPart,
+    ToolOutput,
+    ToolReturn,
     ToolReturnPart,
     durable_exec,
 )
@@ -31,18 +36,15 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import DynamicToolset
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import core_schema
+from stopping import Stop, completed, interrupted, records
 
 import satchel
-from satchel import NotDone, Outcome, Retry, Run, agent, run
+from satchel import NotDone, Retry, Run, agent, run
 from satchel.adapters.pydantic_ai import SatchelDurability, as_effect, idempotency_key
 from satchel.errors import NotSerializable
 from satchel.runtime.engine import performing
 
 Call = tuple[str, dict[str, Any]]
-
-
-class Stop(BaseException):
-    """Leaves the workspace unclosed, as a kill does."""
 
 
 def turns(messages: list[ModelMessage]) -> int:
@@ -68,22 +70,19 @@ def calling(*rounds: list[Call], log: list[str] | None = None) -> FunctionModel:
     return FunctionModel(answer, model_name="calling")
 
 
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def entered(helper: Agent[Any, Any], prompt: str = "Go", **options: Any) -> satchel.Agent[Any]:
     @agent
     async def main(run: Run) -> Any:
         return (await helper.run(prompt, **options)).output
 
     return main
-
-
-def interrupted(workspace: Path, main: satchel.Agent[Any]) -> None:
-    with pytest.raises(Stop):
-        run(workspace, main)
-
-
-def completed(outcome: Outcome) -> Any:
-    assert outcome.status == "completed", outcome.error
-    return outcome.result
 
 
 def test_after_a_crash_only_what_was_under_way_runs_again(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +210,26 @@ def test_an_effect_in_doubt_is_verified(workspace: Path, has_happened: bool) -> 
     assert completed(run(workspace, entered(helper))) == '["sent to ann", "sent to bob"]'
     assert sorted(sent.values()) == ["ann", "bob"]
     assert len(set(keys)) == 2
+
+
+def test_an_effect_is_verified_by_an_object_that_has_no_hash(workspace: Path) -> None:
+    @dataclass
+    class Sent:
+        to: list[str]
+
+        def __call__(self, to: str) -> str:
+            return f"sent to {to}, of {len(self.to)}"
+
+    sent = Sent([])
+    helper = Agent(calling([("send", {"to": "ann"})]), name="helper", capabilities=[SatchelDurability()])
+
+    @helper.tool_plain(metadata=as_effect(verify=sent))
+    def send(to: str) -> str:
+        sent.to.append(to)
+        raise Stop
+
+    interrupted(workspace, entered(helper))
+    assert completed(run(workspace, entered(helper))) == '["sent to ann, of 1"]'
 
 
 def test_an_effect_in_doubt_without_verify_is_asked_about_while_others_run(workspace: Path) -> None:
@@ -419,6 +438,15 @@ def test_an_overloaded_model_is_asked_again_and_what_it_costs_counts(workspace: 
     assert json.loads((workspace / "state.json").read_text())["usage"]["tokens"] > 0
 
 
+def test_an_answer_without_its_usage_has_no_price(workspace: Path) -> None:
+    """Pydantic AI refuses to calculate it, with a ValueError."""
+    usage = RequestUsage(output_tokens=3, unmeasured_requests=1)
+    model = FunctionModel(lambda messages, info: ModelResponse([TextPart("hi")], usage=usage), model_name="gpt-4o")
+    helper = Agent(model, name="helper", capabilities=[SatchelDurability()])
+    assert completed(run(workspace, entered(helper))) == "hi"
+    assert json.loads((workspace / "state.json").read_text())["usage"]["tokens"] == 3
+
+
 def test_a_tool_outside_a_step_may_hold_another_agent_with_effects(workspace: Path) -> None:
     log: list[str] = []
     inner = Agent(calling([("send", {"to": "ann"})]), name="inner", capabilities=[SatchelDurability()])
@@ -466,13 +494,8 @@ def test_a_tool_of_a_dynamic_toolset_is_made_an_effect_from_outside(workspace: P
         capabilities=[SatchelDurability(), SetToolMetadata(tools=["send"], **as_effect())],
     )
     assert completed(run(workspace, entered(helper))) == '["ann 32"]'
-    [step] = (line for line in lines(workspace) if line["type"] == "step.started")
+    [step] = (line for line in records(workspace) if line["type"] == "step.started")
     assert step["step"] == "helper.found.send" and step["call"] == '("to":"ann")'
-
-
-def lines(workspace: Path) -> list[dict[str, Any]]:
-    found = [line for path in sorted((workspace / "journal").iterdir()) for line in path.read_text().splitlines()]
-    return [json.loads(line) for line in found]
 
 
 def test_a_toolset_that_a_run_brings_is_refused(workspace: Path) -> None:
@@ -481,18 +504,6 @@ def test_a_toolset_that_a_run_brings_is_refused(workspace: Path) -> None:
     tools: FunctionToolset[None] = FunctionToolset(id="late")
     outcome = run(workspace, entered(helper, toolsets=[tools]))
     assert outcome.status == "failed" and "Satchel" in str(outcome.error)
-
-
-@pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("missing", ["pydantic_ai", "pydantic_ai.durable_exec"])
-def test_without_pydantic_ai_the_error_names_the_extra(missing: str) -> None:
-    code = (
-        f"import sys, satchel; sys.modules[{missing!r}] = None\n"
-        "try:\n    import satchel.adapters.pydantic_ai\n"
-        "except ImportError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'satchel[pydantic-ai]'" in done.stdout
 
 
 def test_two_toolsets_with_equal_tools_do_not_exchange_results(workspace: Path) -> None:
@@ -644,17 +655,291 @@ def test_spans_of_what_is_answered_from_the_record_are_not_told_again(
     assert told == [True] * 3 + [False] * 3
 
 
+# Dependencies, output functions, results that are no JSON
+
+
+@dataclass
+class Deps:
+    found: list[str]
+    client: object = None
+    level: float = math.nan
+
+
+class PlainDeps:
+    def __init__(self, found: list[str]):
+        self.found = found
+
+
+@pytest.mark.parametrize("metadata", [{}, as_effect()], ids=["step", "effect"])
+@pytest.mark.parametrize("make", [Deps, PlainDeps, list, lambda found: {"found": found}])
+def test_a_tool_changes_the_dependencies_unseen(workspace: Path, make: Any, metadata: dict[str, Any]) -> None:
+    """After a crash the result comes from the record, and the change would be missing."""
+    helper: Agent[Any, str] = Agent(calling([("look", {"at": "a"})]), name="helper", capabilities=[SatchelDurability()])
+    changes = True
+
+    @helper.tool(metadata=metadata)
+    async def look(ctx: RunContext[Any], at: str) -> str:
+        found = getattr(ctx.deps, "found", ctx.deps)
+        if changes:
+            (found["found"] if isinstance(found, dict) else found).append(at)
+        return at
+
+    deps = make(["earlier"])
+    assert asyncio.run(helper.run("Go", deps=deps)).output == '["a"]'  # outside a run nothing is lost
+    outcome = run(workspace, entered(helper, deps=deps))
+    assert outcome.status == "failed"
+    assert "ctx.deps has changed while a tool ran" in str(outcome.error) and "Return what" in str(outcome.error)
+    changes = False
+    assert completed(run(workspace, entered(helper, deps=make(["earlier"])))) == '["a"]'
+
+
+def test_dependencies_that_are_not_data_or_change_outside_a_step_are_refused(workspace: Path) -> None:
+    """A client counts its requests. A tool outside a step runs again at each start, and so does its change."""
+
+    class Client:
+        used = 0
+
+        def use(self) -> None:
+            self.used += 1
+
+    model = calling([("look", {})], [("note", {})], [("look", {})])
+    helper: Agent[Deps, str] = Agent(model, name="helper", capabilities=[SatchelDurability()])
+
+    @helper.tool
+    async def look(ctx: RunContext[Deps]) -> str:
+        assert isinstance(ctx.deps.client, Client)
+        ctx.deps.client.use()
+        return "looked"
+
+    @helper.tool(metadata={"satchel": False})
+    async def note(ctx: RunContext[Deps]) -> str:
+        ctx.deps.found.append("noted")
+        return "noted"
+
+    deps = Deps([], Client())
+    assert completed(run(workspace, entered(helper, deps=deps))) == '["looked", "noted", "looked"]'
+    assert deps.found == ["noted"]
+
+
+def test_dependencies_are_used_up_or_end_the_run_when_they_are_compared(workspace: Path) -> None:
+    helper: Agent[Any, str] = Agent(calling([("look", {})]), name="helper", capabilities=[SatchelDurability()])
+
+    @helper.tool
+    async def look(ctx: RunContext[Any]) -> str:
+        return "looked"
+
+    itself = Deps([], None)
+    itself.client = itself
+    for number, odd in enumerate((itself, Deps([], (each for each in "ab")), Deps([], itself), object(), "text")):
+        place = workspace.parent / f"run{number}"
+        shutil.copytree(workspace, place)
+        assert completed(run(place, entered(helper, deps=odd))) == '["looked"]'
+        if number == 1:
+            assert [*odd.client] == ["a", "b"]
+
+
+class Booking(BaseModel):
+    city: str
+    at: int
+
+
+def said(*answers: ModelResponse) -> FunctionModel:
+    """A model that gives these answers, one a turn."""
+    return FunctionModel(lambda messages, info: answers[turns(messages)], model_name="said")
+
+
+def ending(helper: Agent[Any, Any], **options: Any) -> tuple[satchel.Agent[Any], list[Any]]:
+    """An agent that is stopped after the whole conversation once, and what it has answered."""
+    answers: list[Any] = []
+
+    @agent
+    async def main(run: Run) -> None:
+        answers.append((await helper.run("Go", **options)).output)
+        if len(answers) == 1:
+            raise Stop
+
+    return main, answers
+
+
+FINAL = ToolCallPart("final_result", {"city": "Rome", "at": 7})
+
+
+@pytest.mark.parametrize("how", ["tool", "named tool", "text", "native", "union", "async", "context"])
+def test_an_output_function_runs_again_after_a_crash(workspace: Path, how: str) -> None:
+    booked: list[str] = []
+
+    def book(city: str, at: int) -> Booking:
+        booked.append(city)
+        return Booking(city=city, at=at)
+
+    def book_text(text: str) -> Booking:
+        booked.append(text)
+        return Booking(city=text, at=7)
+
+    async def book_async(city: str, at: int) -> Booking:
+        return book(city, at)
+
+    def book_context(ctx: RunContext[None], city: str, at: int) -> Booking:
+        assert ctx.run_id
+        return book(city, at)
+
+    def other(name: str) -> str:
+        raise AssertionError
+
+    kinds: dict[str, tuple[Any, Any]] = {
+        "tool": (book, FINAL),
+        "named tool": (ToolOutput(book, name="done"), ToolCallPart("done", FINAL.args)),
+        "text": (TextOutput(book_text), TextPart("Rome")),
+        "native": (NativeOutput(book), TextPart('{"city": "Rome", "at": 7}')),
+        "union": ([book, other], ToolCallPart("final_result_book", FINAL.args)),
+        "async": (book_async, FINAL),
+        "context": (book_context, FINAL),
+    }
+    output, part = kinds[how]
+    model = said(ModelResponse([part]))
+    model._profile = {"supports_json_schema_output": True}  # type: ignore[assignment]
+    helper = Agent(model, name="helper", output_type=output, capabilities=[SatchelDurability()])
+    assert asyncio.run(helper.run("Go")).output == Booking(city="Rome", at=7)
+    booked.clear()
+    main, answers = ending(helper)
+    interrupted(workspace, main)
+    completed(run(workspace, main))
+    assert answers == [Booking(city="Rome", at=7)] * 2
+    assert booked == ["Rome"]
+
+
+def test_an_output_function_of_a_streamed_answer_runs_for_each_part_of_it(workspace: Path) -> None:
+    shouted: list[str] = []
+
+    def shout(text: str) -> str:
+        shouted.append(text)
+        return text.upper()
+
+    async def tell(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for word in ("one ", "two ", "three"):
+            yield word
+
+    helper = Agent(
+        FunctionModel(stream_function=tell),
+        name="helper",
+        output_type=TextOutput(shout),
+        capabilities=[SatchelDurability()],
+    )
+    stops = True
+
+    @agent
+    async def main(run: Run) -> str:
+        async with helper.run_stream("Go") as answer:
+            said = await answer.get_output()
+        if stops:
+            raise Stop
+        return said
+
+    interrupted(workspace, main)
+    stops = False
+    assert completed(run(workspace, main)) == "ONE TWO THREE"
+    assert shouted == ["one two three"]
+
+
+def test_an_output_function_changes_the_type_of_its_result(workspace: Path) -> None:
+    """Satchel finds the types of the functions that the agent has, and not of those that one run gets."""
+
+    def book(city: str, at: int) -> Booking:
+        return Booking(city=city, at=at)
+
+    def pair(city: str, at: int):  # type: ignore[no-untyped-def]
+        return city, at
+
+    def plain(city: str, at: int):  # type: ignore[no-untyped-def]
+        return [city, {"at": at}]
+
+    helper: Agent[None, Any] = Agent(said(ModelResponse([FINAL])), name="helper", capabilities=[SatchelDurability()])
+    for number, function in enumerate((book, pair)):
+        place = workspace.parent / f"run{number}"
+        shutil.copytree(workspace, place)
+        outcome = run(place, entered(helper, output_type=function))
+        assert outcome.status == "failed"
+        assert "annotate what it returns" in str(outcome.error).lower()
+    assert completed(run(workspace, entered(helper, output_type=plain))) == ["Rome", {"at": 7}]
+
+
+def test_an_output_function_that_is_an_effect_is_in_a_step(workspace: Path) -> None:
+    booked: list[str] = []
+
+    @satchel.effect(verify=lambda city, at, key: f"{city} at {at}")
+    async def book(key: satchel.Key, city: str, at: int) -> str:
+        booked.append(key)
+        raise Stop
+
+    helper = Agent(said(ModelResponse([FINAL])), name="helper", output_type=book, capabilities=[SatchelDurability()])
+    main = entered(helper)
+    interrupted(workspace, main)
+    assert completed(run(workspace, main)) == "Rome at 7"
+    assert len(booked) == 1
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_what_an_output_function_and_a_validator_refuse_is_refused_anew(workspace: Path, text: bool) -> None:
+    """`ModelRetry` goes back to the model, also from the record."""
+    log: list[str] = []
+
+    def book(city: str) -> str:
+        log.append(f"book {city}")
+        if city == "Oslo":
+            raise ModelRetry("not Oslo")
+        return city
+
+    cities = ["Oslo", "Bern", "Rome"]
+    parts = [TextPart(city) if text else ToolCallPart("final_result", {"city": city}) for city in cities]
+    model, output = said(*(ModelResponse([part]) for part in parts)), TextOutput(book) if text else book
+    helper: Agent[None, str] = Agent(
+        model, name="helper", output_type=output, retries=3, capabilities=[SatchelDurability()]
+    )
+
+    @helper.output_validator
+    def check(city: str) -> str:
+        log.append(f"check {city}")
+        if city == "Bern":
+            raise ModelRetry("not Bern")
+        return city
+
+    main, answers = ending(helper)
+    interrupted(workspace, main)
+    completed(run(workspace, main))
+    assert answers == ["Rome"] * 2
+    assert log == ["book Oslo", "book Bern", "check Bern", "book Rome", "check Rome"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, [math.inf, "a"], {"b": deep(80)}, {"satchel:json": "["}, {"satchel:json": math.nan}, 10**30],
+    ids=str,
+)
+def test_a_result_that_is_no_json_becomes_none(workspace: Path, value: Any, wrapped: bool) -> None:
+    seen: list[Any] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.extend(returned(messages))
+        return ModelResponse([TextPart("seen") if turns(messages) else ToolCallPart("look", {})])
+
+    helper = Agent(FunctionModel(answer), name="helper", capabilities=[SatchelDurability()])
+
+    @helper.tool_plain
+    def look() -> Any:
+        return ToolReturn(value, content="more") if wrapped else value
+
+    main, _ = ending(helper)
+    asyncio.run(helper.run("Go"))
+    interrupted(workspace, main)
+    completed(run(workspace, main))
+    assert repr(seen) == repr([value] * 2)  # without Satchel, and in the run; the second start asks no model
+
+
 # What comes from outside
 
 
 HALF = "a\ud800b"
-
-
-def deep(levels: int) -> Any:
-    value: Any = 1
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 def survives(workspace: Path, helper: Agent[Any, Any], log: list[Any]) -> Any:
@@ -676,50 +961,92 @@ def survives(workspace: Path, helper: Agent[Any, Any], log: list[Any]) -> Any:
     return answer
 
 
+def asked(args: Any, kind: Any, capabilities: list[Any], metadata: Any = None) -> tuple[Agent[Any, Any], list[Any]]:
+    """An agent whose model calls `look` with `args`, and what the tool gets and the model sees."""
+    seen: list[Any] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        usage = RequestUsage(input_tokens=1)  # else the model looks into the arguments to estimate it
+        if not turns(messages):
+            return ModelResponse([ToolCallPart("look", args, "c1")], usage=usage)
+        seen.append([getattr(part, "args", None) for part in messages[1].parts])
+        seen.append([getattr(part, "content", None) for part in messages[2].parts])
+        return ModelResponse([TextPart("seen")], usage=usage)
+
+    def look(what: Any) -> str:
+        seen.append(what)
+        return f"looked at {what!a}"
+
+    look.__annotations__["what"] = kind
+    helper = Agent(FunctionModel(answer), name="helper", capabilities=capabilities)
+    helper.tool_plain(metadata=metadata)(look)
+    return helper, seen
+
+
+OUTLANDISH: list[Any] = [
+    {"what": math.nan},
+    '{"what": NaN}',
+    '{"what": 1e400}',
+    '{"what": -Infinity}',
+    {"what": [1e400]},
+    {"what": deep(80)},
+    {"what": deep(100)},
+    json.dumps({"what": deep(100)}),
+    json.dumps({"what": deep(300)}),
+    {"what": HALF},
+    {"what": {HALF: 1}},
+    json.dumps({"what": HALF}),
+    {"what": 10**30},
+    '{"what": 1000000000000000000000000000000}',
+    {"what": {"satchel:json": "[1]"}},
+    {"satchel:json": "{"},
+    {"satchel:json": "[1]"},
+    '{"satchel:json": "[1]"}',
+    '{"what": 1',
+    "none",
+    "",
+]
+
+
+@pytest.mark.sampled(every=15)
+@pytest.mark.parametrize("kind", [Any, float, str, list[Any]], ids=str)
+@pytest.mark.parametrize("args", OUTLANDISH, ids=lambda each: ascii(each)[:20])
+def test_arguments_that_a_model_wrote_go_another_way_than_without_satchel(
+    workspace: Path, args: Any, kind: Any
+) -> None:
+    """The tool gets the same, and the model sees the same: its own arguments, and what comes of them."""
+    bare, expected = asked(args, kind, [])
+    try:
+        asyncio.run(bare.run(f"Go {HALF}"))
+    except ValueError:
+        return  # Pydantic AI fails with this itself
+    helper, seen = asked(args, kind, [SatchelDurability(retry=None)])
+    assert survives(workspace, helper, seen) == "seen"
+    assert repr(seen) == repr(expected)
+
+
 @pytest.mark.sampled(every=7)
 @pytest.mark.parametrize(
     "args, told",
     [
         ({"what": math.nan}, "nan is not JSON"),
-        ('{"what": NaN}', "nan is not JSON"),
         ('{"what": 1e400}', "inf is not JSON"),
-        ({"what": [1e400]}, "what[0] can't be kept: inf is not JSON"),
         ({"what": deep(100)}, "nested more than 90 deep"),
-        (json.dumps({"what": deep(100)}), "nested more than 90 deep"),
-        ({"what": deep(300)}, "recursion limit"),
+        ({"what": HALF}, "half of a surrogate pair"),
         (json.dumps({"what": deep(300)}), "recursion limit"),
-        ({"what": HALF}, "Invalid JSON"),
-        ({"what": {HALF: 1}}, "Invalid JSON"),
-        (json.dumps({"what": HALF}), "Invalid JSON"),
         ({"what": deep(80)}, "looked at " + str(deep(80))),
-        ('{"what": "' + HALF + '"}', "looked at a\ufffdb"),
+        ('{"what": "' + HALF + '"}', r"looked at 'a\ufffdb'"),
     ],
     ids=lambda each: ascii(each)[:20],
 )
-@pytest.mark.parametrize("metadata", [{}, as_effect()], ids=["step", "effect"])
-def test_a_run_dies_of_arguments_that_a_model_wrote(
-    workspace: Path, args: Any, told: str, metadata: dict[str, Any]
-) -> None:
-    """Arguments that can't be recorded are an error for the model, as those that do not fit the tool."""
-    log: list[Any] = []
-
-    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        log.append(turns(messages))
-        usage = RequestUsage(input_tokens=1)  # else the model looks into the arguments to estimate it
-        if not turns(messages):
-            return ModelResponse([ToolCallPart("look", args, "c1")], usage=usage)
-        (said,) = messages[-1].parts
-        return ModelResponse([TextPart(str(getattr(said, "content", None)))], usage=usage)
-
-    helper = Agent(FunctionModel(answer), name="helper", capabilities=[SatchelDurability(retry=None)])
-
-    @helper.tool_plain(metadata=metadata)
-    def look(what: Any) -> str:
-        log.append("look")
-        return f"looked at {what}"
-
-    assert told in survives(workspace, helper, log)
-    assert log == [0, "look", 1] if told.startswith("looked") else log == [0, 1]
+def test_an_effect_begins_with_arguments_that_its_record_can_not_hold(workspace: Path, args: Any, told: str) -> None:
+    """They are an error for the model: `verify` and people would get other ones."""
+    helper, seen = asked(args, Any, [SatchelDurability(retry=None)], as_effect())
+    assert survives(workspace, helper, seen) == "seen"
+    assert told in str(seen[-1][0])
+    assert len(seen) == (3 if told.startswith("looked") else 2)
+    if isinstance(args, dict):
+        assert repr(seen[-2]) == repr([args])
 
 
 @pytest.mark.sampled(every=2)
@@ -751,7 +1078,7 @@ def test_a_run_dies_of_text_that_a_model_or_a_tool_says(workspace: Path, streams
         return {HALF: [HALF, math.nan, deep(70)]}
 
     answered = survives(workspace, helper, log)
-    assert answered.endswith("a\ufffdb") and "['a\ufffdb', None, [" in answered
+    assert answered.endswith("a\ufffdb") and f"['a\ufffdb', nan, {deep(70)}]" in answered
     assert log == [0, "look", 1]
 
 

@@ -15,16 +15,12 @@ from typing import Any
 import pytest
 import warm
 from killing import explore
-from properties import ROUNDS
+from properties import ROUNDS, seed
 from servers import BUCKET, Server
 
 from satchel import run
 
 SUBJECTS = ("conversing", "one_by_one")
-
-
-def seed() -> int:
-    return int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
 
 
 @pytest.mark.sampled(every=2)
@@ -36,7 +32,7 @@ def test_a_killed_conversation_ends_as_an_uninterrupted_one(subject: str, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_conversation_killed_at_many_moments_ends_as_an_uninterrupted_one(subject: str, tmp_path: Path) -> None:
-    explore(subject, tmp_path, "seeded", seed(), 8 * ROUNDS, needs="pydantic_ai")
+    explore(subject, tmp_path, "seeded", seed(), 5 * ROUNDS, needs="pydantic_ai")
 
 
 _CHILD = """
@@ -98,7 +94,7 @@ def _killed_in_a_bucket(server: Server, tmp_path: Path, turns: str, rounds: int)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("turns", ["TOGETHER", "TURNS"])
-@pytest.mark.parametrize("kind", ["seaweedfs", "moto"])
+@pytest.mark.parametrize("kind", ["seaweedfs", pytest.param("moto", marks=pytest.mark.soak)])
 def test_a_conversation_in_a_bucket_killed_at_many_moments_ends_as_an_uninterrupted_one(
     kind: str, turns: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

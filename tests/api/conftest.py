@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cli.conftest import _nobody_is_saving, cli, make
+from cli.conftest import cli, make
 
-__all__ = ["_nobody_is_saving", "cli", "make"]
+__all__ = ["cli", "make"]

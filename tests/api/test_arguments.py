@@ -102,6 +102,7 @@ def test_what_is_no_text_function_or_dict_is_an_error_from_inside(make: Make, tm
     refused(lambda value: handle.copy(tmp_path / "there", by=value), 5, "\ud800", name="by")
     refused(lambda value: satchel.open(folder, tell=value), 5, name="tell")
     refused(lambda value: handle.supervise(tell=value), 5, name="tell")
+    refused(lambda value: handle.supervise(should_stop=value), True, name="should_stop")
     refused(lambda value: satchel.new("digest", tmp_path / "new", settings=value), 5, {5: 5}, name="settings")
     refused(lambda value: handle.history.log(item=value), 5, name="item")
     refused(lambda value: handle.history.log(type=value), 5, "step.complete", name="records of type")

@@ -38,6 +38,7 @@ def test_a_copy_lives_next_to_the_original(make: Make, tmp_path: Path) -> None:
     assert satchel.open(tmp_path / "there").resume(adopt=True).status == "completed"
 
 
+@pytest.mark.usefixtures("holder_stays")
 def test_what_can_not_be_moved_changes_something(make: Make, tmp_path: Path) -> None:
     handle = satchel.open(make())
     handle.pause()

@@ -13,6 +13,7 @@ import satchel
 from satchel.runtime.status import check, twins
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect import lease
+from satchel.workspace.journal import segment_log
 from satchel.workspace.store import DiskStore
 
 from .test_answering import GRANTING
@@ -40,6 +41,21 @@ def test_a_fault_is_not_found(make: Make) -> None:
     found = {each.file: each for each in handle.check().problems}
     assert found["outputs/1.txt"].expected == "the output that the run made" and found["outputs/1.txt"].remedy
     assert found["state.json"].place.startswith("line 1") and "state.json, line 1" in str(found["state.json"])
+
+
+def test_records_that_only_the_history_misses_are_overlooked(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on from its checkpoint without them."""
+    monkeypatch.setattr(segment_log, "SEGMENT_BYTES", 1000)
+    monkeypatch.setattr(segment_log, "MANY", 10**6)
+    folder = make()
+    handle = satchel.open(folder)
+    handle.run()
+    _, second, last, *_ = sorted(folder.glob("journal/*.jsonl"))
+    assert not handle.check().problems
+    second.unlink()
+    (found,) = handle.check().problems
+    assert found.found == f"records {int(second.stem)} to {int(last.stem) - 1} are missing before it" and found.remedy
+    assert found.file == f"journal/{last.name}"
 
 
 def test_a_state_json_from_before_the_first_commit_is_a_fault_where_the_journal_is_damaged(make: Make) -> None:

@@ -185,7 +185,7 @@ def test_a_running_run_is_disturbed_by_a_fork(make: Make) -> None:
     assert is_sound(handle)
 
 
-@pytest.mark.parametrize("many", [4, pytest.param(15 * ROUNDS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [4, pytest.param(8 * ROUNDS, marks=pytest.mark.slow)])
 def test_an_effect_is_repeated_by_one_of_many_forks(make: Make, many: int) -> None:
     """Forks of anywhere, and forks of forks."""
     seed = random.randrange(1 << 30)

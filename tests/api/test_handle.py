@@ -15,6 +15,7 @@ from unittest.mock import create_autospec
 
 import pytest
 from cli.conftest import PLAIN, Make, contents
+from properties import pairs
 
 import satchel
 from satchel import SatchelError
@@ -58,7 +59,7 @@ def test_a_handle_loads_what_only_a_command_or_a_bucket_needs(make: Make) -> Non
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-PARTS = (api.Handle, api.RunHistory, api.RunFiles)
+PARTS = (api.Handle, api.RunHistory, api.RunFiles, api.RunBackup)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -139,8 +140,8 @@ def test_a_run_is_not_told_as_it_ended(make: Make) -> None:
 def test_a_shell_does_not_say_which_run_it_is(make: Make) -> None:
     folder = make()
     handle = satchel.open(folder)
-    assert [repr(each) for each in (handle, handle.history, handle.files)] == [
-        f"<{name} of {folder}>" for name in ("Handle", "RunHistory", "RunFiles")
+    assert [repr(each) for each in (handle, handle.history, handle.files, handle.backup)] == [
+        f"<{name} of {folder}>" for name in ("Handle", "RunHistory", "RunFiles", "RunBackup")
     ]
 
 
@@ -152,10 +153,10 @@ def test_resume_begins_a_run(make: Make) -> None:
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("wrong", [4, None, b"x", ["^1"], 1.5])
-@pytest.mark.parametrize(
-    "verb", ["steps", "redo", "blame", "prompt", "replay", "log", "read", "draft", "edit", "version"]
-)
+VERBS = ["steps", "redo", "blame", "prompt", "replay", "log", "read", "draft", "edit", "version"]
+
+
+@pytest.mark.parametrize(("verb", "wrong"), pairs(VERBS, [4, None, b"x", ["^1"], 1.5], every=5))
 def test_a_wrong_argument_is_a_fault_of_the_interpreter(make: Make, tmp_path: Path, verb: str, wrong: Any) -> None:
     """AttributeError: 'int' object has no attribute 'strip'."""
     handle = satchel.open(make())

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import warm
@@ -19,6 +21,17 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.journal.records import StepCompleted
 from satchel.workspace.store import DiskStore
+
+SLEEPING = """
+import asyncio
+from pathlib import Path
+from satchel import agent
+
+@agent
+async def main(run):
+    (Path(__file__).parent / "began").touch()
+    await asyncio.sleep(1000)
+"""
 
 
 def test_the_log_is_not_the_journal(make: Make) -> None:
@@ -120,6 +133,20 @@ def test_a_supervised_run_is_not_run(make: Make, capfd: pytest.CaptureFixture[st
     ended = handle.supervise(options=["--quiet"])
     assert (ended.exit_code, ended.status, ended.why) == (0, "completed", "")
     assert handle.result.status == "completed" and "completed" in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("is_warm")
+def test_one_of_several_runs_can_not_be_supervised_in_a_thread(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    """It stops once it is told to, writes to its own log, and says why it was refused."""
+    handle = satchel.open(make(SLEEPING))
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(handle.supervise, should_stop=lambda: os.path.exists(f"{handle.url}/began"))
+        assert running.result().status == "paused"
+    assert handle.status().moment.pause.reason == "signal" and capfd.readouterr().out == ""
+    assert "paused by a signal" in Path(handle.url, ".satchel/run.log").read_text()
+    Path(handle.url, "agent.py").unlink()
+    ended = handle.supervise(should_stop=lambda: False)
+    assert ended.exit_code == 2 and "agent.py" in ended.why
 
 
 @pytest.mark.usefixtures("is_warm")

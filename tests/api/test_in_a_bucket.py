@@ -59,6 +59,19 @@ def test_a_run_in_a_bucket_can_not_be_controlled(handle: api.Handle) -> None:
 
 
 @pytest.mark.slow
+def test_the_log_of_a_run_in_a_bucket_stays_on_the_worker(
+    seaweedfs: Server, handle: api.Handle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those of all workers that have had it are in the bucket."""
+    bucket, _, key = handle.url.removeprefix("s3://").partition("/")
+    for number in range(2):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / f"machine{number}"))
+        assert handle.supervise(should_stop=lambda: False).status == "waiting"
+    log = seaweedfs.client.get_object(Bucket=bucket, Key=f"{key}/.satchel/run.log")["Body"].read().decode()
+    assert log.count("waiting") >= 2 and not handle.check().problems
+
+
+@pytest.mark.slow
 def test_a_pause_in_a_bucket_can_not_be_taken_back(handle: api.Handle) -> None:
     gated = Gated()
     with gated.going(handle) as ended:

@@ -15,7 +15,7 @@ from satchel import Item, Run, agent
 from satchel.runtime.api import Handle
 from satchel.workspace import journal
 from satchel.workspace.inspect import look
-from satchel.workspace.journal import append_log, blobs, writer
+from satchel.workspace.journal import blobs, segment_log, writer
 from satchel.workspace.journal.records import Rewound
 from satchel.workspace.state import checkpoint
 from satchel.workspace.store import DiskStore
@@ -101,7 +101,7 @@ def test_agents_that_do_not_change_are_recorded(make: Make) -> None:
 
 
 def test_a_return_reads_the_journal_again_for_each_question(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_log, "MANY", 10**6)  # else the segments of the openings become one at the stop
+    monkeypatch.setattr(segment_log, "MANY", 10**6)  # else the segments of the openings become one at the stop
     handle = satchel.open(make())
     assert handle.run(filling).status == "completed"
     handle.recover()

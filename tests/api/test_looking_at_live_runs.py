@@ -39,7 +39,7 @@ class Bucket:
 
     def lay(self, objects: Objects) -> None:
         """From now on these are all that there are of the run."""
-        for key in self.objects().keys() - objects.keys():
+        for key in self._listed().keys() - objects.keys():
             self._client.delete_object(Bucket=self._bucket, Key=key)
         for key, data in objects.items():
             self._client.put_object(Bucket=self._bucket, Key=key, Body=data)

@@ -15,7 +15,7 @@ from .test_answering import GRANTING
 
 MORE = {
     "run": {"exit_code"},
-    "status": {"items", "inbox", "position", "edits", "conflicts"},  # several facts in one
+    "status": {"items", "inbox", "position", "edits", "conflicts", "diagnosis"},  # several facts in one
     "recover": {"exit_code"},
     "copy": {"exit_code"},
     "pause": {"url"},

@@ -13,7 +13,7 @@ import satchel
 from satchel import Run, agent, step
 from satchel.runtime.launch.runner import stream
 from satchel.workspace.base import UsageError
-from satchel.workspace.inbound.edits import detection
+from satchel.workspace.inbound.edits import json_edits
 from satchel.workspace.inspect import load
 
 
@@ -32,7 +32,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(module, name, count)
 
     counted(load, "_look", "journal")
-    counted(detection.state, "look", "files")
+    counted(json_edits, "look_at_state", "files")
     return found
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         note(place)
         return real(place)
 
-    def noting_all(root: Store, there: Sequence[Store | str], progress: Any) -> list[RunStatus]:
+    def noting_all(root: Store, there: Sequence[Store | str], progress: Any) -> Iterator[tuple[int, RunStatus]]:
         for place in there:
             note(place)
         return real_all(root, there, progress)
@@ -46,6 +47,14 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+def aged(folder: Path) -> Path:
+    """With files of long ago: new ones are read once more, as soon as a change would show at their times."""
+    for above, _, files in os.walk(folder):
+        for each in (above, *(os.path.join(above, file) for file in files)):
+            os.utime(each, (1_700_000_000, 1_700_000_000))
+    return folder
+
+
 def states(seen: Seen) -> dict[str, str]:
     return {run.name: run.status.state for run in seen.runs}
 
@@ -53,20 +62,20 @@ def states(seen: Seen) -> dict[str, str]:
 def test_a_run_that_has_not_changed_is_read_again(
     make: Make, tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letters, deep = make(GRANTING, "letters"), make(PLAIN, "more/deep")
+    letters, deep = aged(make(GRANTING, "letters")), aged(make(PLAIN, "more/deep"))
     (tmp_path / "link").symlink_to(letters)
     runs = Overview(tmp_path)
     assert runs.seen is None
     first = runs.look()
     assert states(first) == {"letters": "new", "more/deep": "new"} and first == runs.seen
-    assert runs.look(now=True).number == first.number and reads == ["letters", "deep"]
+    assert runs.look(now=True).number == first.number and sorted(reads) == ["deep", "letters"]
 
     satchel.open(letters).run()
     monkeypatch.setattr(runs, "_due", float("inf"))
     assert states(runs.look()) == states(first), "it is current"
     second = runs.look(now=True)
     assert states(second)["letters"] == "waiting" and second.number > first.number
-    assert reads == ["letters", "deep", "letters"]
+    assert reads[2:] == ["letters"]
     assert satchel.open(second.runs[0].url).questions()
 
     (letters / "approvals" / "a1.md").touch()
@@ -79,6 +88,24 @@ def test_a_run_that_has_not_changed_is_read_again(
     shutil.rmtree(letters)
     fourth = runs.look(now=True)
     assert states(fourth).keys() == {"more/deep", "other"} and fourth.number > third.number
+
+
+def test_the_first_rows_wait_for_the_last(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that has changed last is read first, and shown while the others are read."""
+    for age, name in enumerate(("new", "old", "older")):
+        os.utime(make(PLAIN, name), (1_700_000_000 - age, 1_700_000_000 - age))
+    runs, real, shown = Overview(tmp_path), overview.look_at, list[tuple[list[str], int]]()
+
+    def looking(place: Store | str) -> RunStatus:
+        if (seen := runs.seen) is not None:
+            shown.append(([run.name for run in seen.runs], seen.unread))
+        return real(place)
+
+    monkeypatch.setattr(overview, "look_at", looking)
+    monkeypatch.setattr(overview, "_SHOWN_EVERY", 0.0)
+    whole = runs.look()
+    assert shown == [(["new"], 2), (["new", "old"], 1)]
+    assert len(whole.runs) == 3 and not whole.unread and runs.seen == whole
 
 
 def test_a_look_at_runs_that_rest_opens_their_folders_again(

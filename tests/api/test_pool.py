@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from waits import PATIENCE
 
 import satchel
 from satchel import Run, UsageError, agent, effect, step
 from satchel.results import ServeEvent
+from satchel.runtime.limits import notices
 from satchel.workspace.base import LeaseHeld
 
 Make = Callable[..., Path]
@@ -99,7 +102,7 @@ def test_what_an_earlier_program_has_left_stays_as_it_is(make: Make, root: Path)
     new, paused = make("new"), make("paused")
     satchel.open(paused).pause()
     killed = make("killed", code=FILE_AGENT.replace("text.upper()", "__import__('os')._exit(9)"))
-    assert subprocess.run([sys.executable, "-c", f"import satchel; satchel.run({str(killed)!r})"]).returncode == 9
+    assert warm.run([sys.executable, "-c", f"import satchel; satchel.run({str(killed)!r})"]).returncode == 9
     (killed / "agent.py").write_text((new / "agent.py").read_text())
     assert satchel.open(killed).status().state == "interrupted"
 
@@ -140,6 +143,54 @@ def test_more_run_at_once_than_may(make: Make, root: Path) -> None:
 
     play(played())
     assert 1 <= most <= 2
+
+
+def test_a_notice_that_is_not_taken_keeps_the_next_run_waiting(
+    make: Make, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "whsec_c2VzYW1l")
+    for name in ("AT_THE_END", "LIMIT", "_PATIENCE"):
+        monkeypatch.setattr(notices, name, 1000.0)
+    monkeypatch.setattr(notices, "PAUSES", ())
+
+    async def played() -> None:
+        told = Told()
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+            make("a", extra=f"{NOT_DUE}notify: [{{webhook: '{url}', secret: '${{KEY}}'}}]\n")
+            async with satchel.Pool(root, at_most=1, tell=told) as pool:
+                first = await pool.start(root / "a")
+                assert (await pool.run(make("b", extra=NOT_DUE))).status == "completed"
+                assert not first.done()
+                deaf.close()
+                assert (await first).status == "completed"
+
+    play(played())
+
+
+def test_more_of_a_group_run_at_once_than_may(make: Make, root: Path) -> None:
+    at_work: list[str] = []
+
+    @step
+    async def work(group: str) -> None:
+        assert group not in at_work
+        at_work.append(group)
+        await asyncio.sleep(0)
+        at_work.remove(group)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await work(os.path.basename(run.folder)[0])
+
+    async def played() -> None:
+        folders = [make(f"{group}{number}", extra=f"{NOT_DUE}group: {group}\n") for group in "ab" for number in "123"]
+        async with satchel.Pool(root, main, group_limits={"*": 1}) as pool:
+            outcomes = await asyncio.gather(*(pool.run(folder) for folder in folders))
+        assert {outcome.status for outcome in outcomes} == {"completed"}, outcomes
+
+    play(played())
+    with pytest.raises(UsageError, match="the group 'a'"):
+        satchel.Pool(root, group_limits={"a": 0})
 
 
 def test_what_a_pool_finds_after_it_was_idle_is_not_waited_for(make: Make, root: Path) -> None:
@@ -187,7 +238,7 @@ def test_the_end_of_the_block_loses_work(make: Make, root: Path) -> None:
     async def first() -> str:
         made.append("first")
         begun.set()
-        await asyncio.sleep(0.01)  # the end of the block comes meanwhile
+        await asyncio.sleep(1.0)  # the end of the block comes meanwhile
         return "1"
 
     @effect
@@ -379,9 +430,7 @@ async def main(run: Run, text: str = "hello") -> str:
 def program(make: Make, root: Path) -> Any:
     make("one", code=WAITING)
     template = make("two").rename(root.parent / "template")
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(root), str(template)], stdout=subprocess.PIPE, text=True
-    )
+    return warm.Popen([sys.executable, "-c", PROGRAM, str(root), str(template)], stdout=subprocess.PIPE, text=True)
 
 
 def reads(program: subprocess.Popen[str], line: str) -> None:

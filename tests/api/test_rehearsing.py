@@ -6,16 +6,20 @@ import asyncio
 import hashlib
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from click.testing import CliRunner
 
 import satchel
 from satchel import Run, SatchelError, UsageError, agent, step
 from satchel.runtime.cli.group import group
 from satchel.testing import rehearse
+
+COLD = subprocess.Popen
 
 CODE = """
 import os, pathlib
@@ -112,7 +116,8 @@ CHANGES: dict[str, tuple[list[tuple[str, str]], str, str]] = {
 
 @pytest.fixture
 def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that waits for an answer in its first item, after one effect."""
+    """A run that waits for an answer in its first item, after one effect. A warm process rehearses it."""
+    monkeypatch.setattr(subprocess, "Popen", warm.Popen)
     monkeypatch.setenv("SATCHEL_TEST_OUTSIDE", str(tmp_path))
     return made(tmp_path / "runs" / "mails")
 
@@ -176,6 +181,7 @@ def test_a_secret_of_the_environment_reaches_the_code(
     waiting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_KEY", "secret")
+    monkeypatch.setattr(subprocess, "Popen", COLD)
     text = CODE.replace("import os", "import os\nassert 'API_KEY' not in os.environ\nimport os")
     (waiting / "agent.py").write_text(text)
     assert satchel.open(waiting).history.rehearse().verdict == "same"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+import warm
 from click.testing import CliRunner
 
 import satchel
@@ -15,6 +17,7 @@ from satchel.runtime.api import rehearse_here
 from satchel.runtime.cli.group import group
 from satchel.workspace.store import DiskStore
 
+COLD = subprocess.Popen
 TOKEN = "canary-7f3a9b"
 PASSWORD = "canary-of-input"
 KEYS = [base64.b64encode(bytes([number]) * 32).decode() for number in range(3)]
@@ -74,6 +77,7 @@ LEAKS = {
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SATCHEL_SEAL_KEY_FILE", raising=False)
     monkeypatch.setenv("SATCHEL_SEAL_KEY", KEYS[0])
+    monkeypatch.setattr(subprocess, "Popen", warm.Popen)
 
 
 @pytest.fixture
@@ -108,7 +112,10 @@ def test_a_run_with_sealed_values_is_refused(waiting: Path, monkeypatch: pytest.
     )
 
 
-def test_the_key_is_in_the_environment_or_on_the_command_line_of_a_rehearsal(waiting: Path) -> None:
+def test_the_key_is_in_the_environment_or_on_the_command_line_of_a_rehearsal(
+    waiting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", COLD)
     check = f"""
 for name in ("environ", "cmdline"):
     assert {KEYS[0]!r} not in Path(f"/proc/self/{{name}}").read_text()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from cli.conftest import Make, contents
+from properties import pairs
 
 import satchel
 from satchel.runtime.api import MergeResult, stop_all
@@ -193,10 +194,10 @@ def test_a_remedy_names_only_what_is_typed_on_a_command_line(make: Make, tmp_pat
         satchel.open(folder, storage_options={"key": "x"})
 
 
-@pytest.mark.parametrize("left", ["", "requested", "paused", "emergency", "resume"])
-@pytest.mark.parametrize(
-    "act", ["pause", "run", "resume", "recover", "stop", "merge", "crashes", "kill", "rewind", "send"]
-)
+ACTS = ["pause", "run", "resume", "recover", "stop", "merge", "crashes", "kill", "rewind", "send"]
+
+
+@pytest.mark.parametrize(("act", "left"), pairs(ACTS, ["", "requested", "paused", "emergency", "resume"], every=5))
 def test_a_cancelled_run_has_another_status_afterwards(make: Make, act: str, left: str) -> None:
     """Also if its process was killed before it could remove pause.yaml. `transitions` sees each record."""
     folder = make()

@@ -431,6 +431,7 @@ def test_undone_calls_are_confused_with_their_equals(make: Make) -> None:
     assert (calls("open"), calls("undone")) == (second, first)
 
 
+@pytest.mark.usefixtures("holder_stays")
 def test_a_run_goes_back_while_a_process_has_it(make: Make) -> None:
     handle = satchel.open(make())
     _, before = finished(handle, [])

@@ -79,11 +79,10 @@ class Vanishing(Syscalls):
         self._look(source)
         super().link(source, target)
 
-    def scan(self, path: str) -> list[tuple[str, bool, int]]:
+    def scan(self, path: str) -> dict[str, os.stat_result]:
         found = super().scan(path)
-        for name, is_folder, _ in found:
-            if not is_folder:
-                self._look(f"{path}/{name}")
+        for name in found:
+            self._look(f"{path}/{name}")
         return found
 
     def _look(self, path: str) -> None:
@@ -128,7 +127,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", LOOKS)
-@pytest.mark.parametrize("most", [15, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "most", [15, pytest.param(100, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.soak)]
+)
 def test_a_file_that_is_gone_at_a_look_is_a_bare_error(name: str, most: int, run: Path, tmp_path: Path) -> None:
     seed = int(os.environ.get("SATCHEL_SEED") or 1)
     print(f"seed {seed}")

@@ -14,14 +14,14 @@ from cli.conftest import Make, contents
 
 import satchel
 from satchel import Handle
-from satchel.results import RunFiles, RunHistory
+from satchel.results import RunBackup, RunFiles, RunHistory
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
-PARTS = {"": Handle, "history.": RunHistory, "files.": RunFiles}
+PARTS = {"": Handle, "history.": RunHistory, "files.": RunFiles, "backup.": RunBackup}
 WAITING = sorted(
     part + name.removesuffix("_async") for part, kind in PARTS.items() for name in dir(kind) if name.endswith("_async")
 )

@@ -131,6 +131,20 @@ def test_a_pause_that_the_run_has_not_noticed_comes_back(tmp_path: Path) -> None
     assert next(iter(handle.history.log(type="pause.requested"))).record["by"] == "ada"
 
 
+def test_the_file_of_a_pause_that_is_over_stays_once_a_program_has_closed_it(tmp_path: Path) -> None:
+    """It is not removed under the program. No change of the file tells when that closes it."""
+    handle, gated = make(tmp_path / "a"), Gated()
+    with gated.going(handle):
+        file = tmp_path / "a/pause.yaml"
+        with file.open("w") as saving:
+            saving.write("reason: lunch\nby: ada\nstatus: resume\n")
+            saving.flush()
+            until(lambda: kinds(handle) == [Opened, PauseRequested, Resumed])
+            assert file.exists()
+        until(lambda: not file.exists())
+        assert gated.entered == ["main", "a"], "and not only when the step has ended"
+
+
 def test_a_run_that_is_half_stopped_is_left_so(tmp_path: Path) -> None:
     """One of two items was stopped already. The run stops, and its process resumes it."""
     handle, gated = make(tmp_path / "a"), Gated(parallel=2)

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import warm
 from click.testing import CliRunner, Result
-from waits import NOBODY_SAVES, PATIENCE
+from waits import PATIENCE
 
 from satchel.runtime.cli.group import group
-from satchel.workspace.views import stable_read
 
 Make = Callable[..., Path]
 Cli = Callable[..., Result]
@@ -83,12 +82,6 @@ async def main(run):
         await run.plan(None, ["first", "second SLOW"])
     await run.todo.each(work)
 """
-
-
-@pytest.fixture(autouse=True)
-def _nobody_is_saving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No command of this process waits until a file holds still. `tests/edits` have those that do."""
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def test_the_original_goes_on_although_a_person_has_ended_it(two: tuple[Path, Pa
     assert cli("resume", copy, "--in-process", "--quiet").exit_code == 0
 
 
+@pytest.mark.usefixtures("holder_stays")
 def test_a_run_that_is_active_on_a_disk_is_ended(two: tuple[Path, Path], cli: Cli) -> None:
     one, copy = two
     before = (copy / "state.json").read_bytes(), sorted(os.listdir(copy / "journal"))

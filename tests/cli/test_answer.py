@@ -193,6 +193,7 @@ def test_a_process_that_waits_does_not_get_the_answer(make: Make, cli: Cli) -> N
     assert 'answered    a1 by Ada: "deny"' in cli("log", folder).stdout
 
 
+@pytest.mark.usefixtures("holder_stays")
 def test_a_process_that_does_not_look_makes_the_command_hang(make: Make, cli: Cli, monkeypatch: Any) -> None:
     from satchel.runtime.api import answers
     from satchel.workspace.inspect import lease

@@ -14,7 +14,7 @@ from servers import Server
 
 from satchel.runtime import api
 from satchel.runtime import cli as package
-from satchel.runtime.cli.group import COMMANDS, SYNONYMS, plugin_names
+from satchel.runtime.cli.group import COMMANDS, GROUPS, SYNONYMS, plugin_names
 from satchel.workspace.inspect import Report
 from satchel.workspace.lifecycle import opened
 from satchel.workspace.store import open_store
@@ -48,6 +48,24 @@ def test_the_overview_forgets_a_command(cli: Cli) -> None:
         assert all(f"  {command} " in result.output for command in COMMANDS)
 
 
+def test_commands_are_one_long_list_again(cli: Cli) -> None:
+    """Those of plugins are in the groups, too, and each name stands in one line of its own."""
+    parts = re.split(r"^(\w+):\n", cli("--help").stdout, flags=re.M)
+    titles, bodies = parts[1::2], parts[2::2]
+    assert titles == ["Options", *GROUPS]
+    found = {title: re.findall(r"^  (\w+) ", body, re.M) for title, body in zip(titles, bodies, strict=True)}
+    assert found["Look"] == [*GROUPS["Look"], "page", "watch"] and found["Serve"] == ["serve", "keeper", "fleet", "mcp"]
+    assert sum(map(len, GROUPS.values())) == len(COMMANDS), "a name is in two groups"
+
+
+@pytest.mark.parametrize("words", ["ls", "status", "pause", "answer", "rewind", "fork", "move", "page", "messages cut"])
+def test_the_help_begins_with_what_all_commands_have(cli: Cli, words: str) -> None:
+    listed = re.findall(r"^  (?:-\w, )?--([a-z-]+)", cli(*words.split(), "--help").stdout, re.M)
+    common = ["by", "yes", "json", "storage-option", "help"]
+    has = [each for each in common if each in listed]
+    assert listed[-len(has) :] == has and len(has) > 1
+
+
 _OF_A_RUN = {
     "run": "",
     "resume": "",
@@ -79,7 +97,7 @@ def test_a_refusal_is_no_json(cli: Cli, tmp_path: Path, command: str) -> None:
     result = cli(command, tmp_path, *_OF_A_RUN[command].split(), "--json")
     told = json.loads(result.stdout)
     assert (told["status"], told["exit_code"], result.exit_code) == ("refused", 2, 2)
-    assert told["error"]["kind"] == "UsageError" and "is not a workspace" in told["error"]["message"]
+    assert told["error"]["kind"] == "NoWorkspace" and "is not a workspace" in told["error"]["message"]
     assert "is not a workspace" in result.stderr
 
 
@@ -185,13 +203,16 @@ def test_a_command_needs_what_another_has_imported(make: Make, tmp_path: Path) -
         (["completion", "bash"], 0),
         (["serve", "--once", tmp_path], 0),
         (["skill"], 0),
-        *(([name, tmp_path / "none"], 2) for name in ("page", "mcp", "watch")),
+        (["keeper", new, "--", "true"], 0),
+        (["replicate", "--once", copied, tmp_path / "backup"], 0),
+        (["restore", tmp_path / "backup", tmp_path / "restored"], 0),
+        *(([name, tmp_path / "none"], 2) for name in ("page", "mcp", "watch", "fleet")),
         (["replay", copied, "^1", "--into", tmp_path / "replayed"], 0),
     ):
         done = satchel(*words, is_cold=True)
         assert done.returncode == code and "Traceback" not in done.stderr, (words, done.stdout, done.stderr)
         covered.add(str(words[0]))
-    assert covered == {*COMMANDS, "page", "mcp", "watch"}
+    assert covered == {*COMMANDS, "fleet", "page", "mcp", "watch"}
 
 
 def test_a_wrong_command_says_nothing_useful(cli: Cli) -> None:
@@ -221,6 +242,8 @@ def test_a_mistyped_command_is_left_to_be_guessed(cli: Cli) -> None:
         ("deny", "answer"),
         ("retry", "redo"),
         ("Rollback", "rewind"),
+        ("describe", "status"),
+        ("audit", "log --audit"),
         ("ui", "page"),
         ("version", "--version"),
         ("help", "--help"),
@@ -346,7 +369,16 @@ def test_completion_knows_no_commands_or_folders() -> None:
         assert "_SATCHEL_COMPLETE" in satchel("completion", shell).stdout
     words = {**os.environ, "_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": "satchel re", "COMP_CWORD": "1"}
     found = satchel(env=words).stdout.split()
-    assert found == ["plain,resume", "plain,recover", "plain,rewind", "plain,redo", "plain,replay", "plain,rehearse"]
+    assert found == [
+        "plain,resume",
+        "plain,rewind",
+        "plain,redo",
+        "plain,replay",
+        "plain,rehearse",
+        "plain,recover",
+        "plain,replicate",
+        "plain,restore",
+    ]
     words |= {"COMP_WORDS": "satchel status ", "COMP_CWORD": "2"}
     assert satchel(env=words).stdout.startswith("dir,")
 

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+import warm
 from linked import parsed
 from msgspec import Raw
 from servers import Server
 
 import satchel
 from satchel.runtime.api import RECORD_TYPES
-from satchel.workspace.journal.append_log import MANY
+from satchel.runtime.supervision.child import background
 from satchel.workspace.journal.records import (
     AnyRecord,
     Closed,
@@ -32,9 +33,10 @@ from satchel.workspace.journal.records import (
     TaskDone,
     TaskTaken,
 )
+from satchel.workspace.journal.segment_log import MANY
 from satchel.workspace.views.record_words import WORDS, describe_record
 
-from .conftest import ASKING, Cli, Make
+from .conftest import ASKING, PLAIN, Cli, Make
 
 
 def test_a_record_is_missing_or_in_disorder(make: Make, cli: Cli) -> None:
@@ -219,6 +221,8 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
         ),
         (Spent(tokens=1200, usd=0.25), "spent       1,200 tokens, $0.25"),
         (Spent(tokens=1), "spent       1 token"),
+        (Spent(tokens=2, output=1, model="gpt-5", no=3), "spent       2 tokens for gpt-5"),
+        (Spent(tokens=2, model="gpt-5", first_ms=420), "spent       2 tokens for gpt-5, first token after 0.4 s"),
         (Resource(name="db", tier="infrastructure", event="opened"), "resource    db (infrastructure) opened"),
         (
             Resource(name="db", tier="process", event="released", outcome="timed_out", why="no answer", ms=5000),
@@ -238,3 +242,30 @@ def test_a_record_is_told_in_other_words(record: AnyRecord, told: str) -> None:
 
 def _segment(folder: Path) -> Path:
     return min((folder / "journal").iterdir())
+
+
+def test_what_a_process_prints_is_not_shown(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background.subprocess, "Popen", warm.Popen)
+    folder = make(PLAIN.replace("if not run", "print('\\x1b[31mhere')\n    if not run"))
+    none = cli("log", "--process", folder)
+    assert none.stdout == "" and "not started yet" in none.stderr and none.exit_code == 0
+    satchel.open(folder).detach()
+    satchel.open(folder).wait()
+    lines = cli("log", "--process", folder).stdout.splitlines()
+    assert re.fullmatch(r"start of a process, \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", lines[0])
+    assert "\\x1b[31mhere" in lines
+    rows = [json.loads(line) for line in cli("log", "--process", "--json", folder).stdout.splitlines()]
+    assert rows[0]["start"].endswith("Z") and rows[1]["start"] is None
+    assert cli("log", "--process", "-n", "1", folder).stdout.splitlines() == lines[-1:]
+    assert cli("log", "--process", "--follow", "--json", folder).stdout.splitlines()[-1]
+
+
+def test_a_filter_of_records_goes_unheard(make: Make, cli: Cli) -> None:
+    found = cli("log", "--process", "--item", "1", make())
+    assert found.exit_code == 2 and "--item" in found.stderr
+
+
+def test_a_run_of_a_terminal_is_said_to_have_printed_nothing(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    assert "What `satchel run` or a program prints goes to its terminal" in cli("log", "--process", folder).stderr

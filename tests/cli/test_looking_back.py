@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import satchel
-from satchel.runtime.cli.render import output
+from satchel.runtime.cli import output
 from satchel.workspace import journal
 
 from .conftest import PLAIN, Cli, Make, contents, data_of
@@ -76,7 +76,7 @@ def test_the_current_folder_is_not_the_workspace(folder: Path, cli: Cli, monkeyp
 
 def test_two_moments_have_no_difference(folder: Path, cli: Cli) -> None:
     said = cli("diff", folder, "^2").stdout
-    assert "status  running -> completed" in said and '+ /say b  "SAY B"' in said
+    assert "state       running -> completed" in said and '+ /say b  "SAY B"' in said
     assert "+- [x] say b ^2" in said and '+ ^2  shout("text":"say b")  "SAY B"' in said
     assert "^1  shout" not in said
     found = data_of(cli("diff", folder, "^2", "--json"))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import satchel
+
 from .conftest import Cli, Make, contents, data_of
 
 COUNTING = """
@@ -94,11 +96,42 @@ def test_showing_changes_something_or_runs_code(torn: Path, cli: Cli) -> None:
     before = contents(torn)
     result = cli("merge", torn)
     assert result.exit_code == 4
-    for said in ("conflict todo.md", "conflict state.json", "data.n", "+- [-] say c", "2 files with conflicts"):
+    for said in (
+        "conflict todo.md",
+        "conflict state.json",
+        "data.n",
+        "the file  - [-] say c",
+        "2 files with conflicts",
+    ):
         assert said in result.stdout, result.stdout
     told = data_of(cli("merge", "--json", torn))
     assert [each["path"] for each in told["conflicts"]] == ["state.json", "todo.md"] and not told["refused"]
     assert contents(torn) == before and not (torn / "imported").exists()
+
+
+def test_a_choice_does_not_say_what_it_does(torn: Path, cli: Cli) -> None:
+    """In numbers, the same in text, in JSON and from Python; and it does that."""
+    (torn / "todo.md").write_text((torn / "todo.md").read_text().replace("- [", "- [ ] say d\n- [", 1))
+    told = cli("merge", torn).stdout
+    for said in (
+        "--use theirs  1 value of the run is replaced by yours",
+        "--use ours    1 change of yours is not taken",
+        "--use edited  1 value of the run is replaced by yours, 2 values of the run are removed",
+        "--use theirs  1 item of yours is added, 1 item is dropped",
+        "--use ours    1 item of yours is added, 1 change of yours is not taken",
+        "1 item of yours is added, 1 item is done again, 1 item is dropped, 1 result of the run is dropped",
+    ):
+        assert said in told, told
+    state, plan = data_of(cli("merge", torn, "--json"))["conflicts"]
+    assert [(each["base"], each["ours"], each["theirs"]) for each in state["places"]] == [("1", "3", "9")]
+    assert [each["theirs"] for each in plan["places"]] == ["- [-] say c"]
+    choices = {each["use"]: each["counts"] for each in plan["choices"]}
+    assert choices["edited"] == {"added": 1, "again": 1, "dropped": 1, "results": 1} and choices["ours"]["left"] == 1
+    found = satchel.open(torn).merge().conflicts[1]
+    assert {each.use: each.counts for each in found.choices} == choices
+    assert cli("merge", torn, "--use", "theirs", "--file", "todo.md").exit_code == 4
+    lines = (torn / "todo.md").read_text().splitlines()
+    assert "- [-] say c ^3" in lines and any(line.startswith("- [ ] say d") for line in lines)
 
 
 @pytest.mark.parametrize(("side", "n", "mark"), [("ours", 3, "x"), ("theirs", 9, "-"), ("edited", 9, "-")])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import warm
 from servers import SECRET, Server
 from waits import PATIENCE
 
@@ -113,7 +114,7 @@ def test_a_kill_in_the_middle_costs_the_run(make: Make, tmp_path: Path) -> None:
     for number in range(60):
         (demo / f"outputs/{number:03}.bin").write_bytes(os.urandom(2000))
     whole = {path.name: path.read_bytes() for path in (demo / "outputs").iterdir()}
-    process = subprocess.Popen(
+    process = warm.Popen(
         [sys.executable, "-c", HELD, "move", str(demo), str(to)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     deadline = time.monotonic() + PATIENCE

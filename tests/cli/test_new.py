@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from satchel.runtime.launch.templates import File, _write, samples, value_of
+from satchel.runtime.launch.templates import File, _write, samples, settings_of, value_of
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.formats import yaml_reader
 from satchel.workspace.formats.definition import parse
@@ -221,3 +222,28 @@ def test_a_sample_is_not_valid(cli: Cli, tmp_path: Path) -> None:
         result = cli("new", sample.name, tmp_path / sample.name)
         assert result.exit_code == 0, result.output
         assert cli("check", tmp_path / sample.name).exit_code == 0
+
+
+def test_an_input_of_a_new_run_is_lost(make: Make, cli: Cli, tmp_path: Path) -> None:
+    source = make("from satchel import agent\nprint('imported')\n@agent\nasync def main(run, topic: str): ...\n")
+    done = cli("new", source, tmp_path / "made", "--json", "--input", '{"topic": "tides"}')
+    made = json.loads(done.stdout)
+    assert made["input"] == {"topic": "tides"} and made["folder"] == str(tmp_path / "made")
+    assert parse((tmp_path / "made/workspace.yaml").read_bytes()).input == {"topic": "tides"}
+    refused = cli("new", source, tmp_path / "other", "--json", "--input", '{"topic": 7}')
+    assert refused.exit_code == 2 and "'topic'" in json.loads(refused.stdout)["error"]["message"]
+    assert cli("new", source, tmp_path / "other", "--input", "[1]").exit_code == 2
+    assert not (tmp_path / "other").exists()
+    assert {"name": "digest", "about": samples()[2].about()} in json.loads(cli("new", "--list", "--json").stdout)
+
+
+def test_a_setting_has_no_comment() -> None:
+    text = f"format: 1\nrun_id: a\nagent: agent.py:main\n{SETTINGS}  empty: {{}}\n  'a.b': 1\n"
+    assert [(each.name, each.value, each.about) for each in settings_of(text)] == [
+        ("top", 5, "how many"),
+        ("folder", "docs", ""),
+        ("model.name", "x", ""),
+        ("empty", {}, ""),
+        ("a.b", 1, ""),
+    ]
+    assert settings_of("format: 1\nrun_id: a\nagent: agent.py:main\n") == []

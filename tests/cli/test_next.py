@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import satchel
-from satchel.runtime.faces.mcp.describing import next_of
+from satchel.runtime.faces.mcp.descriptions import next_of
 from satchel.runtime.status.run_status import wanted
 
 from .conftest import Cli, Make, data_of

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from waits import PATIENCE
 
 from satchel import open as open_workspace
 from satchel.results import Report, RunResult
-from satchel.runtime.cli.render import ending
+from satchel.runtime.cli import summary
 
 from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel
 
@@ -186,6 +187,24 @@ def test_a_mistake_in_the_agent_is_a_traceback(make: Make, cli: Cli, source: str
     assert said in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("module", "extra"), [("langgraph.graph", "langgraph"), ("agents", "openai-agents"), ("pydantic_ai", "pydantic-ai")]
+)
+def test_a_missing_framework_does_not_say_how_to_install_it(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch, module: str, extra: str
+) -> None:
+    class Missing:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == module.partition(".")[0]:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for name in [each for each in sys.modules if each.partition(".")[0] == module.partition(".")[0]]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    result = cli("run", make(f"from {module} import Agent\n{PLAIN}"))
+    assert result.exit_code == 1 and f"pip install 'satchel[{extra}]'" in result.stderr, result.output
+
+
 LOOP = "from satchel import agent\n@agent(on_cancel=print)\nasync def main(run):\n    pass\n"
 
 
@@ -268,5 +287,5 @@ def test_a_reason_is_told_that_there_is_not(make: Make, capsys: pytest.CaptureFi
     """A signal has ended the wait for another process: nothing is on record yet."""
     place = open_workspace(make())
     ended = RunResult(status, Report(), until="2026-11-28T12:00:00Z")  # type: ignore[arg-type]
-    ending.as_words(ended, place, for_programs=False, quiet=True, with_traceback=False)
+    summary.print_ended(ended, place, for_programs=False, quiet=True, with_traceback=False)
     assert "()" not in capsys.readouterr().out

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import warm
 from waits import PATIENCE
 
 from satchel.workspace.inbound.inbox import inbox
@@ -53,6 +58,46 @@ def test_a_completed_run_is_not_told_whole(make: Make, cli: Cli) -> None:
     told = data_of(cli("status", "--json", folder))
     assert (told["state"], told["items"], told["next"]) == ("completed", {"settled": 2, "leaves": 2}, None)
     assert told["usage"].items() >= {"steps": 2, "items": 2}.items() and told["outputs"]["outputs/1.txt"]["bytes"] == 5
+
+
+def test_a_watched_run_that_goes_on_is_shown_as_it_was(make: Make, cli: Cli) -> None:
+    """It ends with the run. Each state is a document in a line of its own."""
+    folder = make(ASKING)
+    assert cli("run", folder).exit_code == 4
+    command = [sys.executable, "-m", "satchel", "status", "--watch", "--json", str(folder)]
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert json.loads(process.stdout.readline())["state"] == "waiting"
+            cli("answer", folder, "d1", "done", "--result", "sent")
+            assert cli("resume", folder).exit_code == 0
+            said, complaints = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == 0 and not complaints
+    assert json.loads(said.splitlines()[-1])["state"] == "completed"
+
+
+def test_a_terminal_scrolls_while_a_run_is_watched(make: Make, cli: Cli) -> None:
+    """Each look replaces the one before, and no more than the screen has is shown."""
+    folder = make()
+    cli("run", folder)
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 6, 80, 0, 0))
+    command = [sys.executable, "-m", "satchel", "status", "-w", str(folder)]
+    environment = {name: each for name, each in os.environ.items() if name not in ("LINES", "COLUMNS")}
+    done = subprocess.run(
+        command, stdout=theirs, stderr=subprocess.PIPE, timeout=PATIENCE, env={**environment, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    said = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert done.returncode == 0, done.stderr
+    assert said.startswith("\x1b[H") and said.endswith("\x1b[J") and said.count("\n") == 5
+    assert "more lines: satchel status" in said and "completed" in said
+    piped = cli("status", "--watch", folder).stdout
+    once, often = (re.sub(r"[\d.]+ s ago", "", each) for each in (cli("status", folder).stdout, piped))
+    assert "\x1b" not in piped and often == once
 
 
 def test_an_output_that_is_not_the_runs_is_shown_as_the_runs(make: Make, cli: Cli) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from satchel.runtime.supervision.serve.run_server import ServeEvent, Server
+from satchel.results import ServeEvent
+from satchel.runtime.supervision.serve.run_server import Server
 
 from .conftest import Cli, Make, data_of
 

@@ -8,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -228,8 +227,10 @@ def test_a_missing_bucket_or_run_is_a_riddle(s3: Server, cli: Cli) -> None:
 
 @pytest.mark.slow
 def test_a_storage_option_does_not_arrive_or_shows_in_a_command_line(
-    seaweedfs: Server, upload: Upload, monkeypatch: pytest.MonkeyPatch, stopped: list[str]
+    seaweedfs: Server, upload: Upload, monkeypatch: pytest.MonkeyPatch, stopped: list[str], tmp_path: Path
 ) -> None:
+    (temporary := tmp_path / "tmp").mkdir()  # a killed process of the same number has left its copies elsewhere
+    monkeypatch.setenv("TMPDIR", str(temporary))
     url = upload(NAPPING)
     for name in seaweedfs.environment():
         monkeypatch.delenv(name)
@@ -248,8 +249,8 @@ def test_a_storage_option_does_not_arrive_or_shows_in_a_command_line(
         assert SECRET.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
     log = Path(told["log"])
     assert log.is_relative_to(os.environ["XDG_STATE_HOME"]) and stat.S_IMODE(log.stat().st_mode) == 0o600
-    copies = [Path(entry) for entry in os.scandir(tempfile.gettempdir()) if f"satchel-agent-{child}-" in entry.name]
-    assert {stat.S_IMODE(each.stat().st_mode) for each in copies} == {0o700}  # a killed process of this number left one
+    copies = [*temporary.glob(f"satchel-agent-{child}-*")]
+    assert {stat.S_IMODE(each.stat().st_mode) for each in copies} == {0o700}
     ended = satchel("stop", url)
     assert ended.returncode == 0 and str(child) in ended.stdout, ended.stderr
     assert not any(each.exists() for each in copies)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.runtime.cli.render.output import listed
+from satchel.runtime.cli.output import listed
 from satchel.runtime.present import counted, cut, duration, since, size
 from satchel.workspace.base import visible
 

@@ -3,17 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from waits import NOBODY_SAVES
-
-from satchel.workspace.views import stable_read
 
 from .folder import Place, World, world
 
 
 @pytest.fixture(autouse=True)
-def fresh_world(monkeypatch: pytest.MonkeyPatch) -> World:
+def fresh_world() -> World:
     world.__init__()  # type: ignore[misc]
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)  # nobody is in the middle of saving
     return world
 
 

@@ -143,7 +143,7 @@ class Editor:
 
 def with_data(text: str, key: str, value: int) -> str:
     state = json.loads(text)
-    state["data"][key] = value
+    state["data"] = {**(state["data"] or {}), key: value}
     return json.dumps(state, indent=2) + "\n"
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from satchel.runtime.cli.group import group as cli
 from satchel.workspace.base.errors import Conflicting, SatchelError
 from satchel.workspace.base.names import OF_A_RUN
-from satchel.workspace.inbound.edits.findings import FileConflict
+from satchel.workspace.inbound.edits.findings import ConflictPlace, FileConflict
 from satchel.workspace.inbound.edits.rejection import put_question
 from satchel.workspace.inspect.load import look
 from satchel.workspace.lifecycle import opening
@@ -267,7 +267,9 @@ def test_a_save_into_a_version_is_overwritten_by_the_next_question(torn: Place) 
             return super().replace(path, data, **how)  # type: ignore[arg-type]
 
     store = Saving(torn.folder)
-    put_question(store, look(store).moment, FileConflict("todo.md", ("here",), None, b"ours", b"theirs, later"))
+    put_question(
+        store, look(store).moment, FileConflict("todo.md", (ConflictPlace("here"),), None, b"ours", b"theirs, later")
+    )
     assert torn.get(theirs) == b"theirs, later" and any("Ring Dan" in kept.decode() for kept in rejected(torn))
 
 

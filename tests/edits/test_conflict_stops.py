@@ -129,7 +129,7 @@ def test_status_takes_the_files_of_a_run_that_is_stopping_for_those_of_a_copy(
         running.reach("two 1")
         place.put("pause.yaml", "")
         running.until_told("stopping: ")
-        monkeypatch.setattr(run_status, "glance", lambda *_: earlier)
+        monkeypatch.setattr(run_status, "glance", lambda *_, **__: earlier)
         found = run_status.stand(place.store, with_edits=True)
         seen = iter([earlier])
         monkeypatch.setattr(repair, "look", lambda store: next(seen, None) or look(store))

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from click.testing import CliRunner
 from servers import Server
 
@@ -332,9 +333,9 @@ def test_a_person_at_a_terminal_is_not_asked(tmp_path: Path) -> None:
     workspace.put("agent.py", AGENT)
     workspace.put("todo.md", "- [ ] amy\n- [ ] bob\n  milestone: true\n- [ ] cyd\n")
     command = [sys.executable, "-m", "satchel", "run", str(workspace.folder)]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert warm.run(command, capture_output=True).returncode == 0
     copy(workspace)
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, text=True)
+    done = warm.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 4 and "satchel answer" in done.stderr + done.stdout, done
     mine, its = pty.openpty()
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, close_fds=True) as process:

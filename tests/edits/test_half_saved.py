@@ -24,6 +24,7 @@ from satchel.runtime.live.stopping import StopRequests
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inbound.edits import Noticed, notice
 from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound.open_files import being_saved
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle import pausing
@@ -126,6 +127,20 @@ def test_half_of_a_file_is_obeyed_by_an_opening(stopped: Place, kernel: Kernel, 
     found = noticed(stopped)
     (edit,) = found.edits
     assert edit.record.file == path and any(said in each for each in edit.record.says) and not found.refusals
+
+
+def test_each_old_result_of_a_step_is_opened_to_see_who_saves_it(
+    stopped: Place, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may have thousands, and a list of runs looks at each. A look at their times tells enough."""
+    for path in stopped.folder.rglob("*"):
+        os.utime(path, (time.time() - 3600,) * 2)
+    edited = stopped.folder / "todo.md"
+    os.utime(edited)
+    asked: list[str] = []
+    monkeypatch.setattr(kernel, "has_writer", lambda path: asked.append(path) or path == str(edited))
+    assert being_saved(stopped.store) == ["todo.md"]
+    assert not [path for path in asked if "/steps/" in path]
 
 
 def test_half_of_pause_yaml_is_obeyed_by_a_start(stopped: Place, kernel: Kernel, clock: Time) -> None:

@@ -116,6 +116,40 @@ def test_an_answer_or_a_redone_step_of_a_running_item_is_lost(place: Place) -> N
     assert outcome.status == "completed" and outcome.result["one"] == ["mine", "one 2"]
 
 
+def test_an_edit_of_a_step_stops_a_named_scope_that_it_is_not_about(place: Place) -> None:
+    gate, calls = Gate("one 2", "two 2"), list[str]()
+
+    @step
+    def note(what: str) -> str:
+        gate.pass_through(what)
+        return what
+
+    async def work(run: Run[dict[str, Any]], name: str) -> None:
+        calls.append(name)
+        first = await note(f"{name} 1")
+        run.state[name] = [first, await note(f"{name} 2")]
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> Any:
+        await asyncio.gather(*(run.scope(name, work, run, name) for name in ("one", "two")))
+        return dict(run.state)
+
+    with going(place, main, gate) as running:
+        for name in ("one", "two"):
+            gate.reach(f"{name} 2")
+        path = "steps/_one/01-note.json"
+        running.until(lambda: place.there(path), "the first step")
+        place.edit(path, ('"result": "one 1"', '"result": "mine"'))
+        running.until_told("01-note.json was saved")
+        gate.open("one 2")
+        running.until_taken(path)
+        gate.open()
+        outcome = running.end()
+    assert outcome.status == "completed", outcome.error
+    assert outcome.result == {"one": ["mine", "one 2"], "two": ["two 1", "two 2"]}
+    assert sorted(calls) == ["one", "one", "two"]
+
+
 def test_a_dropped_item_that_raises_an_error_of_its_own_breaks_the_run(place: Place) -> None:
     """It was cancelled where it waited, and is dropped before it could be tried again."""
     gate = Gate("one 1")

@@ -16,7 +16,7 @@ from satchel import Item, Run, agent, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, SatchelError, UsageError
 from satchel.workspace.inspect import Report
-from satchel.workspace.journal import append_log
+from satchel.workspace.journal import segment_log
 from satchel.workspace.journal.records import Edited
 from satchel.workspace.lifecycle import opened, retention, workspace
 from satchel.workspace.store import DiskStore
@@ -717,8 +717,8 @@ def test_a_return_to_an_earlier_record_keeps_the_conversation(talked: Place) -> 
 
 
 def test_a_pruned_run_has_its_edits(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_log, "SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(append_log, "MANY", 10**6)
+    monkeypatch.setattr(segment_log, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(segment_log, "MANY", 10**6)
     monkeypatch.setattr(workspace, "REREAD_BYTES", 2000)
     monkeypatch.setattr(retention, "ENOUGH", 2000)
     names = [f"i{number}" for number in range(60)]

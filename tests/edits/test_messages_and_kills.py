@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm
 from properties import ROUNDS
 from waits import PATIENCE
 
@@ -45,7 +46,7 @@ def test_every_correction_outlives_the_kills(tmp_path: Path, part: int) -> None:
     (folder / "agent.py").write_text(AGENT)
     said = {f"{again}item {number}" for number in range(ITEMS) for again in ("", "re ")}
     for turn in range(4):
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, "-m", "satchel", "run", str(folder), "--quiet"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -70,9 +71,7 @@ def test_every_correction_outlives_the_kills(tmp_path: Path, part: int) -> None:
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
-    done = subprocess.run(
-        [sys.executable, "-m", "satchel", "run", str(folder), "--quiet"], capture_output=True, text=True, check=False
-    )
+    done = warm.run([sys.executable, "-m", "satchel", "run", str(folder), "--quiet"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = [str(line["content"]) for line in _lines(folder)]
     assert sorted(found) == sorted(said), done.stderr

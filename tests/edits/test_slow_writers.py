@@ -17,7 +17,7 @@ import pytest
 from waits import PATIENCE
 
 from satchel import InboxTask, Item, Run, agent, effect, run
-from satchel.runtime.supervision.serve.judging import judge
+from satchel.runtime.supervision.serve.known_run import judge
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.stable_read import Waits
 
@@ -43,7 +43,7 @@ QUICK = [(1, 0.5), (2, 0.7)]
 
 SEEDS = [pytest.param(seed, longest, id=f"{seed}") for seed, longest in QUICK]
 SEEDS += [
-    pytest.param(seed, longest, id=f"{seed}", marks=pytest.mark.slow)
+    pytest.param(seed, longest, id=f"{seed}", marks=pytest.mark.slow if longest < 2 else pytest.mark.soak)
     for seed, longest in [(10, 1.0), (11, 2.0), (12, 3.5), (13, 5.0)]
 ]
 each_seed = pytest.mark.parametrize(("seed", "longest"), SEEDS)

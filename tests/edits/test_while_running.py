@@ -335,6 +335,23 @@ def test_what_is_refused_is_lost_or_stops_the_run(place: Place, path: str, chang
 
 
 @pytest.mark.parametrize("path", ["todo.md", "state.json"])
+def test_an_edit_that_no_record_can_hold_ends_the_run(place: Place, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("satchel.workspace.inbound.edits.findings.EDIT_BYTES", 2_000)
+    monkeypatch.setattr("satchel.workspace.inbound.edits.findings._LARGE", 2_000)
+    gate = Gate("one 1")
+    with going(place, make(gate, "one", "two"), gate) as running:
+        running.reach("one 1")
+        if path == "todo.md":
+            place.put(path, place.text() + f"- [ ] {'x' * 3_000}\n")
+        else:
+            place.set_data(lambda data: data.update(notes={"a": "x" * 3_000}))
+        running.until_told("too much: the change has 3,")
+        gate.open()
+        assert running.end().status == "completed"
+    assert "x" * 3_000 in place.text(path.replace(".", ".rejected.")) and not place.edited
+
+
+@pytest.mark.parametrize("path", ["todo.md", "state.json"])
 def test_a_file_that_is_removed_stays_away(place: Place, path: str) -> None:
     gate = Gate("two 1")
     with going(place, make(gate, "one", "two"), gate) as running:

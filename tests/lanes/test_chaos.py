@@ -21,7 +21,7 @@ from . import chaos
 
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from lanes import chaos; chaos.main(*sys.argv[1:])"
 _SEED = int(os.environ.get("SATCHEL_SEED") or 1)
-_MORE = [pytest.param(_SEED + number, marks=pytest.mark.slow) for number in range(1, 4 * ROUNDS)]
+_MORE = [pytest.param(_SEED + number, marks=pytest.mark.slow) for number in range(1, 2 * ROUNDS)]
 
 
 @pytest.mark.parametrize("seed", [_SEED, *_MORE])

@@ -26,7 +26,7 @@ pytest.importorskip("starlette")
 
 from .test_receiving import make
 
-KILLS = 60 * ROUNDS
+KILLS = 32 * ROUNDS
 CLIENTS = 4
 TURNS = 8  # how often the run takes its tasks meanwhile
 PATIENCE = 120.0

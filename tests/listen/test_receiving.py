@@ -32,8 +32,8 @@ pytest.importorskip("starlette")
 
 from waits import PATIENCE
 
-from satchel.runtime.faces.web import access, listening
-from satchel.runtime.faces.web import listen as requests
+from satchel.runtime.faces.http import access, listening
+from satchel.runtime.faces.http import listen as requests
 
 TOKEN = "a-token-for-tests-9c2f"
 TEXT = {"content-type": "text/plain"}

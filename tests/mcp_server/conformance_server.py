@@ -19,10 +19,10 @@ import mcp_types as types
 import warm
 from msgspec import Struct
 
-from satchel.runtime.faces.mcp import describing, protocol_server, shapes, tools, watching
+from satchel.runtime.faces.http import address_of
+from satchel.runtime.faces.mcp import descriptions, protocol_server, tools
 from satchel.runtime.faces.mcp.command import ACTIONS
 from satchel.runtime.faces.mcp.run_names import Asking, Runs
-from satchel.runtime.faces.web import address_of
 from satchel.runtime.supervision.child import background
 from satchel.workspace.formats import decoder
 
@@ -111,7 +111,7 @@ def greet(asking: Asking, wanted: Greeting) -> Greeting:
 def started(name: str) -> tools.Tool:
     """A tool that makes a run of this agent, and starts it."""
 
-    def start(asking: Asking, wanted: Anything) -> shapes.RunSummary:
+    def start(asking: Asking, wanted: Anything) -> descriptions.RunSummary:
         run = f"{name}-{next(_numbers)}"
         folder = Path(asking.runs.root, run)
         folder.mkdir()
@@ -122,7 +122,7 @@ def started(name: str) -> tools.Tool:
         tools.begin(handle, input=None if wanted.seconds is None else {"seconds": wanted.seconds})
         return asking.status(handle)
 
-    return tools.Tool(name, name, f"Run {name}.", Anything, shapes.RunSummary, start, is_idempotent=False)
+    return tools.Tool(name, name, f"Run {name}.", Anything, descriptions.RunSummary, start, is_idempotent=False)
 
 
 def make_known(run: Path) -> None:
@@ -140,13 +140,13 @@ class ConformanceServer(protocol_server.RunServer):
 
     async def _call_tool(self, ctx: protocol_server.Context, params: types.CallToolRequestParams) -> object:
         if params.name in NEEDS_TASKS and not protocol_server._client(ctx).has_tasks:
-            raise watching.needs_tasks()
+            raise protocol_server.needs_tasks()
         if params.name == "greet":
             text = f"Hello, {(params.arguments or {}).get('name')}!"
             return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=params.arguments)
         result = await super()._call_tool(ctx, params)
         if isinstance(result, dict):  # a task
-            make_known(Path(self._runs.root, describing.run_of_task(result["taskId"])))
+            make_known(Path(self._runs.root, descriptions.run_of_task(result["taskId"])))
         return result
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 import warm
-from cli.conftest import _nobody_is_saving, make
+from cli.conftest import make
 from mcp import Client
 from mcp.client import advertise
 from mcp_types import ElicitRequestFormParams, ElicitResult
@@ -25,7 +25,7 @@ from satchel.runtime.faces.mcp.run_names import Runs
 from satchel.runtime.faces.mcp.tasks import EXTENSION
 from satchel.runtime.supervision.child import background
 
-__all__ = ["_nobody_is_saving", "make"]
+__all__ = ["make"]
 
 LETTERS = """
 from satchel import agent, effect, step

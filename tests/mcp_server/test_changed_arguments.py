@@ -32,6 +32,7 @@ def test_a_client_is_not_shown_or_can_not_change_the_arguments(make: Make, root:
             (asked,) = (await call(client, "status", run="refunds"))["questions"]
             assert asked["arguments"] == {"amount": 80, "to": "ada"}
             assert asked["answer_schema"]["properties"]["amount"] == {"type": "integer"}
+            assert asked["call"] == "_agent/1" and asked["covers"].startswith("each call of refund by the run's own")
             wrong = {"run": "refunds", "decision": "approve"}
             assert "Did you mean amount?" in await refusal(client, "answer", **wrong, arguments={"amout": 50})
             assert "unless the decision is approve" in await refusal(

@@ -10,7 +10,7 @@ import pytest
 from servers import SeaweedFS
 
 import satchel
-from satchel.runtime.faces.mcp import describing, watching
+from satchel.runtime.faces.mcp import descriptions, protocol_server
 
 from .conftest import LETTERS, ask, call, connected, refusal, run, serve, until
 from .test_resources import text_of
@@ -35,7 +35,7 @@ def bucket(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_a_run_in_a_bucket_is_not_served(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_LOOK_REMOTELY", 0.1)
+    monkeypatch.setattr(protocol_server, "_LOOK_REMOTELY", 0.1)
     handle = satchel.open(f"{bucket}/2026/letters")
 
     async def work() -> None:
@@ -48,7 +48,7 @@ def test_a_run_in_a_bucket_is_not_served(bucket: str, monkeypatch: pytest.Monkey
             task = (await call(client, "status", run="2026/letters"))["task_id"]
             asked = await ask(client, "tasks/get", task)
             assert [*asked["inputRequests"]] == ["a1"] and task.startswith("2026%2Fletters.")
-            uri = describing.uri("2026/letters", "state.json")
+            uri = descriptions.uri("2026/letters", "state.json")
             assert '"waiting"' in await text_of(client, uri)
             listed = (await client.list_resources()).resources
             assert uri in [each.uri for each in listed] and not [each for each in listed if "agent.py" in each.name]

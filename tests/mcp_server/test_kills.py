@@ -20,7 +20,7 @@ from waits import PATIENCE
 import satchel
 from satchel.runtime.faces.mcp import serve_mcp
 
-KILLS = 50
+KILLS = 25
 ITEMS = 60
 
 ASKING = """

@@ -16,7 +16,7 @@ from mcp import Client, MCPError
 from mcp.client.extension import ClientExtension, NotificationBinding
 
 import satchel
-from satchel.runtime.faces.mcp import describing, run_names, watching
+from satchel.runtime.faces.mcp import descriptions, protocol_server, run_names
 from satchel.runtime.faces.mcp.run_names import Asking, Runs
 from satchel.runtime.faces.mcp.tasks import EXTENSION, Tasks
 from satchel.runtime.faces.mcp.tasks import Client as TaskClient
@@ -89,13 +89,13 @@ def test_a_client_reads_what_is_no_file_of_a_run(make: Make, root: Path, monkeyp
                 "/etc/passwd",
                 "outputs//1.txt",
             ):
-                assert "secret" not in (await error_of(client, describing.uri("one", path))).message.replace(path, "")
-            assert "link" in (await error_of(client, describing.uri("one", "outputs/link.txt"))).message
+                assert "secret" not in (await error_of(client, descriptions.uri("one", path))).message.replace(path, "")
+            assert "link" in (await error_of(client, descriptions.uri("one", "outputs/link.txt"))).message
             for uri in ("satchel://..%2Fone/todo.md", "satchel:///todo.md", "satchel://one", "file:///etc/passwd", "x"):
                 await error_of(client, uri)
-            big = await error_of(client, describing.uri("one", "outputs/big.txt"))
+            big = await error_of(client, descriptions.uri("one", "outputs/big.txt"))
             assert "1,048,577 bytes, and at most 1,048,576" in big.message
-            assert await text_of(client, describing.uri("one", "outputs/token.txt")) == "it is [redacted:MY_TOKEN]"
+            assert await text_of(client, descriptions.uri("one", "outputs/token.txt")) == "it is [redacted:MY_TOKEN]"
 
     run(work())
 
@@ -124,10 +124,10 @@ def test_a_long_list_is_not_given_in_pages(make: Make, root: Path, monkeypatch: 
 
 
 def test_a_change_is_not_told(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_LOOK", 0.02)
+    monkeypatch.setattr(protocol_server, "_LOOK", 0.02)
     folder = make(PLAIN, "one")
     satchel.open(folder).run()
-    uri = describing.uri("one", "todo.md")
+    uri = descriptions.uri("one", "todo.md")
 
     async def work() -> None:
         async with connected(serve(root)) as client, client.listen(resource_subscriptions=[uri]) as subscription:
@@ -144,15 +144,17 @@ def test_a_change_is_not_told(make: Make, root: Path, monkeypatch: pytest.Monkey
 def test_what_no_client_may_read_or_nobody_knows_is_watched(make: Make, root: Path) -> None:
     satchel.open(make(LETTERS, "letters")).run()
     asking = Asking(Runs(root), frozenset(), "")
-    task = describing.task_id("letters", asking.runs.find("letters").status().moment)
+    task = descriptions.task_id("letters", asking.runs.find("letters").status().moment)
     assert task is not None
-    good = {describing.uri("letters", path) for path in ("todo.md", "outputs/later/one.txt")}
-    good |= {describing.uri("later", "todo.md")}
+    good = {descriptions.uri("letters", path) for path in ("todo.md", "outputs/later/one.txt")}
+    good |= {descriptions.uri("later", "todo.md")}
     paths = ("agent.py", ".env", ".satchel/lease.json", "journal/000000000001.jsonl", "outputs/.git/config", "../x", "")
-    bad = {describing.uri("letters", path) for path in paths} | {"file:///etc/passwd", "", "satchel://letters"}
+    bad = {descriptions.uri("letters", path) for path in paths} | {"file:///etc/passwd", "", "satchel://letters"}
     unknown = {"", "letters", f"{task[:-1]}x", f"later.{task.rpartition('.')[2]}"}
-    wanted = watching.Watched(frozenset(good | bad), frozenset({task} | unknown))
-    assert watching.agreed(asking, Tasks(), wanted) == watching.Watched(frozenset(good), frozenset({task}))
+    wanted = protocol_server.Watched(frozenset(good | bad), frozenset({task} | unknown))
+    assert protocol_server.agreed(asking, Tasks(), wanted) == protocol_server.Watched(
+        frozenset(good), frozenset({task})
+    )
 
     async def work() -> None:
         asked = [*sorted(good), *sorted(bad)]
@@ -172,19 +174,19 @@ async def keep_writing(path: Path) -> None:
 
 
 def test_a_client_of_2025_is_not_told(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_LOOK", 0.02)
+    monkeypatch.setattr(protocol_server, "_LOOK", 0.02)
     ended = asyncio.Event()
-    follow = watching.follow
+    follow = protocol_server.follow
 
-    async def followed(*arguments: Any) -> AsyncIterator[watching.Change]:
+    async def followed(*arguments: Any) -> AsyncIterator[protocol_server.Change]:
         async for change in follow(*arguments):
             yield change
         ended.set()
 
-    monkeypatch.setattr(watching, "follow", followed)
+    monkeypatch.setattr(protocol_server, "follow", followed)
     folder = make(PLAIN, "one")
     satchel.open(folder).run()
-    uri = describing.uri("one", "todo.md")
+    uri = descriptions.uri("one", "todo.md")
     told: asyncio.Queue[str] = asyncio.Queue()
 
     async def hear(message: Any) -> None:
@@ -197,7 +199,7 @@ def test_a_client_of_2025_is_not_told(make: Make, root: Path, monkeypatch: pytes
             assert client.server_capabilities.resources and client.server_capabilities.resources.subscribe
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                await client.subscribe_resource(describing.uri("one", "agent.py"))
+                await client.subscribe_resource(descriptions.uri("one", "agent.py"))
                 await client.subscribe_resource(uri)
                 await client.subscribe_resource(uri)
                 writing = asyncio.create_task(keep_writing(folder / "todo.md"))
@@ -216,12 +218,12 @@ def test_a_client_that_can_not_be_told_ends_the_server_of_the_others(
 ) -> None:
     ended = asyncio.Event()
 
-    async def failing(*_: Any) -> AsyncIterator[watching.Change]:
+    async def failing(*_: Any) -> AsyncIterator[protocol_server.Change]:
         ended.set()
         raise RuntimeError("the connection is gone")
         yield
 
-    monkeypatch.setattr(watching, "follow", failing)
+    monkeypatch.setattr(protocol_server, "follow", failing)
     satchel.open(make(PLAIN, "one")).run()
 
     async def work() -> None:
@@ -229,7 +231,7 @@ def test_a_client_that_can_not_be_told_ends_the_server_of_the_others(
             for path in ("todo.md", "state.json"):  # the second begins again
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    await client.subscribe_resource(describing.uri("one", path))
+                    await client.subscribe_resource(descriptions.uri("one", path))
                 await ended.wait()
                 ended.clear()
             assert len((await call(client, "list_runs"))["runs"]) == 1
@@ -244,13 +246,13 @@ def test_a_name_that_no_run_has_is_looked_for_among_all_of_them_again_and_again(
     runs, real = Runs(root), Runs.statuses
     looks: list[Runs] = []
     monkeypatch.setattr(Runs, "statuses", lambda each: looks.append(each) or real(each))
-    watched = watching.Watched(frozenset((describing.uri("later", "todo.md"),)), frozenset())
-    look = watching._Look(Asking(runs, frozenset(), ""), Tasks(), TaskClient(True, True))
+    watched = protocol_server.Watched(frozenset((descriptions.uri("later", "todo.md"),)), frozenset())
+    look = protocol_server._Look(Asking(runs, frozenset(), ""), Tasks(), TaskClient(True, True))
     assert [look.changes(watched) for _ in range(3)] == [[], [], []] and len(looks) == 1
     folder = make(PLAIN, "later")
     assert not look.changes(watched)
     (folder / "todo.md").write_text("# new\n")
-    assert [each.uri for each in look.changes(watched)] == [describing.uri("later", "todo.md")]
+    assert [each.uri for each in look.changes(watched)] == [descriptions.uri("later", "todo.md")]
     assert len(looks) == 1
 
 
@@ -266,14 +268,14 @@ class Hearing(ClientExtension):
         async def hear(params: Any) -> None:
             self.told.put_nowait(dict(params.model_extra))
 
-        return [NotificationBinding(method="notifications/tasks", params_type=watching.TaskParams, handler=hear)]
+        return [NotificationBinding(method="notifications/tasks", params_type=protocol_server.TaskParams, handler=hear)]
 
 
 def test_a_task_that_changes_is_not_told(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_LOOK", 0.02)
+    monkeypatch.setattr(protocol_server, "_LOOK", 0.02)
     handle = satchel.open(make(LETTERS, "letters"))
     handle.run()
-    task = describing.task_id("letters", handle.status().moment)
+    task = descriptions.task_id("letters", handle.status().moment)
     assert task is not None
     hearing = Hearing()
 

@@ -14,13 +14,13 @@ from mcp import Client, MCPError
 
 import satchel
 from satchel.runtime.api import Handle
-from satchel.runtime.faces.mcp import describing, tools
+from satchel.runtime.faces.mcp import descriptions, tools
 
 from .conftest import LETTERS, AnyResult, ask, call, connected, refusal, run, serve, until
 
 
 def task_of(folder: Path) -> str:
-    found = describing.task_id(folder.name, satchel.open(folder).status().moment)
+    found = descriptions.task_id(folder.name, satchel.open(folder).status().moment)
     assert found is not None
     return found
 

@@ -25,7 +25,7 @@ def test_a_client_may_act_that_was_not_allowed_to(make: Make, root: Path) -> Non
     async def work() -> None:
         async with connected(serve(root)) as client:
             listed = (await client.list_tools()).tools
-            assert [each.name for each in listed] == ["list_runs", "status", "log", "show"]
+            assert [each.name for each in listed] == ["list_runs", "status", "log", "show", "call"]
             assert all(each.annotations and each.annotations.read_only_hint for each in listed)
             for name in ACTIONS:
                 said = await refusal(client, name, run="letters", decision="yes", content="x", to="new")
@@ -34,7 +34,7 @@ def test_a_client_may_act_that_was_not_allowed_to(make: Make, root: Path) -> Non
                 "A person has to do it: `satchel run letters`" in (await call(client, "status", run="letters"))["next"]
             )
         async with connected(serve(root, "answer, stop")) as client:
-            assert [each.name for each in (await client.list_tools()).tools][4:] == ["answer", "stop"]
+            assert [each.name for each in (await client.list_tools()).tools][5:] == ["answer", "stop"]
         async with connected(serve(root, "all")) as client:
             assert {each.name for each in (await client.list_tools()).tools} >= {*ACTIONS}
 
@@ -286,6 +286,8 @@ def test_a_long_record_fills_the_context_of_a_model(make: Make, root: Path) -> N
             assert len((await call(client, "log", run="loud", last=3))["records"]) == 3
             shown = await call(client, "show", run="loud")
             assert shown["agents"][0]["plan"].count("- [x]") == 2 and shown["seq"] == shown["newest"]
+            said = (await call(client, "call", run="loud", call="^1/1"))["call"]
+            assert said["call"].startswith('("text":"say aaa') and said["arguments"] is None, "longer than is kept"
             told = await call(client, "status", run="loud")
             assert told["result"] == {"said": 2} and told["next"].startswith("Nothing: it has completed")
             assert told["outputs"] == ["satchel://loud/outputs/1.txt", "satchel://loud/outputs/2.txt"]
@@ -350,6 +352,14 @@ def test_a_run_is_not_found_in_a_long_list(make: Make, root: Path, monkeypatch: 
             assert [each["run"] for each in found["runs"]] == ["tax-2026"] and found["omitted"] == 0
             assert not (await call(client, "list_runs", state="waiting"))["runs"]
             assert "'runing'" in await refusal(client, "list_runs", state="runing")
+            found = await call(client, "list_runs", sort="-run")
+            assert [each["run"] for each in found["runs"]] == ["tax-2026", "runs"]
+            assert not (await call(client, "list_runs", wanted=True))["runs"]
+            (line,) = (await call(client, "list_runs", agent="agent.py:*", search="tax new"))["runs"]
+            assert line["run"] == "tax-2026"
+            assert not (await call(client, "list_runs", since="1h"))["runs"], "none of them has begun"
+            assert "'need'" in await refusal(client, "list_runs", sort="neeed")
+            assert "'soon'" in await refusal(client, "list_runs", since="soon")
             assert (await call(client, "status", run="runs"))["state"] == "new"
             moved = await call(client, "status", run="letters")
             assert moved["state"] == "moved" and str(root / "moved") in moved["next"]

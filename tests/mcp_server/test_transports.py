@@ -16,9 +16,9 @@ from mcp.client.stdio import StdioServerParameters
 from starlette.responses import PlainTextResponse
 
 import satchel
+from satchel.runtime.faces.http import Address, address_of
 from satchel.runtime.faces.mcp import serve_mcp
 from satchel.runtime.faces.mcp.protocol_server import TransportGuard, where
-from satchel.runtime.faces.web import Address, address_of
 
 from .conftest import call, run
 
@@ -35,7 +35,7 @@ def test_a_process_does_not_serve_its_client(make: Make, root: Path) -> None:
         async with Client(parameters) as client:
             assert client.server_info and client.server_info.name == "satchel"
             assert client.instructions and "never follow instructions" in client.instructions
-            assert [each.name for each in (await client.list_tools()).tools][4:] == ["start", "send"]
+            assert [each.name for each in (await client.list_tools()).tools][5:] == ["start", "send"]
             assert (await call(client, "status", run="one"))["result"] == {"said": 2}
             await call(client, "send", run="one", content="a task")
             assert (await call(client, "list_runs"))["runs"][0]["state"] == "completed"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -136,6 +137,14 @@ class Tab:
 
     def value(self, label: str) -> str:
         return self.do(lambda page: page.get_by_label(label).filter(visible=True).first.input_value())
+
+    def unfit(self) -> list[str]:
+        """What axe-core finds that people with a screen reader, a keyboard or weak eyes can't use."""
+        axe = pytest.importorskip("axe_playwright_python", reason="needs axe-core")
+        script = Path(axe.__file__).with_name("axe.min.js").read_text()
+        self.do(lambda page: page.evaluate(script))
+        found = self.do(lambda page: page.evaluate("axe.run()"))["violations"]
+        return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
 
     def until(self, selector: str, text: str = "") -> None:
         """Something comes into view, with this text in it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from satchel import Run, agent, step
 from satchel.workspace.base.errors import SatchelError
 
 HACK = "window.hacked=1;alert(1)"
+SVG = f"<svg xmlns='http://www.w3.org/2000/svg' onload='{HACK}'><script>{HACK}</script></svg>"
 
 ATTACKS = (
     f"<script>{HACK}</script>",
@@ -48,30 +51,69 @@ ATTACKS = (
     "𝕳𝖆𝖈𝖐" * 50,
 )
 
+MARKDOWN = (
+    f"[a](&#106;avascript:{HACK}) [b](data:text/html,<script>{HACK}</script>) [c][r]\n\n[r]: vbscript:{HACK}\n",
+    f"![a](data:image/svg+xml,<svg/onload={HACK}>) ![b](//evil.example/x.png) ![c](https://evil.example/x.svg)",
+    f"# x\n\n```html onload={HACK}\n<script>{HACK}</script>\n```\n\n|a|\n|-:|\n|<img src=x onerror={HACK}>|\n",
+    f'<javascript:{HACK}> <https://evil.example/" onclick="{HACK}> ![x](outputs/vector.svg)',
+)
+"""For what the page shows as Markdown: messages and outputs."""
+
 
 class Hostile:
     """One workspace after the other, each of another kind, from a seed."""
 
     def __init__(self, root: Path, seed: int):
-        self.root, self.random = root, random.Random(seed)
+        self.root, self.seed, self.random = root, seed, random.Random(seed)
 
     def text(self, most: int = 3) -> str:
         found = "".join(self.random.choices(ATTACKS, k=self.random.randint(1, most)))
         return (found * 2000)[:50_000] if self.random.random() < 0.01 else found
 
+    def markdown(self) -> str:
+        return "\n".join((self.text(), self.random.choice(MARKDOWN), self.text()))
+
+    def quoted(self, most: int = 50_000) -> str:
+        """A text as YAML has it, whose escapes are no halves of characters. A key has at most 1,024 characters."""
+        return json.dumps("".join(each for each in self.text()[:most] if each < "\ud800"))
+
     def line(self) -> str:
         """A text that can be a task."""
         return " ".join("".join(each for each in self.text() if each.isprintable()).split()) or "x"
+
+    def blocks(self) -> list[Any]:
+        """A message as packages make them: each text in it attacks, and an SVG says that it is a PNG."""
+        vector = base64.b64encode(SVG.encode()).decode()
+        return [
+            {"type": "text", "text": self.markdown()},
+            {"type": "thinking", "thinking": self.markdown()},
+            {"type": "tool_use", "name": self.text(1), "id": self.text(1), "input": {self.text(1): self.text()}},
+            {"type": "tool_result", "tool_use_id": self.text(1), "content": self.text(), "is_error": True},
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{vector}"}},
+            {"type": "image_url", "image_url": {"url": f"data:image/svg+xml;base64,{vector}"}},
+            {"type": "image", "source": {"type": "url", "url": self.text(1)}},
+            {"type": "image", "source": {"type": "url", "url": "https://evil.example/x.png"}},
+        ]
 
     def name(self, number: int) -> str:
         """A text that can be the name of a folder."""
         found = "".join(each for each in self.text(2) if each not in "/\0\n\r").strip(" .")
         return f"{number}{found.encode()[:100].decode(errors='ignore')}".rstrip(" .")
 
+    def source(self) -> str:
+        """An agent that another run may be made with: what it says of itself attacks the form."""
+        return (
+            "from typing import Annotated, Literal\nfrom satchel import agent\n\n@agent\n"
+            f"async def main(run, topic={self.text()!r}, kind: Literal[{self.text()!r}, 'x'] = 'x', "
+            f"deep={[self.text(), {self.text(1): self.text()}]!r}, text: Annotated[str, {self.text()!r}] = ''):\n"
+            f"    {self.text()!r}\n"
+        )
+
     def make(self, number: int) -> None:
         folder = self.root / self.name(number)
         folder.mkdir(parents=True)
-        (folder / "agent.py").write_text("")
+        other = Hostile(self.root, self.seed + number + 1)  # so that the rest stays as it is
+        (folder / "agent.py").write_text(other.source())
         definition = folder / "workspace.yaml"
         if number % 8 == 7:
             broken = self.random.choice(
@@ -79,7 +121,10 @@ class Hostile:
             )
             definition.write_text(broken, errors="replace")
             return
-        definition.write_text("format: 1\nrun_id: hostile\nagent: agent.py:main\n")
+        definition.write_text(
+            f"format: 1\nrun_id: hostile\nagent: agent.py:main\nsettings:\n  # {other.line()}\n"
+            f"  says: {other.quoted()}\n  many: [{other.quoted()}, {{{other.quoted(200)}: {other.quoted()}}}]\n"
+        )
         handle = satchel.open(folder)
         kind = ("asks", "fails", "is paused", "completes", "is edited", "asks a schema", "conflicts")[number % 8]
         ended = handle.run(self._agent(kind))
@@ -111,14 +156,18 @@ class Hostile:
         async def item(run: Run[Any], task: Any) -> None:
             run.state["n"] = 1
             run.messages.add(text(1), text())
+            run.messages.add("assistant", self.blocks())
             run.state[text(1)] = {text(1): [text(), {"deep": text()}]}
             if kind == "asks":
-                choices = [line() + str(number) for number in range(3)]
-                await run.ask(line(), choices, context={text(1): text()}, wait_for=0)
+                choices = [" ".join(text(2)[:5000].replace("\0", "").split()) + str(number) for number in range(3)]
+                await run.ask(line(), choices, context={text(1)[:150]: text()}, wait_for=0)
             elif kind == "asks a schema":
                 schema = {"type": "object", "title": line(), "description": text(), "properties": {line(): {}}}
                 await run.ask(line(), schema=schema, context=text(), wait_for=0)
             run.state["said"] = await work(text())
+            await run.output(f"{task.id}.md", self.markdown())
+            await run.output("vector.svg", SVG)
+            await run.output("false.png", SVG)
             await run.output(f"{task.id}-{''.join(each for each in line() if each.isalnum())[:40]}.html", text())
 
         @agent

@@ -125,7 +125,8 @@ def test_a_pause_can_not_be_taken_back(tmp_path: Path) -> None:
         said = person.act("resume")
         assert "the pause is withdrawn; process" in said and "Withdraw the pause" not in person.text
         made.cancel()
-        until(lambda: made.status().state == "draining")
+        journal = Path(made.url) / "journal"
+        until(lambda: any('"mode":"cancel"' in each.read_text() for each in journal.glob("*.jsonl")))  # it knows
         assert "Withdraw the pause" not in person.read()
         person.act("resume")
         assert person.status == 422 and "a cancellation can&#39;t be withdrawn" in person.text
@@ -259,14 +260,28 @@ def test_a_conflict_can_not_be_settled(tmp_path: Path) -> None:
         assert person.status == 422 and "conflicts with the run" in said and '"n": 1' in state.read_text()
         said = person.act("edit", file="state.json", text=person.field("text"), version=version, conflict="yes")
         assert '"n": 2' in state.read_text() and "Use the run" in person.text and str(person.status) == "200"
-        sides = unescape(person.text.partition("<pre")[2].partition("</pre>")[0])
-        assert '-    "n": 1' in sides and '+    "n": 2' in sides and '"at"' not in sides, "only what a person can edit"
+        sides = unescape(
+            re.sub("<[^>]+>", " ", person.text.partition('<div class="versions">')[2].partition("<form")[0])
+        )
+        assert re.fullmatch(r"Before nothing The file \(yours\) 2 The run 1", " ".join(sides.split()))
+        assert (
+            "1 value of the run is replaced by yours." in person.text
+            and "1 change of yours is not taken" in person.text
+        )
+        assert "Use the whole file" not in person.text, "it would do the same as the file where they differ"
         assert ">a</a></span></h1>" in person.text, "a narrow header has no room for the name of the run"
         person.act("merge", file="state.json", use="nonsense")
         assert person.status == 422
         person.act("merge", file="../state.json", use="theirs")
         assert person.status == 422
-        assert "settled" in person.act("merge", file="state.json", use="theirs")
+        person.read("merge")
+        version, shown = person.field("version"), state.read_bytes()
+        state.write_text(state.read_text().replace('"n": 2', '"n": 3'))
+        said = person.act("merge", file="state.json", use="theirs", version=version)
+        assert "has changed since" in said and made.merge().open, "a choice is about what was shown"
+        state.write_bytes(shown)
+        person.read("merge")
+        assert "settled" in person.act("merge", file="state.json", use="theirs", version=person.field("version"))
         assert made.merge().open == [] and json.loads(state.read_text())["data"] == {"n": 2}
         assert "There is no conflict" in person.read("merge")
 
@@ -276,7 +291,9 @@ def test_a_rewind_or_a_redo_does_something_else(tmp_path: Path) -> None:
     made.run()
     with Person(tmp_path / "runs", "a") as person:
         assert "No effect was done since then" in person.read("back/^2")
-        assert "is at record" in person.act("rewind", at="^2")
+        at = person.field("at")
+        assert at.isdecimal() and made.history.show("^2").seq == int(at), "the record that was shown, not the item"
+        assert "is at record" in person.act("rewind", at=at)
         assert made.status().state != "completed" and made.run().status == "completed"
         assert "Resume the run" not in person.read(), "there is nothing to do"
         assert "will be done again" in person.act("redo", item="^1") and "Resume the run" in person.text

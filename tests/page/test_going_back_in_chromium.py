@@ -190,11 +190,12 @@ def test_a_conflict_can_not_be_settled_or_a_pause_has_no_end(root: Root, chrome:
         tab.press("Save it as a conflict, and settle that next")
         assert [each.path for each in run.merge().open] == ["state.json"]
         tab.follow("Back to the run")
-        tab.until(".notice", "state.json conflicts with the run")
+        tab.until(".card", "state.json conflicts with the run")
         tab.follow("Settle the conflict")
-        sides = tab.do(lambda page: page.get_by_label("The run (-) and the file (+)").inner_text())
-        assert '-    "letters": 3' in sides and '+    "letters": 10' in sides
-        tab.press("Use the file where the two differ")
+        sides = tab.do(lambda page: page.locator(".versions").inner_text())
+        assert sides.split() == ["Before", "1", "The", "file", "(yours)", "10", "The", "run", "3"]
+        assert "1 value of the run is replaced by yours" in tab.text
+        tab.press("Use the file")
         assert "state.json: settled" in tab.note and run.merge().open == [] and data(run) == {"letters": 10}
 
         tab.open("Pause")

@@ -19,17 +19,18 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from satchel.runtime.faces.web import Address, access, bound, given_token, guard, words
-from satchel.runtime.faces.web.guard import Guard, Rules
+from satchel.runtime.faces.http import Address, access, bound, given_token, guard
+from satchel.runtime.faces.http.guard import Guard, Rules
+from satchel.runtime.faces.web import site as site_module
 from satchel.runtime.faces.web.server import Access
 from satchel.workspace.base.errors import UsageError
 
 TOKEN = "correct-horse-battery"
 OURS = {"origin": "http://127.0.0.1:8420", "sec-fetch-site": "same-origin"}
 ENVIRONMENT = Environment(
-    loader=FileSystemLoader(guard.__file__.replace("guard.py", "templates")), autoescape=True, undefined=StrictUndefined
+    loader=FileSystemLoader(site_module.FOLDER / "templates"), autoescape=True, undefined=StrictUndefined
 )
-ENVIRONMENT.filters.update(words.FILTERS)
+ENVIRONMENT.filters.update(site_module.FILTERS)
 
 
 class Page:

@@ -15,6 +15,8 @@ from satchel.runtime.api import Latest, Overview
 from satchel.runtime.faces.web import Site, make_app
 from satchel.workspace.store.remote.s3 import Requests
 
+from .acts import OURS, Person
+
 
 @pytest.mark.slow
 def test_a_bucket_is_asked_for_each_run_and_browser(
@@ -61,3 +63,26 @@ def test_a_bucket_is_asked_for_each_run_and_browser(
     shot = latest.look()
     asked.clear()
     assert latest.look() is shot and len(asked) == 1 and latest.rest >= 1.5
+
+
+@pytest.mark.slow
+def test_a_new_run_in_a_bucket_is_made_elsewhere(
+    seaweedfs: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """From a sample, since a run in a bucket is no template. What its process prints is on this machine."""
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with Person(seaweedfs.place(), "mine") as person:
+        client = person.client
+        person.text = client.get("/-/new?sample=digest").text
+        typed = {"form_token": person.field("form_token"), "sample": "digest", "name": "mine", "set.limit": "1"}
+        typed |= {"set.words_per_second": "0", "set.sources": str(tmp_path / "a.md")}
+        (tmp_path / "a.md").write_text("The harbour is open. The tide is high. The ships wait for the wind.")
+        made = client.post("/-/act/new", data=typed, headers=OURS)
+        assert made.status_code == 200 and "was made from the sample digest" in made.text, made.text
+        handle = satchel.open(f"{person.site.overview.url}/mine")
+        assert handle.wait().status == "completed"
+        assert "start of a process" in person.read("process")
+        assert "From a run" not in client.get("/-/new").text
+        assert client.get("/-/new?run=mine").status_code == 400

@@ -377,3 +377,34 @@ def test_one_file_that_can_not_be_read_holds_the_page_at_an_old_moment(
     monkeypatch.setattr(handle.store, "read", fails)
     after = latest.look(whole=True)
     assert before.status.state == "waiting" and after.status.state == "cancelled" and len(after.rows) > len(before.rows)
+
+
+def test_a_browser_does_not_see_what_is_said(tmp_path: Path) -> None:
+    """Of a run that had said nothing when the page was opened, and of a search nothing at all."""
+    handle = make(tmp_path / "letters")
+    gates = [threading.Event(), threading.Event()]
+
+    @agent
+    async def main(run: Run) -> None:
+        for number, gate in enumerate(gates):
+            await asyncio.to_thread(gate.wait, PATIENCE)
+            await run.scope(f"s{number}", say, run, number)
+
+    async def say(run: Run, number: int) -> None:
+        run.messages.add("user", f"<b>message</b> {number}")
+
+    thread = threading.Thread(target=handle.run, args=(main,))
+    thread.start()
+    try:
+        with serving(Site(Overview(tmp_path))) as port:
+            stream = Stream(port, "/run/letters/-/events/messages")
+            assert 'hx-target="#part-messages"' in stream.until("has recorded no messages")
+            for number, gate in enumerate(gates):
+                gate.set()
+                assert "<b>message" not in stream.until(f"message&lt;/b&gt; {number}")
+            stream.close()
+    finally:
+        for gate in gates:
+            gate.set()
+        thread.join(PATIENCE)
+    assert not thread.is_alive()

@@ -52,7 +52,7 @@ async def main(run):
 """
 
 
-@pytest.fixture(params=["disk", "bucket"])
+@pytest.fixture(params=["disk", pytest.param("bucket", marks=pytest.mark.soak)])
 def steered(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[str, satchel.Handle, Path]]:
@@ -181,3 +181,29 @@ def test_what_is_typed_is_lost_while_the_run_goes_on(steered: tuple[str, satchel
         until_state(tab, "cancelled")
         tab.until(".status", "the <b>wrong</b> run")
         assert not tab.do(lambda page: page.locator(".acts summary").count()), "there is nothing to do any more"
+
+
+def test_what_a_process_prints_does_not_come_into_view(tmp_path: Path, chrome: Chrome) -> None:
+    """A person who reads its end stays there, and one who has scrolled up keeps the place."""
+    make(tmp_path / "runs/letters")
+    log = tmp_path / "runs/letters/.satchel/run.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("==== a process starts, 2026-11-29T08:00:00.000Z ====\n" + "a line\n" * 200)
+
+    at_end = "document.documentElement.scrollHeight - scrollY - innerHeight < 60"
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
+        tab.go("/run/letters/-/process")
+        tab.until("b.start", "start of a process")
+        tab.do(lambda page: page.evaluate("scrollTo(0, document.documentElement.scrollHeight)"))
+        with open(log, "a") as file:
+            file.write("<b>the newest</b> one\n" * 50)
+        tab.until(".printed span", "<b>the newest</b> one")
+        tab.do(lambda page: page.wait_for_function(at_end))
+        tab.do(lambda page: page.evaluate("scrollTo(0, 0)"))
+        with open(log, "a") as file:
+            file.write("the last\n")
+        tab.until(".printed span", "the last")
+        assert not tab.do(lambda page: page.evaluate(at_end)) and not tab.unfit() and not tab.wrong
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url, java_script_enabled=False) as tab:
+        tab.go("/run/letters/-/process")
+        assert "start of a process" in tab.text and "the last" in tab.text

@@ -14,8 +14,9 @@ from api.test_answering import GRANTING
 from starlette.testclient import TestClient
 
 import satchel
-from satchel.runtime.api import LogRow, Overview, records_before
-from satchel.runtime.faces.web import Site, facts, make_app, reading, words
+from satchel.runtime.api import Overview, RunStatus, records_before
+from satchel.runtime.faces.web import Site, facts, make_app, reading
+from satchel.runtime.faces.web import site as site_module
 from satchel.runtime.present import json_line
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.journal import records
@@ -113,7 +114,7 @@ def test_origins_and_messages_are_missing(page: TestClient) -> None:
     assert "ticked" not in page.get("/run/talk/-/blame?path=todo.md").text
     assert page.get("/run/talk/-/blame?path=nothing").status_code == 400
     said = page.get("/run/talk/-/messages").text
-    assert said.count("Please do") == 3 and said.index("Please do three") < said.index("Please do one")
+    assert said.count("Please do") == 3 and said.index("Please do one") < said.index("Please do three")
     assert "no messages" in page.get("/run/summer/-/messages").text
     assert page.get("/run/talk/-/plan").text.count('class="done d0"') == 3
 
@@ -171,21 +172,58 @@ def test_text_of_the_past_becomes_markup(page: TestClient, path: str) -> None:
     assert not any(name.startswith(("on", "hx-on")) for name in tags.attributes) and "\u202e" not in answer.text
 
 
+def test_a_call_can_not_be_read_from_its_row(root: Path) -> None:
+    agent = """
+from satchel import agent, step
+
+@step
+def read(path: str, what: dict[str, int]) -> list[str]:
+    return ["<img src=x>", "long " * 10_000]
+
+@step
+def fail(n: int) -> int:
+    raise ValueError("<b>no</b>")
+
+@agent
+async def main(run):
+    await read("a" * 90, {"k": 1})
+    try:
+        await fail(3)
+    except ValueError:
+        pass
+"""
+    handle = make(root / "calling", agent)
+    handle.run()
+    page = TestClient(make_app(Site(Overview(root))), base_url="http://127.0.0.1")
+    links = re.findall(r'class="of-call" href="([^"]+)"', page.get("/run/calling/-/log").text)
+    failed, read = (page.get(link).text for link in links)
+    assert "a" * 90 in read and "&lt;img src=x&gt;" in read and "<img" not in read
+    assert "ValueError: &lt;b&gt;no" in failed and "agent.py:10 in fail" in failed and "Do it again from here" in failed
+    rest = re.search(r'href="(/run/calling/-/value[^"]+)"', read)
+    assert rest and len(read) < 20_000, "a long text comes in pieces"
+    url = rest[1].replace("&amp;", "&")
+    assert "long long" in page.get(url).text and "<h1" in page.get(url).text
+    part = page.get(url, headers={"hx-request-type": "partial"}).text
+    assert "long long" in part and "<h1" not in part
+    assert page.get("/run/calling/-/call?of=^9/1").status_code in (400, 404, 422)
+    assert page.get("/run/calling/-/value?of=2&in=records").status_code in (400, 404, 422)
+
+
 def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
     step = records.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
-    (told,) = facts.timeline([LogRow({}, Line(7, 7, "2026-11-24T03:00:00Z", 1, step))])
+    (told,) = facts.timeline([Line(7, 7, "2026-11-24T03:00:00Z", 1, step)])
     assert told.took == 3100 and "(3.1 s)" not in told.words.text
 
 
 def test_a_time_of_day_hides_its_zone_or_its_date() -> None:
     """What a browser without JavaScript shows."""
     now = datetime.now(UTC).replace(hour=0, minute=0, second=1, microsecond=0)
-    assert words.clock(now.isoformat()).endswith(">00:00:01 UTC</time>")
+    assert site_module.clock(now.isoformat()).endswith(">00:00:01 UTC</time>")
     title = 'title="2026-11-20 23:10:04 UTC"'
-    told = words.clock("2026-11-20T23:10:04.123Z")
+    told = site_module.clock("2026-11-20T23:10:04.123Z")
     assert title in told and told.endswith(">2026-11-20 23:10:04 UTC</time>")
-    assert words.clock("<b>") == "&lt;b&gt;"
-    text = words.timed(
+    assert site_module.clock("<b>") == "&lt;b&gt;"
+    text = site_module.timed(
         "<b> since 2026-11-20 23:10:04 UTC (3 days ago), until 2999-01-01T00:00:00.000Z; 2026-13-45 25:00:00 UTC, "
         "2026-11-20 23:10:05 UTC (a day ago)",
         "2026-11-20T23:10:04.123Z",
@@ -256,19 +294,25 @@ def test_a_huge_run_makes_a_huge_page(root: Path) -> None:
     plan = Plan("".join(f"- [{'x' if number < 3000 else ' '}] item {number}\n" for number in range(5000)))
     part = facts.plan_part(plan, centred=True)
     assert (len(part.rows), part.before, part.after) == (facts.PLAN, 2992, 5000 - 2992 - facts.PLAN)
-    assert part.rows[facts.BEFORE].is_next and part.rows[facts.BEFORE].text == "item 3000"
+    assert part.rows[facts.BEFORE].text == "item 3000"
     assert facts.plan_part(plan, begin=4990, most=200).after == 0
     assert facts.plan_part(None).rows == []
 
     state = {f"key {number}": {"text": "y" * 1000, "list": [*range(1000)]} for number in range(5000)}
-    level = facts.level(state, "")
-    assert (len(level.values), level.total) == (facts.MOST, 5000)
-    assert max(len(each.shown) for each in level.values) <= 160
-    assert [each.key for each in facts.level(state, "", 4999).values] == ["key 4999"]
-    assert facts.level(state, "/key 7/text").text == "y" * 1000
+    whole = facts.folded(state)
+    assert (len(whole.parts), whole.size, whole.rest) == (facts.NODES, 5000, facts.NODES)
+    assert max(len(each.text) for each in whole.parts) <= 160
+    assert {(len(each.parts), each.rest) for each in whole.parts} == {(0, 0)}, "what is not there can not be opened"
+    (last,) = facts.folded(state, "", 4999).parts
+    assert (last.key, [each.key for each in last.parts], len(last.parts[1].parts)) == (
+        "key 4999",
+        ["text", "list"],
+        297,
+    )
+    assert facts.folded(state, "/key 7/text").text == "y" * 1000
     assert json_line(state).startswith('{"key 0": {"text": "yyy')
     with pytest.raises(UsageError):
-        facts.level(state, "/key 7/list/1000")
+        facts.folded(state, "/key 7/list/1000")
     for value in ({}, [], "", None, 1.5, {"a": [1, {"b": "ü"}]}, [[], {}]):
         assert json_line(value) == json.dumps(value, ensure_ascii=False)
 
@@ -299,14 +343,17 @@ def test_the_page_hides_what_status_tells(tmp_path: Path) -> None:
 TABS = ("plan", "log", "at/latest", "at/2", "diff?old=2", "blame?path=state.json", "messages", "files")
 
 
-def test_a_run_can_be_stopped_on_one_tab_only(tmp_path: Path) -> None:
+def test_a_run_can_be_stopped_on_one_tab_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path / "runs/a", GRANTING).run()
     with Person(tmp_path / "runs", "a") as person:
-        texts = {tab: person.client.get(f"/run/a/-/{tab}").text for tab in TABS}
-        for tab, text in texts.items():
-            for act in ("stop", "pause", "resume"):
-                assert text.count(f'action="/run/a/-/act/{act}"') == 1, (tab, act)
-            assert "waiting" in text, "the state of the run now"
+        for is_running in (False, True):
+            monkeypatch.setattr(RunStatus, "may_be_running", is_running)
+            texts = {tab: person.client.get(f"/run/a/-/{tab}").text for tab in TABS}
+            for tab, text in texts.items():
+                for act in ("pause", "resume"):
+                    assert text.count(f'action="/run/a/-/act/{act}"') == 1, (tab, act)
+                assert text.count('action="/run/a/-/act/stop"') == is_running, "only where a process runs"
+                assert "waiting" in text, "the state of the run now"
         for number, person.text in enumerate(texts.values()):
             assert "Emergency stop: Nothing was running" in person.act("stop", reason=f"from tab {number}")
             assert f"reason: from tab {number}" in (tmp_path / "runs/a/pause.yaml").read_text()

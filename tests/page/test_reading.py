@@ -17,6 +17,7 @@ import satchel
 from satchel.runtime.api import Overview, RunStatus
 from satchel.runtime.faces.web import Site, command, make_app
 from satchel.runtime.faces.web import site as site_module
+from satchel.runtime.faces.web.site import coded
 from satchel.runtime.status.run_status import Scheduled
 
 from .conftest import HOSTILE, make
@@ -45,6 +46,14 @@ def test_the_list_hides_why_a_run_stands_still_or_that_it_is_there_twice(tmp_pat
     text = client.get("/").text
     assert text.count("no_such_method") == 2
     assert f"also that of {tmp_path}/copy" in text and f"also that of {tmp_path}/failing" in text
+
+
+def test_the_list_or_the_page_of_a_run_hides_its_group_and_priority(tmp_path: Path) -> None:
+    make(tmp_path / "urgent", PLAIN, "group: customer-a\npriority: 10\n")
+    client = TestClient(make_app(Site(Overview(tmp_path))), base_url="http://127.0.0.1")
+    assert "group customer-a" in client.get("/?q=customer-a").text and "priority 10" in client.get("/").text
+    shown = client.get("/run/urgent").text
+    assert "<dt>group</dt><dd>customer-a</dd>" in shown and "<dt>priority</dt><dd>10</dd>" in shown
 
 
 @pytest.mark.parametrize(
@@ -96,9 +105,9 @@ def test_text_of_a_run_becomes_markup(client: TestClient, path: str) -> None:
 
 
 def test_a_long_list_has_one_page(client: TestClient, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from satchel.runtime.faces.web import reading
+    from satchel.runtime.faces.web import listing
 
-    monkeypatch.setattr(reading, "PAGE", 2)
+    monkeypatch.setattr(listing, "PAGE", 2)
     assert rows(client.get("/").text) == ["hostile", "letters/spring"]
     assert rows(client.get("/?page=3").text) == ["summer"]
     assert 'href="/?page=2"' in client.get("/").text
@@ -178,6 +187,35 @@ def test_a_notice_about_the_files_of_a_run_is_missing_or_hides_another(site: Sit
     told = shown(RunStatus("x", state="running", waiting_edits=waiting, refused=[f"{time}.rejected.txt"]))
     assert "file=agents%2F7%2Ftodo.md" in told and "agents/8/todo.md" not in told and "and 32 more (edited)" in told
     assert f"{time}.rejected.txt says why" in told and ">Read it</a>" in told
+    assert coded("type `a <b>` or `c") == "type <code>a &lt;b&gt;</code> or `c"
+
+
+def test_the_result_of_a_completed_run_is_below_a_long_plan(tmp_path: Path) -> None:
+    source = """
+from satchel import agent, step
+
+async def work(run, item):
+    pass
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Many", [f"number {n}" for n in range(40)])
+    await run.todo.each(work)
+    return {"<found>": 40}
+"""
+    handle = make(tmp_path / "runs/many", source)
+    assert handle.run().status == "completed"
+    client = TestClient(make_app(Site(Overview(tmp_path / "runs"))), base_url="http://127.0.0.1")
+    text = client.get("/run/many").text
+    assert (
+        text.index("&lt;found&gt;") < text.index("28 items before") < text.index("number 28<") < text.index("Timeline")
+    )
+    assert "number 27<" not in text.partition("Timeline")[0]
+    todo = Path(handle.url) / "todo.md"
+    todo.write_text(todo.read_text().replace("[x] number 1 ", "[ ] number 1 "))
+    assert handle.recover()
+    assert "number 23<" in client.get("/run/many").text.partition("Timeline")[0], "what is left to do is shown again"
 
 
 def test_a_schedule_hides_that_a_clock_is_wrong_or_says_it_twice(site: Site) -> None:
@@ -189,4 +227,4 @@ def test_a_schedule_hides_that_a_clock_is_wrong_or_says_it_twice(site: Site) -> 
 
 def test_a_run_without_a_price_has_spent_nothing(client: TestClient) -> None:
     row = client.get("/?q=summer").text
-    assert re.search(r'<td class="num">\s*<span class="dim">\d+ steps?</span>', row), row
+    assert re.search(r'<td class="num cost">\s*<span class="dim">\d+ steps?</span>', row), row

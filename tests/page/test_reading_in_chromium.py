@@ -328,6 +328,7 @@ def test_a_page_has_obstacles(tmp_path: Path, chrome: Chrome, scheme: str) -> No
         "at/latest",
         "plan",
         "messages",
+        "messages?q=a",
         "blame",
         "diff?old=3",
         "back/4",
@@ -335,7 +336,15 @@ def test_a_page_has_obstacles(tmp_path: Path, chrome: Chrome, scheme: str) -> No
         "edit?file=todo.md",
         "files",
     )
-    paths = ["/", "/?q=none", "/run/nowhere", *(f"/run/{name}" for name in ("waiting", "held", "typo", "completed"))]
+    many = "/-/many?do=cancel&all=yes"
+    paths = [
+        "/",
+        "/?q=none",
+        "/?sort=-spent&since=1d",
+        many,
+        "/run/nowhere",
+        *(f"/run/{name}" for name in ("waiting", "held", "typo", "completed")),
+    ]
     with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url, color_scheme=scheme) as tab:
         for path in (*paths, *(f"/run/completed/-/{each}" for each in below)):
             tab.go(path)
@@ -408,3 +417,51 @@ def test_the_meaning_of_an_answer_is_beside_the_button_of_another(tmp_path: Path
         tab.go("/run/flights")
         assert tab.do(lambda page: page.evaluate(MEANINGS)) == [True, True, True]
         assert tab.do(lambda page: page.evaluate("document.documentElement.scrollWidth")) <= width
+
+
+def test_a_message_that_comes_closes_what_was_opened(tmp_path: Path, chrome: Chrome) -> None:
+    """A person at the end of a conversation stays there, one who has scrolled up keeps the place, and a value that was
+    opened in part stays open."""
+    made = make(tmp_path / "runs/letters")
+    gates = [threading.Event(), threading.Event()]
+
+    async def say(run: Run, number: int) -> None:
+        run.messages.add("tool", {"rows": [{"n": each} for each in range(100)], "of": number})
+        for line in range(20):
+            run.messages.add("user", f"line {line} of {number}. " + "word " * 60)
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.scope("first", say, run, 0)
+        for number, gate in enumerate(gates, 1):
+            await asyncio.to_thread(gate.wait, 60)
+            await run.scope(f"s{number}", say, run, number)
+
+    thread = threading.Thread(target=made.run, args=(main,))
+    thread.start()
+    try:
+        with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
+            tab.go("/run/letters/-/messages")
+            if "line 19 of 0" not in tab.text:
+                tab.until(".messages li", "line 19 of 0")
+            tab.do(lambda page: page.locator("details.tool > summary").first.click())
+            tab.do(lambda page: page.locator(".folded summary", has_text="rows").first.click())
+            tab.do(lambda page: page.locator(".messages .more a").filter(visible=True).first.click())
+            tab.until("details[open] code", '"n": 90')
+            tab.do(lambda page: page.evaluate("scrollTo(0, 0)"))
+            gates[0].set()
+            tab.do(lambda page: page.locator(".messages li", has_text="line 19 of 1").wait_for(state="attached"))
+            tab.until("details[open] code", '"n": 90')
+            assert tab.do(lambda page: page.evaluate("scrollY")) < 50, "the reader keeps the place"
+            tab.do(lambda page: page.evaluate("scrollTo(0, document.documentElement.scrollHeight)"))
+            gates[1].set()
+            tab.do(lambda page: page.locator(".messages li", has_text="line 19 of 2").wait_for(state="attached"))
+            at_end = "document.documentElement.scrollHeight - scrollY - innerHeight < 60"
+            tab.do(lambda page: page.wait_for_function(at_end))
+            tab.until(".state", "completed")
+            assert not tab.unfit() and not tab.wrong
+    finally:
+        for gate in gates:
+            gate.set()
+        thread.join(60)
+    assert not thread.is_alive()

@@ -56,9 +56,10 @@ def handle(person: Person) -> satchel.Handle:
 
 def test_a_standing_approval_is_not_shown_or_not_revoked(person: Person) -> None:
     shown = person.read()
-    assert "each call of pay: a1, by Ada" in shown and "used 2 times" in shown
+    assert "each call of pay by the run&#39;s own agent, whatever" in shown and "a1, by Ada" in shown
+    assert "used 2 times" in shown
     assert "a1 is revoked: it counts for no later call." in person.act("revoke", question="a1")
-    assert person.status == 200 and "each call of" not in person.text
+    assert person.status == 200 and "each call of pay" not in person.text
     assert not handle(person).status().approved
     assert "a1 is already revoked" in person.act("revoke", question="a1")
 
@@ -67,7 +68,7 @@ def test_a_wrong_revocation_does_something_or_names_no_reason(person: Person) ->
     for id, why in (("a4", "a4 is no standing approval"), ("../a1", "in force: a1 (pay)"), ("", "name the question")):
         said = person.act("revoke", question=id)
         assert person.status == 422 and why in said and "Nothing was done" in said
-        assert "<button>Revoke a1</button>" in person.text, "the form is gone after a mistake"
+        assert ">Revoke a1</button>" in person.text, "the form is gone after a mistake"
     token = {"form_token": person.field("form_token"), "question": "a1"}
     there = f"/run/{person.name}/-/act/revoke"
     for data, headers in ((token, {"origin": "http://evil.example"}), ({"question": "a1"}, OURS)):

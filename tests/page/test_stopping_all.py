@@ -17,9 +17,9 @@ from satchel.workspace.formats import pause_file
 
 pytest.importorskip("starlette")
 
-from satchel.runtime.faces.web import acting
-from satchel.runtime.supervision.emergency import StopResult
-from satchel.runtime.supervision.emergency.processes import is_alive
+from satchel.runtime.faces.web import listing
+from satchel.runtime.supervision.child import StopResult
+from satchel.runtime.supervision.child.processes import is_alive
 
 from .acts import OURS, Person
 from .conftest import make
@@ -105,7 +105,7 @@ def test_what_a_person_typed_is_lost_or_an_error_is_hidden(tmp_path: Path, monke
         def fails(root: str) -> list[satchel.Handle]:
             raise StorageFailed("does not answer", path=root)
 
-        monkeypatch.setattr(acting.api, "open_all", fails)
+        monkeypatch.setattr(listing.api, "open_all", fails)
         assert press(person, reason="fire & flood") == [] and person.status == 422
         assert "does not answer" in person.text and "Nothing was done" in person.text
         assert person.field("reason") == "fire & flood"
@@ -125,7 +125,7 @@ def test_a_run_that_may_still_be_active_is_not_named_first(tmp_path: Path, monke
             for url, how, why in zip(urls, hows, said, strict=True)
         ]
 
-    monkeypatch.setattr(acting.api, "stop_all", stop_all)
+    monkeypatch.setattr(listing.api, "stop_all", stop_all)
     with Person(tmp_path / "runs") as person:
         ask(person)
         lines = press(person)
@@ -142,5 +142,5 @@ def test_many_runs_make_a_huge_page(tmp_path: Path) -> None:
     make(tmp_path / "runs/a")
     with Person(tmp_path / "runs") as person:
         several = [StopResult(f"{person.site.overview.url}/r{n}", "idle") for n in range(2000)]
-        lines = acting.told(person.site, several)
+        lines = listing._outcomes(person.site, several)
     assert len(lines) == 502 and lines[0] == "Of 2,000 runs: 2000 not running." and "1500 more" in lines[-1]

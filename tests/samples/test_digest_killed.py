@@ -32,7 +32,7 @@ def die_at(path: Path, item: int, share: float, whole: str) -> str:
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 6))])
 def test_a_resumed_brief_is_byte_for_byte_that_of_an_undisturbed_run(
     seed: int, tmp_path: Path, documents: Path, expected: Path
 ) -> None:

@@ -137,6 +137,7 @@ ONE_THING = [
 MORE = ["::\n\n", "\n", " ", ".. \n", "<!--", "|a", ":a", "* *", "1. ", "((", "\\", "Aa. ", ".. a\n  ", "a", "_"]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("piece", [*ONE_THING, *MORE])
 def test_a_file_of_one_thing_takes_no_longer_than_prose(extractive: Any, piece: str) -> None:
     """A pattern that looks ahead to the end from every place takes the square of a file's length."""

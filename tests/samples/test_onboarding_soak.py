@@ -26,7 +26,7 @@ from waits import PATIENCE
 from .newcomers import ONBOARDING
 
 SEED = int(os.environ.get("SATCHEL_SEED", random.SystemRandom().randrange(10**6)))
-ROUNDS = 16 * properties.ROUNDS
+ROUNDS = 10 * properties.ROUNDS
 AT_ONCE = 2
 SOAKING = Path(__file__).with_name("soaking.py")
 

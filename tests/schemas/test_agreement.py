@@ -16,7 +16,7 @@ from satchel.schemas.validate import accepting
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease, transfer_file
 from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Line
+from satchel.workspace.journal.records import Line, SavedFile
 from satchel.workspace.plan import Splice
 from satchel.workspace.state import checkpoint, earlier_moment
 from satchel.workspace.state.agent_state import AgentMoment
@@ -45,6 +45,7 @@ OPENED = records.Opened(
     by="alice@h",
     arrived="it was moved here",
     took_over="process 1 on h",
+    restored=records.RestoredFrom("s3://b/backup", "/w", 42, AT, AT, True),
     cut_off="cut-off/x-after-3",
 )
 BLOB = "0" * 64 + "-3"
@@ -62,6 +63,10 @@ FAILED = records.StepFailed(**CALL, error=RAISED, final=True, calls=(("read", "1
 RECORDS: list[records.AnyRecord] = [
     records.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
     records.Fenced(),
+    records.FileWritten(path="a/b.txt", content=SavedFile(sha256="0" * 64, bytes=3, text="one")),
+    records.FileWritten(path="a.png", content=SavedFile(sha256="0" * 64, bytes=99999, blob=f"{'0' * 64}-7")),
+    records.FileWritten(path="a/b.txt"),
+    records.Message(scope="", content=Raw(b'{"n":1}'), log="calls"),
     records.Closed(),
     OPENED,
     records.Closed(status="failed", reason="x", error=FAILURE),
@@ -166,6 +171,8 @@ RECORDS: list[records.AnyRecord] = [
     records.TaskDone(id="t", moved_to="../other"),
     records.Spent(),
     records.Spent(agent="a", tokens=3, usd=0.5),
+    records.Spent(tokens=3, output=2, model="gpt-5", scope="1", no=1),
+    records.AnswersGrown(answers=2),
     records.Resource(name="db", tier="process", event="opened"),
     records.Resource(name="db", tier="process", event="released", outcome="timed_out", why="x", ms=5),
     records.Configured(config={"python": "3.11.7", "prompts": {}}),
@@ -353,6 +360,8 @@ WORKSPACE = {
     "on_drift": "refuse",
     "on_reference": "refuse",
     "restart_every": "24h",
+    "group": "openai/gpt-5",
+    "priority": -5,
     "x-mine": [],
     "prompts": "pinned",
     "budget": {"steps": 3, "usd": 0.5},

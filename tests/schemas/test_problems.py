@@ -115,13 +115,14 @@ def test_a_missing_field_is_not_noticed(kind: str) -> None:
 def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
     record = {**COMMON, "type": "doubt", **RECORDS["doubt"], "why": "unreachd"}
     assert said("record", record) == [
-        'why: found "unreachd", expected unknown_outcome, unclaimed, unreached or uncalled. Did you mean unreached?'
+        'why: found "unreachd", expected unknown_outcome, unclaimed, unreached, uncalled or lost. '
+        "Did you mean unreached?"
     ]
 
 
 def test_an_unknown_record_type_gets_no_suggestion() -> None:
     (only,) = said("record", {**COMMON, "type": "step.complete"})
-    assert only == 'type: found "step.complete", expected one of 38 known values. Did you mean step.completed?'
+    assert only == 'type: found "step.complete", expected one of 40 known values. Did you mean step.completed?'
 
 
 def test_result_and_blob_exclude_each_other() -> None:
@@ -147,9 +148,11 @@ def test_a_splice_of_the_wrong_shape_is_let_through(splice: Any) -> None:
 def test_a_typo_in_workspace_yaml_is_silently_ignored() -> None:
     found = said("workspace", {**WORKSPACE, "settngs": {}})
     assert found == [
-        "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent`, `settings`, `input`, `drain`, "
-        "`idle_below`, `restart_every`, `on_drift`, `on_reference`, `recheck`, `prompts`, `references`, `windows`, "
-        "`schedule`, `budget`, `checkpoints`, `keep`, `notify`, `redirect_to` or `redact`. Did you mean `settings`?"
+        "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent`, `kind`, `settings`, `input`, "
+        "`group`, `priority`, `drain`, `idle_below`, `restart_every`, `isolate`, `keeper`, `on_drift`, `on_reference`, "
+        "`recheck`, `prompts`, `references`, `windows`, `schedule`, `budget`, `checkpoints`, `keep`, `notify`, "
+        "`redirect_to`, `backup` "
+        "or `redact`. Did you mean `settings`?"
     ]
     assert said("workspace", {**WORKSPACE, "x-note": 1, "$schema": "y", "settings": {"any": [1]}}) == []
 
@@ -214,7 +217,7 @@ def test_a_file_full_of_mistakes_floods_the_screen() -> None:
 
 def test_place_is_asked_for_every_path_even_of_missing_keys() -> None:
     found = problems("workspace", {"format": 1, "run_id": 3}, place=lambda path: f"line 9 ({dotted(path)})")
-    assert {problem.place for problem in found} == {"line 9 (agent)", "line 9 (run_id)"}
+    assert {problem.place for problem in found} == {"line 9 (the top level)", "line 9 (run_id)"}
 
 
 def test_the_agents_own_schema_is_used_for_data() -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import Cli, Make, _nobody_is_saving, cli, make
+from cli.conftest import Cli, Make, cli, make
 
 import satchel
 from satchel.errors import AgentError
 from satchel.runtime.api import answers as answering
-from satchel.runtime.supervision.emergency import stop
+from satchel.runtime.supervision.child import stop
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal.records import ApprovalAnswered
 from satchel.workspace.store import DiskStore
 
-__all__ = ["_nobody_is_saving", "cli", "make"]
+__all__ = ["cli", "make"]
 
 VALUE, TOKEN = "c4nary-of-the-tests", "tok-9d2e4b6a8c0f1e3d5b7a9c"
 BOTH = f"{VALUE} and {TOKEN}"

@@ -8,8 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from satchel.results import ServeEvent
+from satchel.runtime.supervision.child.sharing import ShareLimits
 from satchel.runtime.supervision.child.supervisor import Policy
-from satchel.runtime.supervision.serve.run_server import ServeEvent, Server
+from satchel.runtime.supervision.serve.isolation import Isolate
+from satchel.runtime.supervision.serve.run_server import Server
 
 from .supervised import PATIENCE
 
@@ -19,9 +22,27 @@ QUICK = Policy(first_delay=0.01, longest_delay=0.02, most_early=2)
 class Served:
     """Events are (kind, folder's name, text)."""
 
-    def __init__(self, root: Path, at_most: int = 2, policy: Policy = QUICK, drain_timeout: float | None = None):
+    def __init__(
+        self,
+        root: Path,
+        at_most: int = 2,
+        policy: Policy = QUICK,
+        drain_timeout: float | None = None,
+        isolate: Isolate | None = None,
+        share_limits: ShareLimits | None = None,
+        group_limits: dict[str, int] | None = None,
+    ):
         self.events: list[tuple[str, str, str]] = []
-        self.server = Server(str(root), at_most, self._tell, drain_timeout, policy)
+        self.server = Server(
+            str(root),
+            at_most,
+            self._tell,
+            drain_timeout,
+            policy,
+            isolate=isolate,
+            share_limits=share_limits,
+            group_limits=group_limits,
+        )
 
     def _tell(self, event: ServeEvent) -> None:
         self.events.append((event.kind, os.path.basename(event.folder), event.text))
@@ -32,8 +53,11 @@ class Served:
 
     def turn(self) -> None:
         """One turn, with a look at all folders."""
-        self.server._looked_at = float("-inf")
+        self.server._lookout.looked_at = float("-inf")
         self.server.turn()
+        if self.server._thread is not None:
+            self.server._thread.join()  # the look
+            self.server.turn()
 
     def until(self, is_so: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE
@@ -57,3 +81,4 @@ class Served:
             if supervisor._child is not None:
                 supervisor._child.kill()
         self.until(lambda: not self.server.running)
+        self.server.end()

@@ -12,7 +12,7 @@ from cli.conftest import Make, make
 
 import satchel
 from satchel.runtime.supervision.child import background
-from satchel.runtime.supervision.child.background import LOG, bound_log, open_log
+from satchel.runtime.supervision.child.background import LOG, bound_log, mark_start, open_log, started_at
 from satchel.runtime.supervision.child.supervisor import Order, Supervisor
 from satchel.workspace.store import DiskStore
 
@@ -94,3 +94,26 @@ def test_a_link_in_place_of_the_log_is_left_alone(store: DiskStore, tmp_path: Pa
     (tmp_path / LOG).symlink_to(target)
     bound_log(store)
     assert target.stat().st_size == 5000
+
+
+def test_a_start_leaves_no_mark(store: DiskStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only in a log: what a person runs in a terminal has none."""
+    with open_log(store) as output:
+        mark_start(store, output)
+    mark_start(store, None)
+    marks = (tmp_path / LOG).read_text().splitlines()
+    assert len(marks) == 1 and started_at(marks[0]).endswith("Z")
+    assert not started_at(f"{marks[0]} ") and not started_at(marks[0].replace("2", "<b>", 1)) and not started_at("")
+
+
+def test_a_restart_of_a_run_in_the_background_is_not_marked(store: DiskStore, tmp_path: Path) -> None:
+    """Its supervisor writes to the log already."""
+    before = os.dup(1)
+    try:
+        with open_log(store) as output:
+            os.dup2(output.fileno(), 1)
+            mark_start(store, None)
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
+    assert started_at((tmp_path / LOG).read_text().strip())

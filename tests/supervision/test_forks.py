@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import warm
 
 import satchel
 from satchel.runtime.api import Handle
-from satchel.runtime.supervision.serve.judging import judge
+from satchel.runtime.supervision.serve.known_run import judge
 from satchel.workspace.store import DiskStore
 
 AGENT = """
@@ -75,7 +75,7 @@ def sleeping(folder: Path) -> Handle:
 
 
 def killed(code: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", f"import os, satchel\n{code}"], capture_output=True, text=True)
+    ended = warm.run([sys.executable, "-c", f"import os, satchel\n{code}"], capture_output=True, text=True)
     assert ended.returncode == 9, ended.stderr
 
 

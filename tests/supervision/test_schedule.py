@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waits import NOBODY_SAVES
 
 from satchel import InboxTask, Run, agent, run
 from satchel.runtime.execution.running import Outcome
-from satchel.runtime.supervision.serve import schedule as scheduling
-from satchel.runtime.supervision.serve.judging import judge
-from satchel.runtime.supervision.serve.schedule import Schedule
+from satchel.runtime.supervision.serve import known_run
+from satchel.runtime.supervision.serve.known_run import Schedule, judge
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.inbound.inbox import inbox
@@ -24,7 +22,6 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.state.run_state import FIRED
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import stable_read
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -47,7 +44,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What all records are dated by."""
     found = Clock()
     monkeypatch.setattr("satchel.workspace.journal.writer.now", lambda: time_text(found.now))
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
     return found
 
 
@@ -207,8 +203,8 @@ def test_the_first_of_many_tasks_is_done_again_when_a_slow_server_makes_it_again
     place: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two make up for the same times, and one is late; the run takes all of them at once."""
-    assert scheduling._MOST < FIRED
-    monkeypatch.setattr(scheduling, "_MOST", 20)
+    assert known_run._MOST < FIRED
+    monkeypatch.setattr(known_run, "_MOST", 20)
     make(place, "schedule: [{cron: '* * * * *', keep: true}]\n")
     run(place, noting)
     Schedule(DiskStore(place), NOON).look(NOON + DAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -14,12 +15,13 @@ from unittest import mock
 import pytest
 from benchmarks import waiting
 from benchmarks.measuring import Ground
+from msgspec.structs import replace
 from servers import Server as S3
 
 import satchel
 from satchel import Run, agent
 from satchel.runtime.supervision.child.supervisor import Supervisor
-from satchel.runtime.supervision.serve import roots, run_server
+from satchel.runtime.supervision.serve import isolation, roots, run_server
 from satchel.runtime.supervision.serve.roots import UrlRoot
 from satchel.runtime.supervision.serve.run_server import Server
 from satchel.workspace.base.errors import StorageFailed
@@ -28,7 +30,7 @@ from satchel.workspace.store import open_store
 from satchel.workspace.store.remote.remote_store import RemoteStore
 from satchel.workspace.store.remote.s3 import Requests
 
-from .supervised import wait_until
+from .supervised import PATIENCE, wait_until
 
 NAP = timedelta(days=30)
 DEFINITION = b"format: 1\nrun_id: nap-1\nagent: agent.py:main\n"
@@ -56,7 +58,7 @@ class Served:
         self.now = datetime.now(UTC)
         self.asked: Asked = []
         self.told: list[tuple[str, str]] = []
-        monkeypatch.setattr(run_server, "Supervisor", self._supervisor)
+        monkeypatch.setattr(isolation, "Supervisor", self._supervisor)
         answer = Requests._answer
 
         async def counted(requests: Requests, method: str, arguments: Any, seconds: float) -> Any:
@@ -99,7 +101,7 @@ class Served:
 
     def child(self, name: str) -> Any:
         """What stands for the process that runs it; give it a `code` to end it."""
-        (known,) = (known for known in self.server._known.values() if known.folder == f"{self.url}/{name}")
+        (known,) = (known for known in self.server._known if known.folder == f"{self.url}/{name}")
         return known.supervisor
 
     def objects(self, name: str) -> dict[str, bytes]:
@@ -117,13 +119,18 @@ class Served:
         due."""
         self.asked.clear()
         if everything:
-            self.server._looked_at = float("-inf")
+            self.server._lookout.looked_at = float("-inf")
         for _ in range(3):
             self.server.turn()
-            for thread in [self.server._thread, *(known.thread for known in self.server._known.values())]:
+            for thread in [self.server._thread, *(known.thread for known in self.server._known)]:
                 if thread is not None:
                     thread.join()
         return [(method, key.removeprefix(self.prefix).strip("/")) for method, key in self.asked]
+
+
+def start(name: str) -> Asked:
+    """What a start asks for, before its child does: whether another `serve` has started it; and the claim."""
+    return [("list_objects_v2", name), ("put_object", f"{name}/{lease.CLAIM}")]
 
 
 @pytest.fixture
@@ -159,7 +166,9 @@ def test_a_sleeper_is_woken_by_the_next_listing(served: Served) -> None:
     for path in served.paths("gone"):
         served._s3.client.delete_object(Bucket=served.bucket, Key=f"{served.prefix}/{path}")
     served.now += timedelta(minutes=2)
-    assert served.turn() == [("list_objects_v2", name) for name in ("a", "b", "gone", "")], "what is gone is let go of"
+    asked = served.turn()
+    assert asked[:4] == [("list_objects_v2", name) for name in ("a", "b", "gone", "")], "what is gone is let go of"
+    assert sorted(asked[4:]) == sorted([*start("a"), *start("b")])
     assert served.turn() == [], "a time comes once"
     started = sorted(each for each in served.told if each[0] != "warned")
     assert started == [("started", "a"), ("started", "b")], "each in a thread of its own"
@@ -190,7 +199,7 @@ def test_the_child_of_one_run_has_all_of_them_listed(served: Served) -> None:
     served.copy("a", "b")
     served.begin()
     served.turn(everything=True)
-    known = next(known for known in served.server._known.values() if known.folder.endswith("/a"))
+    known = next(known for known in served.server._known if known.folder.endswith("/a"))
     known.supervisor = mock.Mock(spec=Supervisor, code=3, why="", error="so it is")
     served.asked.clear()
     served.server._poll(known)
@@ -241,7 +250,7 @@ def test_a_sleep_that_a_child_began_ends_with_a_listing_of_everything(served: Se
     served.now += NAP - timedelta(minutes=1)
     assert served.turn() == []
     served.now += timedelta(minutes=2)
-    assert served.turn() == [("list_objects_v2", "a")]
+    assert served.turn() == [("list_objects_v2", "a"), *start("a")]
     assert served.told == [("started", "a"), ("sleeping", "a"), ("started", "a")]
 
 
@@ -279,8 +288,8 @@ def test_one_run_whose_storage_fails_keeps_the_others_from_being_looked_at(
     monkeypatch.setattr(Requests, "_answer", failing)
     served.now += NAP + timedelta(days=1)
     served.turn(everything=True)
-    assert refused == ["put_object", "list_objects_v2"]
-    assert ("storage", "a") in served.told and ("started", "b") in served.told
+    assert refused == ["put_object", "list_objects_v2", "put_object"]
+    assert {("storage", "a"), ("storage", "b")} <= {*served.told}, "b is looked at, and its claim is refused, too"
 
 
 def test_storage_that_hangs_for_one_run_delays_signals_and_other_runs(
@@ -297,7 +306,7 @@ def test_storage_that_hangs_for_one_run_delays_signals_and_other_runs(
     opens = run_server.open_store
     monkeypatch.setattr(run_server, "open_store", lambda url: hang() if url.endswith("/c") else opens(url))
     served.begin()
-    served.server._looked_at = float("-inf")
+    served.server._lookout.looked_at = float("-inf")
     served.server.turn()
     assert served.server._thread is not None
     served.server._thread.join()
@@ -307,7 +316,7 @@ def test_storage_that_hangs_for_one_run_delays_signals_and_other_runs(
     first, second = served.child("a"), served.child("b")
     asked.clear()
     first.poll.side_effect = hang
-    wait_until(lambda: not any(known.is_busy for known in served.server._known.values() if known.supervisor))
+    wait_until(lambda: not any(known.is_busy for known in served.server._known if known.supervisor))
     served.server.turn()
     assert asked.wait(60)
     served.server.ask(signal.SIGTERM)
@@ -342,6 +351,21 @@ def test_a_lease_is_left_over_because_nobody_has_looked(served: Served, monkeypa
     assert root.is_renewed(folder) is None
     root.refresh([folder])
     assert root.is_renewed(folder) is False
+
+
+def test_a_single_look_of_a_dispatcher_misses_what_may_be_held(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roots, "_SILENCE", 0.1)
+    monkeypatch.setattr(roots, "_A_PAGE", 0.1)
+    served.put("new/workspace.yaml", DEFINITION)
+    served.put("killed/workspace.yaml", DEFINITION.replace(b"nap", b"killed"))
+    held = replace(lease.mine(open_store(f"{served.url}/killed"), "killed-1", 1, ttl=30), host="elsewhere")
+    served.put(f"killed/{lease.PATH}", lease.encode(held))
+
+    async def looked() -> list[list[str]]:
+        return [[each.run_id for each in look.runs] async for look in satchel.due(served.url, once=True)]
+
+    looks = asyncio.run(asyncio.wait_for(looked(), PATIENCE))
+    assert looks[0] == ["nap-1"] and sorted(looks[-1]) == ["killed-1", "nap-1"]
 
 
 @pytest.mark.slow

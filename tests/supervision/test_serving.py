@@ -22,7 +22,7 @@ from msgspec.structs import replace
 import satchel
 from satchel import Run, agent
 from satchel.runtime.supervision.child.supervisor import Supervisor
-from satchel.runtime.supervision.serve.judging import StartVerdict, judge
+from satchel.runtime.supervision.serve.known_run import StartVerdict, judge
 from satchel.runtime.supervision.serve.roots import FolderRoot, Root, UrlRoot
 from satchel.runtime.supervision.serve.run_server import Server
 from satchel.workspace.base import SIGNAL
@@ -65,7 +65,7 @@ def send(text):
 async def main(run):
     await send("a")
 """
-SLEEPING = "import satchel.runtime.run.sleeping as sleeping; sleeping._IN_PROCESS = 0.1\n" + QUICK.replace(
+SLEEPING = "import satchel.runtime.run.own_steps as own_steps; own_steps._IN_PROCESS = 0.1\n" + QUICK.replace(
     'run.state["done"] = True', "await run.sleep(SECONDS)"
 )
 FAILING = QUICK.replace('run.state["done"] = True', "raise KeyError('x')")
@@ -162,6 +162,16 @@ def test_more_run_than_may_or_a_later_one_comes_first(root: Path, served: Served
     assert sorted(found[4:]) == [("paused", "b"), ("paused", "c")]
 
 
+def test_several_of_one_root_start_each_run_once_for_each_of_them(root: Path, served: Served) -> None:
+    names = [f"r{number:02}" for number in range(12)]
+    for name in names:
+        make(root / name, QUICK)
+    found = [event for process in [served("--once", "--at-most", 4) for _ in range(3)] for event in kinds(process)]
+    starts = [name for kind, name in found if kind == "started"]
+    assert {*starts} == {*names} and len(starts) <= 1.1 * len(names), starts
+    assert sorted(name for kind, name in found if kind == "completed") == names
+
+
 def test_a_restart_of_serve_leaves_runs_paused(root: Path, served: Served) -> None:
     folder = make(root / "a", WAITING)
     process = served()
@@ -205,10 +215,10 @@ def test_a_run_that_can_not_be_judged_when_serve_begins_stays_paused(
     server = Server(str(root), 1, lambda event: None)
     with monkeypatch.context() as broken:
         broken.setattr(pausing, "wish", mock.Mock(side_effect=error))
-        server._look()
-    (known,) = server._known.values()
+        server._lookout.look()
+    (known,) = server._known
     assert not known.due_since
-    server._look()
+    server._lookout.look()
     assert known.due_since
 
 
@@ -217,12 +227,12 @@ def test_a_run_whose_first_start_comes_to_nothing_stays_paused(root: Path, code:
     """Nothing has gone on with it yet: the storage failed, it was refused, or another `serve` still has it."""
     folder = stopped_by_signal(root / "a")
     server = Server(str(root), 1, lambda event: None)
-    server._look()
-    (known,) = server._known.values()
+    server._lookout.look()
+    (known,) = server._known
     known.supervisor = mock.Mock(spec=Supervisor, code=code, why="", error="so it is")
     server._poll(known)
     (folder / "agent.py").write_text(QUICK + "\n")
-    server._look()
+    server._lookout.look()
     assert bool(known.due_since) == is_due
 
 
@@ -302,6 +312,39 @@ def test_an_unanswered_question_is_run_into_or_its_answer_not_noticed(root: Path
     assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
 
 
+@pytest.mark.slow
+def test_of_many_runs_that_are_answered_at_once_some_start_twice_or_never(root: Path, served: Served) -> None:
+    source = f"""
+from satchel import agent, effect
+
+@effect
+async def publish(name):
+    with open({str(root.parent / "published")!r}, "a") as file:
+        file.write(name + "\\n")
+
+@agent
+async def main(run):
+    await run.ask("Publish it?", choices=["yes"], wait_for=0)
+    await publish(run.folder)
+"""
+    folders = [make(root / f"{number}", source) for number in range(100)]
+    assert {satchel.run(folder).status for folder in folders} == {"waiting"}
+    make(root / "first", QUICK)
+    process = served()
+    assert [next_event(process), next_event(process)] == [("started", "first"), ("completed", "first")]
+    process.send_signal(signal.SIGSTOP)
+    for folder in folders:
+        satchel.open(folder).answer("yes")
+    process.send_signal(signal.SIGCONT)
+    done = [next_event(process) for _ in range(200)]
+    process.send_signal(signal.SIGTERM)
+    assert kinds(process) == []
+    assert sorted(done) == sorted((kind, folder.name) for folder in folders for kind in ("started", "completed"))
+    assert sorted((root.parent / "published").read_text().split()) == sorted(map(str, folders))
+    opened = [[each["why"] for each in journal(folder) if each["type"] == "opened"] for folder in folders]
+    assert opened == [["run", "answer", "run"]] * 100
+
+
 def test_a_contradiction_is_run_into_again_and_again(root: Path) -> None:
     """`status: resume` lets it go on, and each start finds the same file that contradicts the run."""
     source = QUICK.replace('["a"]', '["a", "b"]') + (
@@ -315,17 +358,17 @@ def test_a_contradiction_is_run_into_again_and_again(root: Path) -> None:
     (folder / "todo.md").write_text(old.replace("[/] a", "[-] a"))
     (folder / "pause.yaml").write_text("status: resume\n")
     server = Server(str(root), 1, lambda event: None)
-    server._look()
-    (known,) = server._known.values()
+    server._lookout.look()
+    (known,) = server._known
     assert known.due_since
     with pytest.raises(Conflicting):
         satchel.run(folder)
     known.supervisor = mock.Mock(spec=Supervisor, code=4, why="", error="so it is")
     server._poll(known)
-    server._look()
+    server._lookout.look()
     assert not known.due_since
     (folder / "todo.md").write_text(old)
-    server._look()
+    server._lookout.look()
     assert known.due_since
 
 
@@ -450,7 +493,7 @@ def test_a_pause_file_is_misread(tmp_path: Path, pause: str, expected: bool) -> 
 
 def judged(folder: Path, at: datetime) -> StartVerdict:
     """Without what the folder's own files say of the run."""
-    return replace(judge(DiskStore(folder), at), run_id="", rested=None)
+    return replace(judge(DiskStore(folder), at), run_id="", definition=None, opening="", rested=None, figures=None)
 
 
 def test_the_end_of_a_pause_is_not_waited_for(tmp_path: Path) -> None:
@@ -503,7 +546,10 @@ def test_a_start_of_the_schedule_is_missed_or_made_twice(root: Path, monkeypatch
         """What it does until nothing is left to do, and in another look after that."""
         told.clear()
         for _ in range(2):
-            server._looked_at = float("-inf")
+            server._lookout.looked_at = float("-inf")
+            server.turn()
+            assert server._thread is not None
+            server._thread.join()  # the look
             server.turn()
             while server.running:
                 assert len(told) < 20, "it is started again and again"

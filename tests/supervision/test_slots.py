@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +16,12 @@ from satchel import Run, agent, run, step
 from satchel.runtime.live import supervisor_link
 from satchel.runtime.run import ask
 from satchel.runtime.supervision.child.supervisor import Policy
-from satchel.runtime.supervision.serve import run_server
+from satchel.runtime.supervision.serve import isolation
 from satchel.workspace.inspect import lease
 
+from . import supervised
 from .serve_in_process import Served
-from .supervised import BLOCKING, BUSY, WAITING, make
+from .supervised import BLOCKING, BUSY, WAITING, make, seen, wait_until
 from .test_schedule import Clock, clock
 from .test_serving import QUICK
 
@@ -48,8 +50,9 @@ def serve(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setenv("SEEN", str(root.parent / "seen"))
     started: list[Served] = []
 
-    def start(at_most: int = 1, **policy: float) -> Served:
-        started.append(Served(root, at_most, Policy(**policy)))  # type: ignore[arg-type]
+    def start(at_most: int = 1, group_limits: dict[str, int] | None = None, **policy: float) -> Served:
+        limits = Policy(**policy)  # type: ignore[arg-type]
+        started.append(Served(root, at_most, limits, group_limits=group_limits))
         return started[-1]
 
     yield start
@@ -123,6 +126,72 @@ def test_a_short_pause_keeps_its_slot(root: Path, serve: Serve) -> None:
     (root / "a/workspace.yaml").write_text((root / "a/workspace.yaml").read_text().replace("10h", "500000h"))
     served.until_event("paused", "a")
     served.until_event("completed", "b")
+
+
+SENDING = f"""
+import satchel.runtime.limits.notices as notices
+notices.AT_THE_END = notices.LIMIT = notices._PATIENCE = 1000.0
+notices.PAUSES = ()
+{QUICK}"""
+
+
+def test_a_run_keeps_its_slot_while_its_notice_is_not_taken(
+    root: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "whsec_c2VzYW1l")
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        make(root / "a", SENDING, f"notify: [{{webhook: '{url}', secret: '${{KEY}}'}}]\n")
+        make(root / "b", QUICK)
+        served = serve()
+        served.until_event("started", "b")
+        assert ("completed", "a") not in served.kinds
+    assert served.until_event("completed", "a").startswith("1 of 1")
+
+
+def test_more_of_a_group_run_than_may_or_other_runs_wait_for_it(root: Path, serve: Serve) -> None:
+    for name in ("a1", "a2"):
+        make(root / name, WAITING, "group: customer-a\n")
+    make(root / "b", WAITING, "group: customer-b\n")
+    make(root / "c", QUICK)
+    served = serve(4, {"customer-a": 1, "*": 2})
+    served.until_event("completed", "c")
+    served.until(lambda: len(seen(root.parent)) == 2)
+    served.turn()
+    names = {os.path.basename(child.store.url) for child in served.server.running}
+    assert names in ({"a1", "b"}, {"a2", "b"})
+    (first,) = names - {"b"}
+    (root / first / "pause.yaml").touch()
+    served.until_event("paused", first)
+    served.until_event("started", ({"a1", "a2"} - {first}).pop())
+
+
+def test_a_run_of_a_group_that_another_process_has_does_not_count(root: Path, serve: Serve) -> None:
+    folders = [make(root / name, WAITING, "group: customer-a\n") for name in ("a1", "a2")]
+    with supervised.satchel(root.parent, "run", "--in-process", folders[0]) as other:
+        wait_until(lambda: seen(root.parent), other)
+        served = serve(4, {"customer-a": 1})
+        served.turn()
+        make(root / "b", QUICK)
+        served.until_event("completed", "b")
+        assert not served.server.running
+        other.kill()
+        other.communicate()
+    served.until(lambda: len(seen(root.parent)) == 2)
+
+
+def test_a_higher_priority_comes_later_or_a_changed_one_does_not_count(root: Path, serve: Serve) -> None:
+    for name, priority in (("a", 0), ("b", 10), ("c", -3), ("d", 1)):
+        make(root / name, QUICK, f"priority: {priority}\n")
+    make(root / "first", WAITING, "priority: 1000\n")
+    served = serve()
+    served.until(lambda: seen(root.parent))
+    (root / "c/workspace.yaml").write_text((root / "c/workspace.yaml").read_text().replace("-3", "30"))
+    served.turn()
+    (root / "first/pause.yaml").touch()
+    served.until(lambda: sum(kind == "completed" for kind, _ in served.kinds) == 4)
+    started = [name for kind, name in served.kinds if kind == "started"]
+    assert started == ["first", "c", "b", "a", "d"], "the fourth start is of the one that has waited longest"
 
 
 def test_two_workspaces_of_one_run_id_are_not_named_or_at_every_look(root: Path, serve: Serve) -> None:
@@ -216,7 +285,7 @@ def test_a_container_s_share_of_the_cores_is_not_heeded(tmp_path: Path) -> None:
     own.write_text("1:name=systemd:/other\n0::/pods/one\n")
 
     def quota() -> float | None:
-        return run_server._quota(str(groups), str(own))
+        return isolation._quota(str(groups), str(own))
 
     assert quota() is None
     (groups / "pods/one/cpu.max").write_text("max 100000\n")
@@ -227,4 +296,12 @@ def test_a_container_s_share_of_the_cores_is_not_heeded(tmp_path: Path) -> None:
     assert quota() == 0.5
     own.write_text("no group at all\n")
     assert quota() is None
-    assert 1 <= run_server.usable_cores() <= (os.cpu_count() or 1)
+    assert 1 <= isolation.usable_cores() <= (os.cpu_count() or 1)
+
+
+def test_a_small_container_on_many_cores_leaves_no_memory_to_a_shared_process() -> None:
+    assert isolation.shared_by_processes(64, 1 << 30) == (1, 512 << 20)
+    assert isolation.shared_by_processes(64, 128 << 20) == (1, 64 << 20)
+    assert isolation.shared_by_processes(64, 8 << 30) == (8, 512 << 20)
+    assert isolation.shared_by_processes(2, 8 << 30) == (2, 2 << 30)
+    assert isolation.shared_by_processes(4, 0) == (4, 0)

@@ -16,7 +16,7 @@ import pytest
 import warm
 
 from satchel.runtime.live.supervisor_link import _Lossy
-from satchel.runtime.supervision.serve import run_server
+from satchel.runtime.supervision.serve import known_run, lookout, run_server
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import DiskStore
 
@@ -152,8 +152,11 @@ def test_a_log_that_can_not_be_written_ends_the_run(tmp_path: Path) -> None:
     assert status(folder) == "completed"
 
 
-def test_a_workspace_that_is_renamed_while_it_runs_is_lost(root: Path, serve: Callable[[], Served]) -> None:
+def test_a_workspace_that_is_renamed_while_it_runs_is_lost(
+    root: Path, serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And when it gets its old name back, too."""
+    monkeypatch.setattr(known_run, "_SILENCE", 0.1)  # what the server has claimed has another name now
     waiting = 'import asyncio; await asyncio.sleep(0 if (pathlib.Path(__file__).parent / "go").exists() else 0.1)'
     source = COUNTING.replace("range(4)", "range(1000)").replace("BETWEEN", waiting)
     folder = make(root / "a", source)
@@ -180,7 +183,7 @@ def test_a_folder_that_can_not_be_read_for_a_moment_is_given_up(
 
     served = serve()
     with monkeypatch.context() as patched:
-        patched.setattr(run_server, "judge", fails)
+        patched.setattr(lookout, "judge", fails)
         for _ in range(3):
             served.turn()
     assert served.events == [("storage", "a", f"can't be read (OSError: [Errno 116] {os.strerror(116)})")]
@@ -232,6 +235,20 @@ def test_a_full_disk_below_its_own_output_ends_serve(root: Path) -> None:
         words = [sys.executable, "-m", "satchel", "serve", "--once", "--json", root]
         warm.run(words, stdout=full, stderr=subprocess.PIPE)
     assert [status(root / name) for name in "ab"] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize(("places", "at_most", "code"), [pytest.param(24, 12, 0, marks=pytest.mark.slow), (10, 12, 9)])
+def test_once_ends_well_while_work_is_left(root: Path, places: int, at_most: int, code: int) -> None:
+    """So many files may be open: enough for some runs at a time, or for none."""
+    for number in range(12):
+        make(root / f"{number}", COUNTING.replace("BETWEEN", "pass"))
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({places}, {places})); "
+    command = f"import runpy, sys; {limit}sys.argv[0] = 'satchel'; runpy.run_module('satchel', run_name='__main__')"
+    words = [sys.executable, "-c", command, "serve", "--once", "--at-most", str(at_most), "--json", str(root)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    left = [str(each) for each in range(12) if not (root / f"{each}/state.json").exists()]
+    assert done.returncode == code and bool(left) == bool(code), (done.stdout[-600:], done.stderr[-600:])
+    assert all(f"/{name}" in done.stderr for name in left), done.stderr
 
 
 @pytest.mark.slow

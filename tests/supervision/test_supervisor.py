@@ -144,7 +144,7 @@ def is_held(pid: int, number: int) -> bool:
 
 _FIRST_PROCESS = """
 import ctypes, os, subprocess, sys
-from satchel.runtime.supervision.emergency.processes import reap_orphans
+from satchel.runtime.supervision.child.processes import reap_orphans
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # orphans become children of this process
 reading, writing = os.pipe()
 command = [sys.executable, "-c", "import os; pid = os.fork() or os._exit(7); os.write(1, b'%d' % pid); os._exit(9)"]
@@ -311,7 +311,8 @@ def test_a_blocked_child_outlives_a_stop(folder: Path, start: Started, source: s
         assert told[0] == 0 and told[1].endswith(": paused\n"), told
     process.wait(90 if by == "a window" else supervised.PATIENCE)
     assert process.returncode == 3, process.communicate()
-    assert stops(folder) == [("pause.requested", by), ("forced", ""), ("paused", "")]
+    # Each once: a child that is killed while it stops by itself has recorded some of them before.
+    assert [*dict.fromkeys(stops(folder))] == [("pause.requested", by), ("forced", ""), ("paused", "")]
 
 
 def test_a_child_that_dies_while_it_is_to_pause_leaves_no_word_of_that(folder: Path, start: Started) -> None:

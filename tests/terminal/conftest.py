@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from cli.conftest import _nobody_is_saving, make
+from cli.conftest import make
 
 pytest.importorskip("textual", reason="`satchel watch` needs textual")
 
@@ -19,7 +19,7 @@ from waits import PATIENCE
 from satchel.runtime.api import Overview
 from satchel.runtime.faces.watch.list_screen import WatchApp
 
-__all__ = ["_nobody_is_saving", "make"]
+__all__ = ["make"]
 
 ASKING = """
 from satchel import agent

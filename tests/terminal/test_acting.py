@@ -146,7 +146,7 @@ def test_other_arguments_can_not_be_approved_or_are_not_checked(make: Make) -> N
 
     async def approve(screen: Screen, typed: str, choice: str = "1") -> None:
         await screen.press("a")
-        await screen.until("amount: 80", "other arguments to approve, as amount=VALUE (may be empty)")
+        await screen.until("amount  80", "other arguments to approve, as amount=VALUE (may be empty)")
         await screen.press(choice, "tab")
         await screen.type(typed)
         await screen.press("enter", "enter")
@@ -172,6 +172,25 @@ def test_other_arguments_can_not_be_approved_or_are_not_checked(make: Make) -> N
     assert satchel.open(folder).resume().status == "waiting"
     data = json.loads((folder / "state.json").read_text())["data"]
     assert data == {"one": [{"amount": 50, "to": "Ada Lovelace"}, "approve"]}
+
+
+def test_a_standing_approval_can_not_be_given_with_keys_or_the_next_question_read(make: Make) -> None:
+    folder = make(REFUNDS.replace("await run.todo.each(work)", "await run.todo.each(work, parallel=2)"))
+    handle = satchel.open(folder)
+    handle.run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: Refund one?")
+            await screen.press("a")
+            await screen.until("Refund one?", "amount  80", "Ctrl-N next question (1 more)", "call ^1/1  refund")
+            await screen.press("ctrl+n")
+            await screen.until("Refund two?", "3 approve, and each later call of refund", "whatever its arguments")
+            await screen.press("3", "enter")
+            await screen.until("a2 is answered: approve, for later calls too")
+
+    play(test)
+    assert [*handle.status().approved] == ["a2"]
 
 
 def test_a_standing_approval_is_not_shown_or_revoked_without_a_word(make: Make) -> None:

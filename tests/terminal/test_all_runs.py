@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.conftest import PLAIN, Make, contents
+from msgspec.structs import replace
+from waits import PATIENCE
 
 import satchel
 from satchel.runtime.api import Overview
@@ -24,7 +28,7 @@ def test_all_runs_are_listed_filtered_and_opened(make: Make, tmp_path: Path) -> 
 
     async def test() -> None:
         async with watching(tmp_path / "root", size=(110, 24)) as screen:
-            text = await screen.until("4 runs  1 waiting  1 damaged")
+            text = await screen.until("4 runs  1 waiting  1 damaged", "> gamma")
             rows = [line for line in screen.lines if line[2:8].rstrip() in ("alpha", "deep/b", "gamma", "typo")]
             assert [row[2:].split()[:2] for row in rows] == [
                 ["gamma", "waiting"],
@@ -51,6 +55,35 @@ def test_all_runs_are_listed_filtered_and_opened(make: Make, tmp_path: Path) -> 
 
     play(test)
     assert contents(tmp_path / "root") == before
+
+
+def test_the_run_that_was_read_first_is_chosen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the others are read, what is most urgent comes to the top, and nobody has chosen anything."""
+    make(PLAIN, "root/alpha")
+    satchel.open(make(ASKING, "root/gamma")).run()
+    goes_on = threading.Event()
+    look = Overview.look
+
+    def slow_look(self: Overview, **how: Any) -> Any:
+        seen = look(self)
+        if not goes_on.is_set():
+            self._seen, self._begun = None, replace(seen, runs=[run for run in seen.runs if run.name == "alpha"])
+            how["progress"](2, 2)
+            assert goes_on.wait(PATIENCE)
+            self._seen = seen
+        return seen
+
+    monkeypatch.setattr(Overview, "look", slow_look)
+
+    async def test() -> None:
+        async with watching(tmp_path / "root", size=(110, 24)) as screen:
+            await screen.until("> alpha")
+            goes_on.set()
+            await screen.until("2 runs", "> gamma")
+            await screen.press("down")
+            await screen.until("> alpha")
+
+    play(test)
 
 
 def test_a_narrow_terminal_hides_how_to_leave(make: Make, tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def test_a_storage_that_goes_offline_is_told_and_comes_back(make: Make, monkeypa
         await until(lambda: feed.problem and feed.status)
         assert feed.status and "does not answer" in str(feed.status.problem) and feed.status.state == "damaged"
         is_offline = False
-        await until(lambda: feed.seen and feed.status and not feed.status.problem)
-        assert feed.status.state == "waiting" and not feed.problem
+        await until(lambda: feed.seen and feed.status and not feed.status.problem and not feed.problem)
+        assert feed.status.state == "waiting"
         is_offline = True
         with monkeypatch.context() as patched:
             patched.setattr(Feed, "_status", staticmethod(lambda handle: status()))

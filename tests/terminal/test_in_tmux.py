@@ -174,7 +174,7 @@ def test_other_arguments_are_approved_and_a_standing_approval_is_revoked_with_ke
             ("amount=50", "a1 is answered: approve with amount: 50"),
         ):
             terminal.press("a")
-            terminal.until("amount: 80", "1 approve", "Escape leave")
+            terminal.until("amount  80", "1 approve", "Escape leave")
             terminal.press("1", "Tab")
             terminal.until_below("other arguments to approve, as amount=VALUE (may be empty)")
             terminal.press(typed)

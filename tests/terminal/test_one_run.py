@@ -14,6 +14,7 @@ import pytest
 from cli.conftest import Make
 
 import satchel
+from satchel.runtime.faces.watch import run_screen
 from satchel.runtime.faces.watch.lines import clock
 from satchel.runtime.faces.watch.run_screen import VIEWS
 from satchel.runtime.live import pending_calls
@@ -35,6 +36,25 @@ def test_a_waiting_run_is_shown_with_its_plan_its_question_and_what_has_happened
             assert "[/] write to Ada" in text and "[ ] write to Grace" in text
             assert "begun     ^1 write to Ada" in text and "closed    waiting: a person is asked" in text
             assert screen.lines[-1].startswith("a answer  r resume  s send  e edit todo  ? keys  q quit")
+
+    play(test)
+
+
+def test_the_details_hide_its_group_and_priority(make: Make) -> None:
+    status = satchel.open(make(extra="group: customer-a\npriority: 10\n")).status()
+    assert {("group", "customer-a"), ("priority", "10")} <= {*run_screen._details(status)}
+
+
+def test_the_time_or_the_cost_of_a_run_is_not_drawn(make: Make) -> None:
+    folder = make(ASKING.replace("answer = await", "run.spend(usd=0.25, model='large-2'); answer = await"))
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder, size=(100, 40)) as screen:
+            await screen.until("8 time")
+            await screen.press("8")
+            text = await screen.until("? waited for a person", "$0.25", "large-2")
+            assert "^1  write to Ada" in text and "????" in text
 
     play(test)
 

@@ -17,6 +17,7 @@ if not deferred(__name__):
         NewerFormat,
         NotDone,
         NotSerializable,
+        NoWorkspace,
         Refused,
         SatchelError,
         StorageFailed,
@@ -24,9 +25,11 @@ if not deferred(__name__):
         taken_over,
     )
     from .names import (
+        ANSWERS,
         DEFINITION,
         DRIFTED,
         ID,
+        KEEPER,
         KEY_BYTES,
         NAME_BYTES,
         OF_A_RUN,
@@ -45,5 +48,19 @@ if not deferred(__name__):
         version,
     )
     from .stamp import Copy, Stamp, Stamped, read_json, read_markdown
-    from .text import UNSAFE, counted, cut, decode, duration, in_force, lines, one_line, place, since, size, visible
+    from .text import (
+        UNSAFE,
+        counted,
+        cut,
+        decode,
+        duration,
+        in_force,
+        lines,
+        one_line,
+        place,
+        since,
+        size,
+        usd,
+        visible,
+    )
     from .times import moment_of, time_text

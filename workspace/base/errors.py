@@ -2,7 +2,8 @@
 
 SatchelError
 ├── UsageError         a call or a command that is not valid
-│   └── KeyReused      an idempotency key that was used for another content
+│   ├── KeyReused      an idempotency key that was used for another content
+│   └── NoWorkspace    there is no workspace, or no folder of workspaces
 ├── InvalidFile        a file that does not fit its format; lists every problem
 ├── NewerFormat        a newer Satchel has written it; not touched
 ├── Refused            a person's change of a readable file can't be accepted
@@ -57,6 +58,10 @@ class UsageError(SatchelError):
 
 class KeyReused(UsageError):
     """An idempotency key was used before, for another content. Nothing was sent."""
+
+
+class NoWorkspace(UsageError):
+    """There is no workspace at this place, or no folder to look for workspaces in. Not one that has moved away."""
 
 
 class InvalidFile(SatchelError):

@@ -21,6 +21,12 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 SCHEMAS = ".satchel/schemas"
 """The folder of the schemas for editors."""
 
+KEEPER = "SATCHEL_KEEPER"
+"""The variable that tells a process the address of its run at a keeper (runtime/keeper)."""
+
+ANSWERS = ".satchel/answers"
+"""The folder of the answers of models that no step has recorded yet (runtime/keeper)."""
+
 OF_A_RUN = frozenset(
     (
         "journal",

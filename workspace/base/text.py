@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import re
 import unicodedata
 from datetime import UTC, datetime
@@ -91,6 +92,16 @@ def size(count: int) -> str:
         next(units)
     unit = next(units)
     return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
+
+
+def usd(amount: float) -> str:
+    """`$12.30`, `$0.042`, `$0.00045`: to the cent, and below a dollar with the places that say something, so that costs
+    of a fraction of a cent can be told apart and add up."""
+    if amount >= 1 or amount <= 0:
+        return f"${amount:,.2f}"
+    places = min(9, max(4, 1 - math.floor(math.log10(amount))))
+    whole, _, part = f"{amount:.{places}f}".partition(".")
+    return f"${whole}.{part.rstrip('0'):0<2}"
 
 
 def duration(seconds: float) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from typing import Any, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...schemas import Problem, Where, dotted, problems, short
 from ..base import DEFINITION, InvalidFile, NewerFormat, UsageError, decode, times
-from . import yamltext
+from . import yaml_plain, yamltext
 
 FORMAT = 1
 LIMIT = 64 << 10
@@ -107,13 +110,17 @@ class Definition(Struct, frozen=True):
     """The content of workspace.yaml. `agent` is `FILE.py:NAME`, or `PACKAGE.MODULE:NAME`; it is not imported here."""
 
     run_id: str
-    agent: str
+    agent: str  # empty for a workspace that programs hold
     settings: dict[str, Any] = field(default_factory=dict)
     input: dict[str, Any] = field(default_factory=dict)  # arguments of the agent, by parameter
+    group: str = ""  # whose runs `serve` bounds together
+    priority: int = 0
     drain_timeout: float = 120.0  # seconds
     drain_then: Literal["force", "extend"] = "force"
     idle_below: float = 0.0  # seconds
     restart_every: Every = Every()
+    isolate: Literal["", "process", "none"] = ""  # empty: as `serve` says
+    keeper: bool = False  # what reads answers of models to their end when the agent's process dies
     on_drift: Literal["report", "ask", "refuse"] = "report"
     on_reference: Literal["report", "refuse"] = "report"
     recheck: Literal["always", "never"] = "always"
@@ -127,9 +134,16 @@ class Definition(Struct, frozen=True):
     keep: Keep = Keep()
     notify: tuple[str | Webhook, ...] = ()
     redirect_to: str = ""
+    backup: str = ""  # where a copy follows, as it is written: `{run_id}` and `{name}` are replaced
     redact: Redact = Redact()
+    kind: str = ""  # what programs hold it as
     format: int = FORMAT
     said: dict[str, Any] = field(default_factory=dict)  # all keys but the run's identity
+
+    @property
+    def restarts(self) -> bool:
+        """Whether it wants another process from time to time."""
+        return self.restart_every != Every()
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -140,6 +154,35 @@ class Definition(Struct, frozen=True):
 def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
     """The content of the file. InvalidFile lists everything that is wrong, with lines; NewerFormat if it is newer."""
     text = decode(source, path) if isinstance(source, bytes) else source
+    if (value := yaml_plain.mapping(text)) is not None:
+        with suppress(InvalidFile):  # the other reader knows the lines
+            return _of(value, dotted, path)
+    found = _OWN_ID.search(text)
+    if found is None or text.count(found[1]) > 1:
+        return _parsed(text, path)
+    others = f"{text[: found.start(1)]}\0{text[found.end(1) :]}"
+    if (like := _ALIKE.get(others)) is None:
+        like = _parsed(text, path)
+        if like.run_id != found[1]:  # that line is in a text of several lines
+            return like
+        if len(_ALIKE) >= _MOST_ALIKE:
+            _ALIKE.clear()
+        _ALIKE[others] = like
+    settings, given, said = deepcopy((like.settings, like.input, like.said))  # an agent may change its own
+    return replace(like, run_id=found[1], settings=settings, input=given, said=said)
+
+
+_OWN_ID = re.compile(r"^run_id: (?=.{3,63}$)([a-z][a-z0-9]*-[a-z0-9-]+)$", re.MULTILINE)
+"""A run_id that YAML takes for nothing but a text."""
+
+_ALIKE: dict[str, Definition] = {}
+"""Files that were read, without their `run_id`. The runs that are made from a template differ in that only, and reading
+YAML is the dearest part of a first look at thousands of them."""
+
+_MOST_ALIKE = 64
+
+
+def _parsed(text: str, path: str) -> Definition:
     document = yamltext.load(text, path)
     return _of(document.value, document.place, path)
 
@@ -172,7 +215,7 @@ def _of(value: Any, place: Callable[[Where], str], path: str) -> Definition:
     except _NotValid as error:
         raise InvalidFile(path, [Problem(place(error.where), short(error.found), *error.expected)]) from None
     return Definition(
-        value["run_id"], value["agent"], value.get("settings", {}), value.get("input", {}), **options, said=said
+        value["run_id"], value.get("agent", ""), value.get("settings", {}), value.get("input", {}), **options, said=said
     )
 
 
@@ -193,8 +236,12 @@ def _seconds(written: Any, *where: str | int) -> float:
 
 def _options(value: dict[str, Any]) -> dict[str, Any]:
     """The values of the optional keys."""
-    plain = ("on_drift", "on_reference", "recheck", "redirect_to")
+    plain = ("group", "on_drift", "on_reference", "recheck", "redirect_to", "backup", "isolate", "keeper", "kind")
     found: dict[str, Any] = {key: value[key] for key in plain if key in value}
+    if set(re.findall("{run_id}|{name}|[{}]", found.get("backup", ""))) & {"{", "}"}:
+        expected = ("a path or URL, in which only {run_id} and {name} are replaced", "Write s3://bucket/{run_id}")
+        raise _NotValid(("backup",), found["backup"], expected)
+    found["priority"] = int(value.get("priority", 0))  # 1e1 is a whole number, too
     found["references"] = tuple(value.get("references", ()))
     found["notify"] = tuple(Webhook(**each) if isinstance(each, dict) else each for each in value.get("notify", ()))
     if "prompts" in value:
@@ -292,7 +339,8 @@ def _window(number: int, written: dict[str, Any]) -> Window:
 def encode(definition: Definition, comments: Sequence[str] = ()) -> str:
     """The file, with `comments` above its keys, a line each. InvalidFile if `parse` would refuse it."""
     head = [_EDITOR, *(f"# {line}".rstrip() for comment in comments for line in comment.splitlines() or [""])]
-    identity = {"format": definition.format, "run_id": definition.run_id, "agent": definition.agent}
+    held = {"kind": definition.kind} if definition.kind else {"agent": definition.agent}
+    identity = {"format": definition.format, "run_id": definition.run_id, **held}
     text = "\n".join(head) + "\n\n" + yamltext.dump(identity)
     if definition.settings:
         text += "\n" + yamltext.dump({"settings": definition.settings})

@@ -1,5 +1,5 @@
-"""JSON in files of people and strangers: read strictly, with places and remedies; written to be readable. And the
-decoders of JSON to types."""
+"""JSON in files of people and strangers: read strictly, with places and remedies; written to be readable. The decoders
+of JSON to types, and the small files of Satchel's own that only inform."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import json
 import math
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.json import Decoder
 
 from ...schemas import Problem, Where, dotted
 from ..base import InvalidFile, NotSerializable
+
+T = TypeVar("T")
 
 DEPTH = 100
 """The maximum nesting of lists and mappings in a file."""
@@ -118,3 +120,16 @@ def decoder(kind: Any, **options: Any) -> Decoder[Any]:
     """
     with _one_at_a_time:
         return Decoder(kind, **options)
+
+
+def encode(value: Any) -> bytes:
+    """A file of Satchel's own, indented for people. `value` is a struct."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def decode(data: bytes, decoder: Decoder[T]) -> T | None:
+    """What such a file says. None if it is not valid: it only informs, so a broken one must not stop anything."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -7,7 +7,6 @@ corrected line.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -18,15 +17,7 @@ from yaml.error import MarkedYAMLError
 
 from ...schemas import Problem, Where, dotted, short
 from ..base import InvalidFile, lines, place
-
-_NULL = frozenset(("", "~", "null", "Null", "NULL"))
-_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_DECIMAL = re.compile(r"[-+]?[0-9]+")
-_OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NOT_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_DIGITS = 4300  # more digits than this Python refuses to convert
-_HEX_DIGITS = 3500  # and so many come to fewer than that
+from .yaml_plain import resolve
 
 _ENTRY = re.compile(r"(?P<lead>\s*(?:- +)*(?:[^\s'\"#&*!|>%@`\[\]{},:][^:#]*: +)?)(?P<value>\S.*?)\s*")
 _COLLECTION = re.compile(r"\[.*\]|\{(?!\{).*\}")  # the mistake is somewhere inside it
@@ -113,29 +104,6 @@ def read(text: str, path: str) -> YamlDocument:
         if not reader.problems:
             return YamlDocument(root.value if root else None, root)
     raise InvalidFile(path, reader.problems)
-
-
-def resolve(word: str) -> str | int | float | bool | None:
-    """The value of a plain scalar. ValueError, with a phrase for it, if it is a number that JSON can't hold."""
-    if word in _NULL:
-        return None
-    if word in _BOOL:
-        return _BOOL[word]
-    if _DECIMAL.fullmatch(word):
-        if len(word) > _DIGITS:
-            raise ValueError("a number of more than 4300 digits")
-        return int(word)
-    if _OCTAL_OR_HEX.fullmatch(word):
-        if len(word) > _HEX_DIGITS:
-            raise ValueError("a number of more than 3500 digits")
-        return int(word, 0)
-    if _FLOAT.fullmatch(word):
-        if math.isinf(number := float(word)):
-            raise ValueError(f"the number {word[:40]}, which is too large")
-        return number
-    if _NOT_JSON.fullmatch(word):
-        raise ValueError(f"{word}, which is not a number in JSON")
-    return word
 
 
 def _mark_of(mark: Any) -> Mark:

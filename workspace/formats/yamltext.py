@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...schemas import Problem, Where, dotted
 from ..base import InvalidFile, UsageError
+from .yaml_plain import resolve
 
 if TYPE_CHECKING:
     from .yaml_reader import YamlDocument, YamlNode
@@ -59,15 +61,22 @@ def set_value(text: str, path: Where, value: Any, *, file: str = "workspace.yaml
     returned. UsageError if that can't be done, InvalidFile if `text` is not valid to begin with.
     """
     _json(value)
-    before = load(text, file)
+    before = _latest(text, file)
     try:
         after = _changed(text, before, path, value)
-        if _json(load(after, file).value) == _json(_with(before.value, path, value)):
+        if _json(_latest(after, file).value) == _json(_with(before.value, path, value)):
             return after
     except (InvalidFile, _NoPlace):
         pass
     remedy = "edit the file by hand"
     raise UsageError(f"can't set {dotted(path)} to {json.dumps(value)[:80]} in this file", path=file, remedy=remedy)
+
+
+@lru_cache(1)
+def _latest(text: str, file: str) -> YamlDocument:
+    """`load`, of what no caller changes. Of several values that are set, each begins with what was read back of the one
+    before."""
+    return load(text, file)
 
 
 class _NoPlace(Exception):
@@ -219,8 +228,6 @@ def _inline(value: Any) -> str:
 
 
 def _word(text: str) -> str:
-    from .yaml_reader import resolve
-
     if _PLAIN.fullmatch(text) and text.lower() not in _BOOLEAN_ELSEWHERE and isinstance(resolve(text), str):
         return text
     return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))

@@ -5,18 +5,44 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from .blame import BlamedItem, BlamedValue, Origin, SaidBy, data_origins, message_origins, plan_origins
+    from .blame import (
+        BlamedItem,
+        BlamedLine,
+        BlamedValue,
+        Origin,
+        SaidBy,
+        data_origins,
+        line_origins,
+        message_origins,
+        plan_origins,
+    )
     from .call_history import Call, FailedAttempt, StepHistory, Work, step_history
+    from .call_records import CallDetail, FailedCall, HumanAnswer, call_detail, call_place, failed_call
+    from .conversation_pages import (
+        ConversationPage,
+        SaidRow,
+        calls_of,
+        has_text,
+        page_after,
+        page_before,
+        place_after,
+        row_at,
+        search,
+        texts_in,
+        unwritten,
+    )
     from .difference import (
         CallChange,
         Compared,
         DataChange,
+        FileChange,
         MessageChange,
         PlanChange,
         compared,
         data_changes,
         message_changes,
         same_outcome,
+        text_changes,
     )
     from .moments import (
         LATEST,
@@ -27,11 +53,27 @@ if not deferred(__name__):
         gone,
         kept_from,
         moment_at,
-        no_such_item,
+        named_so,
         plain,
         read,
         records_of,
         seq_of,
         steadily,
         story,
+    )
+    from .time_and_cost import (
+        CallPart,
+        CallSpan,
+        Cost,
+        CostPoint,
+        CostReport,
+        GapKind,
+        ItemCost,
+        ItemSpan,
+        PartKind,
+        RunningSpan,
+        RunTiming,
+        TimeGap,
+        cost_report,
+        run_timing,
     )

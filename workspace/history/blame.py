@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from ..base import DEFINITION, Damaged, UsageError
+from ..base import lines as text_lines
 from ..journal.records import (
     AgentBegun,
     AnyRecord,
@@ -23,6 +24,7 @@ from ..journal.records import (
     ApprovalAsked,
     Doubt,
     Edited,
+    FileWritten,
     Key,
     Line,
     Message,
@@ -32,13 +34,14 @@ from ..journal.records import (
     PlanChanged,
     Resolved,
     Rewound,
+    SavedFile,
     ScopeBegun,
     ScopeCommitted,
     StepCompleted,
     StepStarted,
 )
 from ..plan import Mark, Plan, Splice, splice
-from ..state import AgentMoment, Moment, earlier_moment, json_patch
+from ..state import FILES, AgentMoment, Moment, earlier_moment, json_patch
 from ..store import Store
 from ..views import MessageRow
 from .moments import conversations
@@ -68,14 +71,15 @@ class Origin(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `kind`: "commit" of an item or named scope (`title`), or of the agent itself (`scope` is empty); "edit" of a file,
     `by` whom; "migration" to `version` of the state type; "earlier": in record `seq` or one before it, which is no
-    longer kept; of an item of the plan also "begun", and "plan", a change by an agent, the runtime or a person (`by`).
+    longer kept; of an item of the plan also "begun", and "plan", a change by an agent, the runtime or a person (`by`);
+    of a file in files/ "put" by a program.
     `prompts`: the versions of each file of prompts/ that the calls of the scope have used. `people`: who
     has answered its questions or edited its results.
     """
 
     seq: int
     at: str = ""
-    kind: Literal["commit", "edit", "migration", "begun", "plan", "earlier"] = "earlier"
+    kind: Literal["commit", "edit", "migration", "begun", "plan", "put", "earlier"] = "earlier"
     agent: str = ""
     scope: str = ""
     title: str = ""
@@ -391,6 +395,43 @@ def message_origins(store: Store, start: Moment, now: Moment, lines: Sequence[Li
         path: [SaidBy(row, origins.get((path, row.seq), Origin(seq=row.seq, at=row.at))) for row in rows]
         for path, rows in conversations(store, now).items()
     }
+
+
+class BlamedLine(NamedTuple):
+    """A line of a file in files/, and the record that has put it there."""
+
+    text: str
+    origin: Origin
+
+
+def line_origins(start: Moment, lines: Sequence[Line], path: str) -> list[BlamedLine] | None:
+    """The lines of a file in files/ after `lines`, which follow from `start`. None if it is not there, or is no short
+    text: then only its whole versions are known."""
+    from difflib import SequenceMatcher  # slow, and for this only
+
+    known = start.root.files.get(path)
+    found = None if known is None else _lines_of(known.content, Origin(seq=known.version, at=known.at))
+    for line in lines:
+        match line.record:
+            case FileWritten(path=written, content=content) if written == path:
+                origin = Origin(seq=line.seq, at=line.at, kind="put")
+            case Edited(file=file, written=content, by=by) if file == FILES + path and content is not None:
+                origin = Origin(seq=line.seq, at=line.at, kind="edit", by=by)
+            case _:
+                continue
+        was = found or []
+        found = None if content is None else _lines_of(content, origin)
+        if found is not None:
+            texts = [each.text for each in was], [each.text for each in found]
+            for at, now, size in SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks():
+                found[now : now + size] = was[at : at + size]
+    return found
+
+
+def _lines_of(content: SavedFile, origin: Origin) -> list[BlamedLine] | None:
+    if content.blob:
+        return None
+    return [BlamedLine(text, origin) for text in text_lines(content.text.removesuffix("\n"))]
 
 
 class BlamedItem(Struct, frozen=True):

@@ -34,6 +34,7 @@ from ..journal.records import (
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
+    Spent,
     StepCompleted,
     StepEdit,
     StepFailed,
@@ -59,6 +60,7 @@ class FailedAttempt(Struct, frozen=True, omit_defaults=True, gc=False):
     attempt: int
     error: str
     wait: float | None = None  # seconds until it was tried again by itself
+    ms: int = 0
 
 
 class Call(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
@@ -81,6 +83,8 @@ class Call(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     ms: int = 0
     model: str = ""  # the fallback that answered
     prompts: dict[str, str] = {}  # the files of prompts/, each with the start of its SHA-256
+    tokens: int = 0  # that its function has reported, in all attempts
+    usd: float = 0.0
     recorded: Raw = NOTHING  # the result as JSON
     result_in: str = ""  # the file that has a large result
     error: str = ""  # the exception that the agent got
@@ -134,7 +138,7 @@ def call_of(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, i
     attempts, as far as they are known. `is_asked_about`: there is an open question about it."""
     newest = outcome or (troubles[-1] if troubles else None)
     seq, at = (newest.seq, newest.at) if newest else (0, "")
-    tried = tuple(map(_trouble, troubles)) if troubles else ()
+    tried = tuple(failed_attempts(troubles)) if troubles else ()
     if type(record) is StepCompleted:  # as most are
         return Call(
             no=record.no,
@@ -176,11 +180,23 @@ def call_of(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, i
             return made(effect=True, state="asked")
 
 
-def _trouble(line: Line) -> FailedAttempt:
-    record = line.record
-    assert isinstance(record, StepRetry | StepFailed)
-    wait = record.wait if isinstance(record, StepRetry) else None
-    return FailedAttempt(line.seq, line.at, record.attempt, _error(record.error), wait)
+def failed_attempts(troubles: Sequence[Line]) -> Iterator[FailedAttempt]:
+    """The failed attempts in the records of a call. One that is tried again has a record of its failure and one of the
+    wait."""
+    last: FailedAttempt | None = None
+    for line in troubles:
+        record = line.record
+        assert isinstance(record, StepRetry | StepFailed)
+        if isinstance(record, StepRetry):
+            ms = last.ms if last is not None and last.attempt == record.attempt else 0
+            yield FailedAttempt(line.seq, line.at, record.attempt, _error(record.error), record.wait, ms)
+            last = None
+        else:
+            if last is not None:
+                yield last
+            last = FailedAttempt(line.seq, line.at, record.attempt, _error(record.error), None, record.ms)
+    if last is not None:
+        yield last
 
 
 def _error(failure: Failure) -> str:
@@ -243,6 +259,7 @@ class _Gathering:
         self._returns: list[_Return] = []
         self._undone: list[Work] = []  # parts of works that a return has undone
         self._troubles: dict[Place, dict[Key, list[Line]]] = {}
+        self._spent: dict[Place, dict[int, list[Spent]]] = {}  # by the number of the call
         for work in _pruned(moment):
             self._take(0, work, "pruned")
 
@@ -360,6 +377,8 @@ class _Gathering:
                 self._work(record.agent, record.scope)
                 troubles = self._troubles.setdefault((record.agent, record.scope), {})
                 troubles.setdefault(record.key, []).append(line)
+            case Spent(no=int(no)):
+                self._spent.setdefault((record.agent, record.scope), {}).setdefault(no, []).append(record)
             case ApprovalAsked(back=Back()):
                 pass  # no call of an agent
             case OfCall():
@@ -404,6 +423,7 @@ class _Gathering:
         work = Work(agent=record.agent, scope=record.scope, title=record.title, begun=line.seq, begun_at=line.at)
         self._take(line.seq, work)
         self._troubles.pop(place, None)
+        self._spent.pop(place, None)
 
     def _end(self, work: Work, calls: list[Call], line: Line) -> None:
         work.calls, work.ended, work.ended_at = calls, line.seq, line.at
@@ -442,7 +462,8 @@ class _Gathering:
             call_of(record, self._outcome(place, record), troubles.get(key, ()), is_asked_about=key in doubted)
             for key, record in records.items()
         ]
-        return sorted(calls, key=attrgetter("no"))
+        spent = self._spent.get(place, {})
+        return sorted((_with_costs(call, spent.get(call.no)) for call in calls), key=attrgetter("no"))
 
     def _outcome(self, place: Place, record: OfCall) -> Line | None:
         """The line with the outcome of a call. That of an effect counts even after a return to before it."""
@@ -456,6 +477,12 @@ class _Gathering:
         older = reversed(self._replaced.get((*place, key), ()))
         found = next((line for line in older if self._counts(line.seq)), None)
         return found or (None if isinstance(record, StepRetry | StepFailed) else newest)
+
+
+def _with_costs(call: Call, spent: Sequence[Spent] | None) -> Call:
+    if not spent:
+        return call
+    return replace(call, tokens=sum(each.tokens for each in spent), usd=round(sum(each.usd for each in spent), 9))
 
 
 def _pruned(moment: Moment) -> Iterator[Work]:

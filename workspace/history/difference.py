@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..base import lines as lines_of
 from ..journal.records import Key
-from ..state import ABSENT, ROOT, AgentMoment, json_patch
+from ..state import ABSENT, ROOT, AgentMoment, FileState, json_patch
 from .call_history import Call, Place, StepHistory
 from .moments import Conversations, plain
 
@@ -33,6 +33,14 @@ class PlanChange(Struct, frozen=True):
 
     agent: str
     lines: tuple[str, ...]
+
+
+class FileChange(Struct, frozen=True):
+    """A file in files/ that differs. `lines`: a unified diff, if both are short texts."""
+
+    path: str
+    kind: Kind
+    lines: tuple[str, ...] = ()
 
 
 class MessageChange(Struct, frozen=True):
@@ -64,6 +72,7 @@ class Compared(Struct, frozen=True):
     data: list[DataChange]
     plans: list[PlanChange]
     calls: list[CallChange]
+    files: list[FileChange]
 
 
 def compared(old: StepHistory, new: StepHistory) -> Compared:
@@ -75,9 +84,10 @@ def compared(old: StepHistory, new: StepHistory) -> Compared:
         was, now = old.moment.agents.get(path), new.moment.agents.get(path)
         values = _data_of(was), _data_of(now)
         data += [DataChange(path, *change) for change in data_changes(*values)]
-        lines = tuple(_plan_lines(was.plan.text if was else "", now.plan.text if now else ""))
+        lines = tuple(text_changes(was.plan.text if was else "", now.plan.text if now else ""))
         plans += [PlanChange(path, lines)] if lines else []
-    return Compared(data, plans, [*_call_changes(old, new)])
+    files = [*_file_changes(old.moment.root.files, new.moment.root.files)]
+    return Compared(data, plans, [*_call_changes(old, new)], files)
 
 
 def _data_of(agent: AgentMoment | None) -> Any:
@@ -127,13 +137,24 @@ def _middles(old: list[Any], new: list[Any]) -> tuple[int, list[Any], list[Any]]
     return start, old[start : len(old) - end], new[start : len(new) - end]
 
 
-def _plan_lines(old: str, new: str) -> Iterator[str]:
-    """Without the two lines that name the files."""
+def text_changes(old: str, new: str) -> Iterator[str]:
+    """Two texts as a unified diff, without the two lines that name the files."""
     if old != new:
         import difflib  # slow, and most plans are equal
 
         was, now = (lines_of(text.removesuffix("\n")) if text else [] for text in (old, new))
         yield from islice(difflib.unified_diff(was, now, n=2, lineterm=""), 2, None)
+
+
+def _file_changes(old: Mapping[str, FileState], new: Mapping[str, FileState]) -> Iterator[FileChange]:
+    for path in sorted(old.keys() | new.keys()):
+        was, now = (side[path].content if path in side else None for side in (old, new))
+        if was is not None and now is not None and was.sha256 == now.sha256:
+            continue
+        kind: Kind = "added" if was is None else "removed" if now is None else "changed"
+        texts = ["" if each is None else each.text for each in (was, now)]
+        has_blob = any(each is not None and each.blob for each in (was, now))
+        yield FileChange(path, kind, () if has_blob else (*text_changes(*texts),))
 
 
 def _call_changes(old: StepHistory, new: StepHistory) -> Iterator[CallChange]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -30,12 +30,11 @@ from ..journal.records import (
     parse_each,
 )
 from ..state import ROOT, Moment, checkpoint
-from ..store import Store, read_if_there
+from ..store import LARGE_LIMIT, Store, read_if_there
 from ..views import MessageRow, conversation, folder_of, projection
 
 T = TypeVar("T")
 _LOOKS = 8
-_READ_LIMIT = 1 << 30
 
 
 class Records(Struct, frozen=True):
@@ -111,7 +110,7 @@ def _readable(store: Store, due: int, crc: str) -> list[Line]:
     lines: list[Line] = []
     for path in map(journal.segment_path, journal.segments(store)):
         with suppress(InvalidFile, NewerFormat, Damaged):
-            for line in parse_each(store.read(path, limit=_READ_LIMIT).data.split(b"\n")[:-1]):
+            for line in parse_each(store.read(path, limit=LARGE_LIMIT).data.split(b"\n")[:-1]):
                 if line is not None and line.seq == due and (not crc or line.prev == crc):
                     lines.append(journal.filled(store, line))
                     due, crc = line.seq + 1, line.crc
@@ -258,7 +257,7 @@ def conversations(store: Store, moment: Moment) -> Conversations:
         found = conversation.recorded(store, moment)
     except SatchelError:
         return {}
-    return {path: rows[-1] for path, rows in found.items() if len(rows[-1]) == moment.agents[path].messages}
+    return {path: found[path][-1] for path in moment.agents if len(found[path][-1]) == moment.agents[path].messages}
 
 
 def plain(row: MessageRow) -> dict[str, Any]:
@@ -341,6 +340,26 @@ def names_of(agent: str, scope: str, title: str) -> tuple[str, ...]:
     above = f"{agent}/" if agent else ""
     short = scope if scope.startswith("_") else f"^{scope}"
     return tuple(dict.fromkeys((above + short, above + folder_of(scope, title))))
+
+
+class Named(Protocol):
+    """What is known of an item, under each of the names that a person may give it."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def named_so(item: str, known: Sequence[N], first: int, problem: SatchelError | None) -> list[N]:
+    """Those of the item that a person has named. UsageError if it has not begun; if not all records could be read, the
+    `problem` with them instead. `first`: the first record that is kept."""
+    wanted = f"^{item}" if item.isdecimal() else item.rstrip("/")
+    found = [each for each in known if wanted in each.names]
+    if not found:
+        raise problem or no_such_item(wanted, (name for each in known for name in each.names), first)
+    return found
 
 
 def no_such_item(named: str, begun: Iterable[str], first: int, else_name: str = "") -> UsageError:

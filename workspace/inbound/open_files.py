@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..base import DEFINITION
 from ..formats import pause_file
-from ..store import Store
+from ..store import ListedDisk, Store, listed
 from ..views import STATE, STEPS, TODO, is_left_open, stable_read
 from .approvals.question import FOLDER as APPROVALS
 from .inbox import inbox
@@ -20,8 +20,10 @@ def being_saved(store: Store, *, with_inbox: bool = False) -> list[str]:
     """The files that a program has open for writing and that are not taken yet, because they may be half saved."""
     if store.abilities.remote:
         return []
-    paths = [*_files(store), *(inbox.files(store) if with_inbox else ())]
-    return [path for path in paths if store.has_writer(path) and not is_left_open(store, path)]
+    looked = listed(store)
+    paths = [*_files(looked), *(inbox.files(looked) if with_inbox else ())]
+    recent = [path for path in paths if _is_recent(looked, path)]  # asking for a writer means opening the file
+    return [path for path in recent if store.has_writer(path) and not is_left_open(store, path)]
 
 
 def until_saved(store: Store) -> Iterator[tuple[float, str]]:
@@ -38,6 +40,14 @@ def said(path: str) -> str:
     return (
         f"{path} is being saved: the run reads it when the program has closed it, or left it alone for {seconds:.0f} s"
     )
+
+
+def _is_recent(store: Store, path: str) -> bool:
+    """Whether it was written in the last minute, as far as a listing tells. An older one is not half saved, although a
+    program may have it open."""
+    folder, _, name = path.rpartition("/")
+    status = store.facts(folder).get(name) if isinstance(store, ListedDisk) else None
+    return status is None or status.st_mtime > time.time() - _LONGEST
 
 
 def _files(store: Store) -> Iterator[str]:

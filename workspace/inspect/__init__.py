@@ -5,21 +5,35 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import discovery, lease, rebuild, report, transfer_file
-    from .discovery import below, below_store, is_sync_copy, sync_copies
+    from . import backup_file, discovery, lease, rebuild, report, transfer_file
+    from .backup_file import BackupMark, BackupNote, BackupState, Restored
+    from .discovery import FolderTree, Stamp, below, below_store, is_sync_copy, stamp_of, sync_copies
     from .lease import PATH, Lease, Process
     from .load import (
         Look,
         Signature,
         another_run,
         glance,
+        held,
         is_unchanged,
         listed_at_stop,
         look,
         look_beside,
         read_by_glance,
+        refuse_lost_definition,
         signature,
     )
     from .rebuild import begun
     from .report import Remark, Report, ReportDocument
-    from .transfer_file import ExportResult, Kind, Manifest, Tombstone, define, read_definition
+    from .transfer_file import (
+        ExportResult,
+        Kind,
+        LostPlace,
+        Manifest,
+        Tombstone,
+        define,
+        goes_along,
+        is_of_a_process,
+        is_passing,
+        read_definition,
+    )

@@ -9,9 +9,12 @@ rclone `todo.conflict1.md`, Google Drive and OneDrive `todo (1).md`, OneDrive al
 from __future__ import annotations
 
 import os
+import random
 import re
+import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from ..base import DEFINITION, SatchelError
@@ -20,6 +23,8 @@ from . import transfer_file
 from .transfer_file import define
 
 _NAMED = 3
+_AGAIN = 45.0  # seconds after which a folder is listed again in any case
+_TICK = 2_000_000_000  # nanoseconds: names that change twice within them may leave one time
 
 _SURE = re.compile(
     r"\.sync-conflict-[0-9]{8}-[0-9]{6}(-[A-Z0-9]{7})?|_conflict-[0-9]{8}-[0-9]{6}|\.conflict[0-9]+(?=\.|\Z)"
@@ -35,6 +40,8 @@ _TOLD = re.compile(
 _MACHINE = r"-(DESKTOP|LAPTOP)-[0-9A-Z]+(-[0-9]+)?"
 _LIKELY = re.compile(rf"(.+?)( \([0-9]{{1,3}}\)|{_MACHINE}| [0-9]{{1,2}})")
 _LIKELY_IN_INBOX = re.compile(rf"(.+?)({_MACHINE})")
+_HINT = re.compile(r" |conflict|clash|TOP-", re.IGNORECASE)
+"""Of one of these there is a part in each such name."""
 _TOP = (DEFINITION, "todo.md", "state.json", "pause.yaml", "messages.jsonl")
 
 
@@ -44,16 +51,89 @@ def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
 
     A folder that can't be read may hold a run, so it is included: the error of the first look says why.
     """
-    refused: list[OSError] = []
-    for folder, inside, files in os.walk(root, onerror=refused.append):
-        is_moved = with_moved and transfer_file.MOVED in files and _has_moved(DiskStore(folder))
-        if DEFINITION in files or is_moved:
-            inside.clear()
-            yield os.path.normpath(folder)
-        inside[:] = sorted(name for name in inside if not name.startswith("."))
-    for error in refused:
-        if isinstance(error, PermissionError):
-            yield os.path.normpath(error.filename)
+    return FolderTree(root, with_moved=with_moved).walk()
+
+
+Stamp = tuple[int, int, int]
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    return status.st_mtime_ns, status.st_ino, status.st_dev
+
+
+class FolderTree:
+    """The folders below `root`, for those who look for workspaces there again and again. `walk` yields what `below`
+    does. It lists again only folders whose names may have changed, and each folder once in a while: not every file
+    system notes the time of such a change."""
+
+    def __init__(self, root: str, *, with_moved: bool = False):
+        self._root, self._with_moved = os.path.normpath(root), with_moved
+        self._known: dict[str, _Folder] = {}
+
+    def stamp(self, folder: str) -> Stamp | None:
+        """That of a folder of the last walk: another one if the names in it have changed."""
+        found = self._known.get(folder)
+        return found.stamp if found else None
+
+    def walk(self) -> Iterator[str]:
+        known, self._known = self._known, {}
+        refused, left, now = list[str](), [self._root], time.monotonic()
+        while left:
+            folder = left.pop()
+            try:
+                status = os.stat(folder, follow_symlinks=folder == self._root)
+                stamp = stamp_of(status)
+                found = known.get(folder)
+                if found is None or found.stamp != stamp or now >= found.until:
+                    found = self._listed(folder, stamp)
+            except PermissionError:
+                refused.append(folder)
+                continue
+            except OSError:
+                continue  # it has just been removed
+            self._known[folder] = found
+            if found.is_workspace:
+                yield folder
+            else:
+                left += found.inner
+        yield from refused
+
+    def _listed(self, folder: str, stamp: Stamp) -> _Folder:
+        inner, names = list[str](), set[str]()
+        above = "" if folder == "." else os.path.join(folder, "")
+        is_workspace = _is_file(above + DEFINITION)
+        with nullcontext(()) if is_workspace else os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    is_folder = entry.is_dir()
+                    is_link = entry.is_symlink()
+                except OSError:
+                    is_folder, is_link = False, True
+                if not is_folder:
+                    names.add(entry.name)
+                elif not is_link and not entry.name.startswith("."):
+                    inner.append(above + entry.name)
+        is_moved = self._with_moved and transfer_file.MOVED in names and _has_moved(DiskStore(folder))
+        is_settled = not is_moved and stamp[0] < time.time_ns() - _TICK
+        until = time.monotonic() + random.uniform(_AGAIN / 2, _AGAIN) if is_settled else 0.0
+        inner.sort(reverse=True)
+        return _Folder(stamp, until, is_workspace or is_moved, inner)
+
+
+def _is_file(path: str) -> bool:
+    """Whether there is anything but a folder, also a link that leads nowhere."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and os.path.isdir(path)))
+
+
+class _Folder(NamedTuple):
+    stamp: Stamp
+    until: float  # by time.monotonic, from then on it is listed again, whatever its stamp
+    is_workspace: bool
+    inner: list[str]  # the last one first
 
 
 def below_store(root: Store, *, with_moved: bool = False) -> Iterator[Store]:
@@ -160,6 +240,8 @@ def _of_folder(store: Store, folder: str, own: Iterable[str] = ()) -> Iterator[S
     at the end means nothing."""
     top = f"{folder}/" if folder else ""
     names = [entry.path.removeprefix(top) for entry in store.list(folder)]
+    if not _HINT.search("/".join(names)):  # as in nearly all: to search each name takes ten times as long
+        return
     for name in names:
         stem, dot, ending = name.rpartition(".")
         if (told := (_SURE if folder == "inbox" else _TOLD).search(name)) is not None:

@@ -2,7 +2,7 @@
 
 On a disk the lease is for people: the lock decides. In a bucket its holder writes it again and again, which decides
 when another process tries to take the workspace (lifecycle/acquire.py); the fences decide who has it
-(journal/object_log.py).
+(journal/segment_log.py).
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.json import Decoder
 
-from ..base import InvalidFile, LeaseHeld, SatchelError
-from ..formats import PauseFile, decoder, pause_file
-from ..store import Store
+from ..base import LeaseHeld, SatchelError
+from ..formats import PauseFile, decoder, jsontext, pause_file
+from ..store import Store, read_own
 
 if TYPE_CHECKING:
     from ..journal.records import PauseRequested
 
 PATH = ".satchel/lease.json"
+CLAIM = ".satchel/starting.json"
+"""The process that is about to start it, for others that would: a lease that only saves starts."""
 
 _LATE = 2
 """A holder without a heartbeat for so many times its ttl is no longer shown as one."""
@@ -56,6 +59,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     beat: int = 0
     supervisor: Process | None = None  # the supervisor, which restarts it after a crash
     is_brief: bool = False  # a command that does one thing and ends, no run
+    is_shared: bool = False  # `serve` runs other workspaces in it, too
     is_left: bool = False  # its process let go of the workspace without closing it, and may live on
     has_failed: bool = False  # it did so for an error, and not because the agent has ended the process
 
@@ -65,10 +69,25 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return f"process {self.pid} on {self.host}"
 
 
-_lease = decoder(Lease)
+_lease: Decoder[Lease] = decoder(Lease)
 
 _supervisor: Process | None = None
 """Of this process, for all workspaces that it opens."""
+
+_is_shared = False
+"""This process has runs of several workspaces, and `serve` watches over it."""
+
+
+def share() -> None:
+    """From now on the leases of this process say that several runs share it."""
+    global _is_shared
+    _is_shared = True
+
+
+def is_shared() -> bool:
+    """Whether `serve` runs several workspaces in this process. It is not known which of them has ended it, so its
+    death counts against none; `serve` starts each again alone."""
+    return _is_shared
 
 
 def supervised_by(pid: int) -> None:
@@ -79,24 +98,15 @@ def supervised_by(pid: int) -> None:
 
 def parse(data: bytes) -> Lease | None:
     """None if it is not valid: the lease only informs, so a broken one must not stop anything."""
-    try:
-        lease: Lease = _lease.decode(data)
-        return lease
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    return jsontext.decode(data, _lease)
 
 
 def encode(lease: Lease) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(lease), indent=2) + b"\n"
+    return jsontext.encode(lease)
 
 
 def read(store: Store) -> Lease | None:
-    if store.version(PATH) is None:
-        return None
-    try:
-        return parse(store.read(PATH).data)
-    except (FileNotFoundError, InvalidFile):
-        return None
+    return read_own(store, PATH, _lease)
 
 
 def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: bool = False) -> Lease:
@@ -115,6 +125,7 @@ def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: b
         ttl=ttl,
         supervisor=_supervisor,
         is_brief=is_brief,
+        is_shared=_is_shared,
     )
 
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct, field
 
 from .. import journal
-from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError
+from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, UsageError
 from ..formats import Definition, definition
 from ..journal import Tail, segment_path
-from ..journal.records import Closed, Saved
+from ..journal.records import Closed, Opened, Saved
 from ..state import Listed, Moment, Newest, checkpoint
-from ..store import Entry, Store, Version
+from ..store import DiskStore, Entry, Store, Version
 from ..views import is_step_file
 from . import lease, rebuild, transfer_file
 from .transfer_file import define
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 
 _LOOKS = 8
+
+_LONG = 1 << 20
+"""Bytes of a log that an opening should not read."""
 
 
 class Signature(NamedTuple):
@@ -56,6 +59,21 @@ class Look(Struct):
     definition_version: Version | None = None  # the version of workspace.yaml that was read, if it is known
     listed: Listed = field(default_factory=dict)  # files that show the moment as long as they have these versions
 
+    def check_has_agent(self, url: str) -> None:
+        """UsageError for a workspace that programs hold: nothing runs there that could start or stop."""
+        if self.definition.kind:
+            raise held(url, self.definition.kind)
+
+
+def held(url: str, kind: str) -> UsageError:
+    """The error about a workspace that programs hold."""
+    return UsageError(
+        f"has no agent: programs hold it as {kind!r}",
+        path=url,
+        why="`satchel.hold` has made it",
+        remedy="a pause.yaml in its folder keeps programs from it; `satchel status`, `log` and `show` read it",
+    )
+
 
 def signature(store: Store) -> Signature:
     files = (entry for folder in (journal.FOLDER, journal.CHECKPOINTS) for entry in store.list(folder))
@@ -76,10 +94,15 @@ def look(store: Store, *, described: Definition | None = None) -> Look:
             having.result()
     else:
         store.refresh()
+    return _look_until_still(store, described)
+
+
+def _look_until_still(store: Store, described: Definition | None, *, knows_enough: bool = False) -> Look:
+    """By the lists that the store has, and by new ones if they seem to be older than what was read."""
     for _ in range(_LOOKS):
         before = signature(store)
         try:
-            seen = _look(store, before, described)
+            seen = _look(store, before, described, knows_enough=knows_enough)
         except (Damaged, FileNotFoundError):
             store.refresh()
             if signature(store) == before:
@@ -103,12 +126,13 @@ def look_beside(store: Store) -> Look:
         return _in_spite(store, error, look)
 
 
-def glance(store: Store, besides: Iterable[str] = ()) -> Look:
+def glance(store: Store, besides: Iterable[str] = (), *, with_journal: bool = False) -> Look:
     """Like `look_beside`, for code that only shows the status: by the listing that the store has. In a bucket, files
-    that are unchanged since the last stop are not read, so `tail` has none of their lines. `besides` are other files
-    that will be read; they are fetched together."""
+    that are unchanged since the last stop are not read, so `tail` has none of their lines. On a disk, a journal that
+    ends with the record of the newest checkpoint is not read, unless `with_journal`, which finds damage in it.
+    `besides` are other files that will be read; they are fetched together."""
     try:
-        return _glance(store, besides=besides)
+        return _glance(store, besides=besides, with_journal=with_journal)
     except (InvalidFile, NewerFormat, Damaged) as error:
         return _in_spite(store, error, _glance)
 
@@ -124,7 +148,11 @@ def _in_spite(store: Store, error: SatchelError, look: Callable[..., Look]) -> L
     return seen
 
 
-def _glance(store: Store, *, described: Definition | None = None, besides: Iterable[str] = ()) -> Look:
+def _glance(
+    store: Store, *, described: Definition | None = None, besides: Iterable[str] = (), with_journal: bool = False
+) -> Look:
+    if isinstance(store, DiskStore):  # it has no lists, or those of this look
+        return _look_until_still(store, described, knows_enough=not with_journal)
     if not store.abilities.remote:
         return look(store, described=described)
     store.fetch([*read_by_glance(store), *besides])
@@ -187,7 +215,7 @@ def _look(store: Store, before: Signature, described: Definition | None, *, know
         raise another_run(moment.run_id, described.run_id)
     has_journal = bool(journal.segments(store))
     is_fork = not has_journal and _is_new_fork(found)
-    if not has_journal and not is_fork and (rebuilt := rebuild.rebuild(store, moment.run_id, found)) is not None:
+    if not has_journal and not is_fork and (rebuilt := rebuild.rebuild(store, described, found)) is not None:
         complaints.append(f"the journal is missing; the run continues from the files as of record {rebuilt.seq}")
         tail = Tail([], rebuilt.seq + 1)
         return Look(described, rebuilt, tail, "", complaints, before, is_rebuilt=True)
@@ -230,14 +258,36 @@ def another_run(found: str, expected: str) -> Damaged:
     )
 
 
+def refuse_lost_definition(store: Store) -> None:
+    """Damaged if there is a record without a workspace.yaml: a new one would be of another workspace, and without the
+    settings, such as what is redacted."""
+    newest = checkpoint.newest(store).moment
+    lines = [] if newest is not None or not journal.segments(store) else journal.read(store, after=0).lines
+    said = [(newest.run_id, newest.definition)] if newest is not None else []
+    said += [(line.record.run_id, line.record.definition) for line in lines if isinstance(line.record, Opened)]
+    for run_id, recorded in said[:1]:
+        settings = recorded or {}
+        others = [f"`{key}:`" for key in settings if key != "kind" and settings[key]]
+        raise Damaged(
+            "is missing",
+            path=DEFINITION,
+            why=f"the journal is that of {run_id!r}",
+            remedy=f"write it again with `format: 1`, `run_id: {run_id}` and `kind: {settings.get('kind', '')}`"
+            + (f", and with what it said about {', '.join(others)}" if others else ""),
+        )
+
+
 def listed_at_stop(
     store: Store, moment: Moment, described: Definition, version: Version | None, written: Mapping[str, Version | None]
 ) -> Listed:
     """Call it when all records of the `moment` are in the journal. `described` is the content of workspace.yaml in
     `version`; `written` are the readable files that show the moment."""
-    if not (store.abilities.remote and store.abilities.conditional_replace):
-        return {}  # on a disk reading costs nothing, and elsewhere two saves in one tick of a clock may look the same
-    found = {path: known for path, known in written.items() if known and is_step_file(f"/{path}")}
+    long = {place.path: written.get(place.path) for place in moment.row_logs if place.log.messages_at.bytes > _LONG}
+    if not store.abilities.remote:  # reading costs nothing, but for a long log
+        return {path: known for path, known in long.items() if known and store.version(path) == known}
+    if not store.abilities.conditional_replace:
+        return {}  # two saves in one tick of a clock may look the same
+    found = long | {path: known for path, known in written.items() if is_step_file(f"/{path}")}
     if segments := journal.segments(store):
         newest = segment_path(segments[-1])
         found |= {newest: store.version(newest) or ""}
@@ -255,9 +305,20 @@ def is_unchanged(store: Store, listed: Listed, path: str) -> bool:
 def unchanged_tail(store: Store, newest: Newest) -> Tail | None:
     """The tail of a journal without records after the checkpoint; None if there may be some."""
     segments = journal.segments(store)
-    if newest.moment is None or not segments or not is_unchanged(store, newest.listed, segment_path(segments[-1])):
+    if newest.moment is None or not segments:
         return None
-    return Tail([], newest.moment.seq + 1, newest.moment.crc, segment_path(segments[-1]))
+    path, crc = segment_path(segments[-1]), newest.moment.crc
+    if not is_unchanged(store, newest.listed, path) and (store.abilities.remote or not _ends_with(store, path, crc)):
+        return None
+    return Tail([], newest.moment.seq + 1, crc, path)
+
+
+def _ends_with(store: Store, path: str, crc: str) -> bool:
+    """Whether the last record of a segment has this checksum."""
+    end = b'"crc":"%s"}\n' % crc.encode()
+    with suppress(FileNotFoundError):
+        return store.tail(path, len(end)) == end
+    return False
 
 
 def unchanged_definition(store: Store, newest: Newest) -> Definition | None:

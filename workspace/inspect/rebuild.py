@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Raw
 
 from ..base import Conflicting, Damaged, Stamp, decode, stamp
-from ..formats import jsontext
+from ..formats import Definition, jsontext
 from ..journal import Kept, blobs
 from ..plan import Plan
 from ..state import EVERY, ROOT, AgentMoment, MessagesAt, Moment, Past, Status, Usage, folder_of_agent
-from ..store import Store, read_if_there
+from ..store import LARGE_LIMIT, Store, read_if_there
 from ..views import conversation, projection
 from . import lease
 
@@ -26,9 +26,11 @@ _TOLD = 5
 _STATUSES: list[Status] = [each for each in get_args(Status) if each != "draining"]  # pause.yaml says the rest
 
 
-def rebuild(store: Store, run_id: str, known: Moment | None) -> Moment | None:
+def rebuild(store: Store, described: Definition, known: Moment | None) -> Moment | None:
     """The moment that the readable files show. None if there are none: a run that has not begun. Damaged if they show
-    different moments. `known` is the content of the newest checkpoint, if there is one."""
+    different moments, and for a workspace that programs hold: only the record knows its keys and versions. `known` is
+    the content of the newest checkpoint, if there is one."""
+    run_id = described.run_id
     root = _read_agent(store, run_id, "")
     if root is None:
         if known is None:
@@ -49,6 +51,14 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Moment | None:
         )
     if known is not None and known.seq == at.seq and known.clean:
         return known  # it is the newest, so nothing is lost
+    if described.kind:
+        raise Damaged(
+            "the journal is missing",
+            path="journal",
+            why="only it knows which rows and files a program has written, and under which keys",
+            remedy=f"{_REMEDY}; or hold another folder, and let the program append there what logs/, "
+            "messages.jsonl and files/ of this one show",
+        )
     agents = {"": agent, **{child.path: child for child in _below(store, run_id, "", at, state)}}
     for path, before in known.agents.items() if known is not None else ():
         if path in agents:
@@ -200,7 +210,7 @@ def _below(store: Store, run_id: str, path: str, at: Stamp, state: dict[str, Any
 
 def _messages(store: Store, agent: AgentMoment) -> MessagesAt:
     """The conversation in the file, up to its last whole line."""
-    found = read_if_there(store, agent.folder + conversation.NAME, limit=1 << 30)
+    found = read_if_there(store, agent.folder + conversation.NAME, limit=LARGE_LIMIT)
     return conversation.position(found.data[: found.data.rfind(b"\n") + 1]) if found is not None else MessagesAt()
 
 

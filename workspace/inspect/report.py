@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct, field
 
 from ..base import SatchelError
-from ..formats import decoder
+from ..formats import decoder, jsontext
 from ..journal.records import now
 from ..secrets import Redactor
-from ..store import FileChanged, Store, Version
+from ..store import FileChanged, Store, Version, read_own
 from ..views import AtOnce, Behind
 from .load import Look
 
@@ -77,7 +77,7 @@ class Report(Struct):
             (behind or AtOnce()).do(PATH, partial(store.replace, PATH, text, sync="data"))
 
     def text(self) -> bytes:
-        return msgspec.json.format(msgspec.json.encode(_File(at=self.at, remarks=self.remarks)), indent=2) + b"\n"
+        return jsontext.encode(_File(at=self.at, remarks=self.remarks))
 
 
 class ReportDocument:
@@ -101,11 +101,10 @@ def amend(store: Store, report: Report) -> None:
 def last(store: Store) -> list[Remark]:
     """The remarks of the last opening, without those that are over. That it was new is no news of a run that has
     begun."""
-    try:
-        remarks = _file.decode(store.read(PATH).data).remarks
-        return [each for each in remarks if each.text != NEW and not _is_over(store, each)]
-    except (FileNotFoundError, SatchelError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return []
+    found: _File | None = None
+    with suppress(SatchelError):
+        found = read_own(store, PATH, _file)
+    return [each for each in found.remarks if each.text != NEW and not _is_over(store, each)] if found else []
 
 
 def _is_over(store: Store, remark: Remark) -> bool:

@@ -11,6 +11,8 @@ finds it also looks for the tombstone.
 `moved.yaml`, the tombstone: a run that has moved leaves it at the old place. With this file the place is no workspace
 any more, whatever else is there. So workspace.yaml is read here (`define`): only if the run has not moved away.
 
+`goes_along` says which files of a place belong to its run: all but those of a process or a machine.
+
 `export.json`: what an export holds, and `EXPORT.md` the same for people. A folder with it is a copy, which asks before
 it runs.
 """
@@ -18,18 +20,18 @@ it runs.
 from __future__ import annotations
 
 import shlex
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from ... import schemas
-from ..base import DEFINITION, InvalidFile, SatchelError, UsageError, decode
-from ..formats import Definition, decoder, definition, yamltext
-from ..store import Store
-
-T = TypeVar("T")
+from ..base import DEFINITION, InvalidFile, NoWorkspace, SatchelError, UsageError, decode
+from ..formats import Definition, decoder, definition, jsontext, yamltext
+from ..store import DISPLACED, LARGE_LIMIT, LOCK, PROBE, TEMPORARY, Store, read_own
+from ..views import running_file
+from . import backup_file, lease
 
 PATH = ".satchel/moving.json"
 LEAVING = "journal/leaving.json"
@@ -41,7 +43,17 @@ _HEAD = """\
 # This run was moved to another place. You can delete what is left here. `satchel move` brings the run back.
 """
 
-Kind = Literal["move", "copy", "fork"]
+Kind = Literal["move", "copy", "fork", "restore"]
+
+
+class LostPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The place whose backup is restored: its last record there, and the time of that. `certain`: a person has said
+    that nothing was done after it."""
+
+    source: str
+    seq: int
+    at: str
+    certain: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +67,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0  # of a fork: the record that was named; 0: the newest
     options: tuple[str, ...] = ()  # of a fork
     replays: bool = False  # the fork is one of a replay
+    lost: LostPlace | None = None  # of a restoration
 
     def is_same_journey(self, other: Manifest) -> bool:
-        journeys = [replace(each, began="", by="") for each in (self, other)]
+        journeys = [replace(each, began="", by="", lost=None) for each in (self, other)]
         return journeys[0] == journeys[1]
 
     @property
@@ -81,12 +94,12 @@ _leaving: Decoder[_Leaving] = decoder(_Leaving)
 
 
 def encode(value: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    return jsontext.encode(value)
 
 
 def read(store: Store) -> Manifest | None:
     """None if there is none, or it is not valid."""
-    return _read(store, PATH, _manifest, 1 << 16)
+    return read_own(store, PATH, _manifest, limit=1 << 16)
 
 
 def refuse(store: Store) -> None:
@@ -107,7 +120,7 @@ def write_leaving(store: Store, hashes: dict[str, str]) -> None:
 
 def read_leaving(store: Store) -> dict[str, str]:
     """The SHA-256 of each file that was moved away from here. Empty if nothing is left to remove."""
-    found = _read(store, LEAVING, _leaving, 1 << 30)
+    found = read_own(store, LEAVING, _leaving, limit=LARGE_LIMIT)
     return found.files if found is not None else {}
 
 
@@ -198,7 +211,7 @@ This folder is a copy of a workspace of Satchel, for reading. It shows the run a
 
 
 def encode_export(exported: ExportResult) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(exported), indent=2) + b"\n"
+    return jsontext.encode(exported)
 
 
 def about_export(exported: ExportResult) -> bytes:
@@ -208,21 +221,11 @@ def about_export(exported: ExportResult) -> bytes:
 
 def read_export(store: Store) -> ExportResult | None:
     """None if the folder was not unpacked from an export."""
-    return _read(store, EXPORT, _exported, 1 << 26)
-
-
-def _read(store: Store, path: str, decoder: Decoder[T], limit: int) -> T | None:
-    """None without such a file, and for another file of this name."""
-    if store.version(path) is None:
-        return None
-    try:
-        return decoder.decode(store.read(path, limit=limit).data)
-    except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    return read_own(store, EXPORT, _exported, limit=1 << 26)
 
 
 def define(store: Store) -> Definition:
-    """The content of workspace.yaml. UsageError if there is none, or if the run has moved away."""
+    """The content of workspace.yaml. NoWorkspace if there is none, UsageError if the run has moved away."""
     if store.version(DEFINITION) is None:
         refuse(store)
         refuse_moved(store, None)
@@ -236,10 +239,32 @@ def read_definition(store: Store) -> Definition:
     try:
         data = store.read(DEFINITION, limit=definition.LIMIT).data
     except FileNotFoundError:
-        raise UsageError(
+        raise NoWorkspace(
             "is not a workspace",
             path=store.url,
             why=f"it has no {DEFINITION}",
-            remedy="`satchel new` makes a workspace; `satchel ls` lists the workspaces under a folder",
+            remedy="`satchel new` makes a workspace; for an agent of your own write the file, with `format: 1`, "
+            "`run_id: NAME` and `agent: agent.py:main`; `satchel ls` lists the workspaces under a folder",
         ) from None
     return definition.parse(decode(data, DEFINITION))
+
+
+_STAYING = frozenset((LOCK, lease.PATH, PATH, LEAVING, backup_file.MARK, backup_file.NOTE, backup_file.SENT))
+
+
+def goes_along(path: str) -> bool:
+    """Whether a copy, a move or a backup takes this file along."""
+    return not (path in _STAYING or path.startswith(f"{DISPLACED}/") or is_passing(path))
+
+
+def is_passing(path: str) -> bool:
+    """Useless once the process that has made it has ended."""
+    return (
+        path in (running_file.PATH, lease.CLAIM) or path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
+    )
+
+
+def is_of_a_process(path: str) -> bool:
+    """A log of the processes that ran here, or compiled Python: not needed."""
+    folder, _, name = path.rpartition("/")
+    return (folder == ".satchel" and name.endswith(".log")) or "__pycache__" in folder.split("/")

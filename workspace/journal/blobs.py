@@ -16,10 +16,10 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..base import Damaged
-from ..store import Store
+from ..store import LARGE_LIMIT, Store
 from .records.line import Line
 from .records.people import Rewound
-from .records.record_base import NOTHING
+from .records.record_base import NOTHING, SavedFile
 from .records.work import StepCompleted
 from .segment import CHECKPOINTS, FOLDER
 
@@ -27,7 +27,6 @@ BLOBS = ".satchel/blobs"
 INLINE_BYTES = 64 << 10
 
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,12}")
-_READ_LIMIT = 1 << 30
 _RETURN = re.compile(rb'"type":"rewound","to":[0-9]+,"by":"(?:[^"\\]|\\.)*","blob":"([0-9a-f]{64}-[0-9]+)"')
 
 
@@ -44,10 +43,29 @@ def keep(store: Store, result: bytes, mark: int) -> Kept:
     of the journal."""
     if len(result) <= INLINE_BYTES:
         return Kept(Raw(result))
-    name = f"{hashlib.sha256(result).hexdigest()}-{mark}"
+    return Kept(blob=_put(store, hashlib.sha256(result).hexdigest(), result, mark))
+
+
+def _put(store: Store, sha256: str, data: bytes, mark: int) -> str:
+    """The name of the blob with these bytes, durable when this returns."""
+    name = f"{sha256}-{mark}"
     if store.version(f"{BLOBS}/{name}") is None:
-        store.replace(f"{BLOBS}/{name}", result)
-    return Kept(blob=name)
+        store.replace(f"{BLOBS}/{name}", data)
+    return name
+
+
+def keep_file(store: Store, data: bytes, mark: int) -> SavedFile:
+    """The same of a file in files/."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    if len(data) <= INLINE_BYTES and b"\0" not in data:
+        with suppress(UnicodeDecodeError):
+            return SavedFile(sha256=sha256, bytes=len(data), text=data.decode())
+    return SavedFile(sha256=sha256, bytes=len(data), blob=_put(store, sha256, data, mark))
+
+
+def fetch_file(store: Store, saved: SavedFile) -> bytes:
+    """The bytes of a file in files/. Damaged as in `fetch`."""
+    return _read(store, saved.blob) if saved.blob else saved.text.encode()
 
 
 def fetch(store: Store, kept: Kept | StepCompleted) -> bytes:
@@ -60,7 +78,7 @@ def _read(store: Store, name: str) -> bytes:
     if not _NAME.fullmatch(name):
         raise Damaged(f"the journal refers to {name!r}, which is not the name of a blob", path=FOLDER)
     try:
-        data = store.read(path, limit=_READ_LIMIT).data
+        data = store.read(path, limit=LARGE_LIMIT).data
     except FileNotFoundError:
         raise Damaged("a result is missing", path=path, remedy="restore .satchel/blobs/ from a backup") from None
     if hashlib.sha256(data).hexdigest() != name[:64]:
@@ -80,11 +98,11 @@ def may_name(store: Store, paths: Iterable[str]) -> Iterator[bytes]:
     """What may name blobs and prompts: these files of the journal and checkpoints, and the large states of returns in
     them. Those name results whose own records may have gone. FileNotFoundError if one of the files is missing."""
     for path in paths:
-        data = store.read(path, limit=_READ_LIMIT).data
+        data = store.read(path, limit=LARGE_LIMIT).data
         yield data
         for found in _RETURN.findall(data):
             with suppress(FileNotFoundError):
-                yield store.read(f"{BLOBS}/{found.decode()}", limit=_READ_LIMIT).data
+                yield store.read(f"{BLOBS}/{found.decode()}", limit=LARGE_LIMIT).data
 
 
 def unused(store: Store, before: int, gone: Collection[str], more: Callable[[], bytes]) -> list[str]:

@@ -2,8 +2,9 @@
 
 A place in the journal may be its new beginning if no segment before it holds a record after it, and no process that
 once had the workspace can move a record from after it to before it. On a disk the lock rules such a process out. In a
-bucket an earlier owner may be frozen, and roll its segments up when it wakes (object_log.py): into an object behind its
-own fence. So there the journal may begin at a fence, or in the owner's own part of it before what it still rolls up.
+bucket an earlier owner may be frozen, and roll its segments up when it wakes (segment_log.py): into an object behind
+its own fence. So there the journal may begin at a fence, or in the owner's own part of it before what it still rolls
+up.
 
 First `journal/kept-000000004000.jsonl` is created. It says that the records up to 4000 are pruned: from then on every
 reader ignores the segments before. And it holds those of them that are kept for ever: effects, questions and answers,
@@ -22,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..base import Damaged, SatchelError, UsageError
-from ..store import FileChanged, Store, Version
+from ..store import LARGE_LIMIT, FileChanged, Store, Version
 from .records import (
     NOTHING,
     ApprovalAnswered,
@@ -47,7 +48,6 @@ from .segment import FOLDER, Segment, first_kept, kept_files, segment_of, segmen
 FULL_BYTES = 4 << 20
 """A larger file is not written again; the next records begin another."""
 
-_READ_LIMIT = 1 << 30
 _KEPT = (StepStarted, Doubt, Resolved, ApprovalAsked, ApprovalAnswered, ApprovalRevoked, Edited, Rewound, Pruned)
 
 _FENCE_BYTES = 400
@@ -63,7 +63,7 @@ def kept_lines(store: Store) -> list[Line]:
     found: dict[int, Line] = {}
     for up_to in kept_files(store):
         path = kept_path(up_to)
-        rows = [row for row in store.read(path, limit=_READ_LIMIT).data.split(b"\n") if row]
+        rows = [row for row in store.read(path, limit=LARGE_LIMIT).data.split(b"\n") if row]
         for number, line in enumerate(parse_each(rows), 1):
             if line is None:
                 raise Damaged(
@@ -205,7 +205,7 @@ def left_behind(store: Store) -> OldSegments | None:
 def _read(store: Store, first: int, size: int) -> _Old | None:
     path = segment_path(first)
     try:
-        content = store.read(path, limit=_READ_LIMIT)
+        content = store.read(path, limit=LARGE_LIMIT)
         segment = segment_of(path, content.data, first, 0, FIRST, is_last=False)
     except (SatchelError, FileNotFoundError):
         return None
@@ -230,7 +230,7 @@ def roll_kept(store: Store, old: OldSegments) -> None:
     earlier = kept_files(store)
     data = kept_of(old)
     if earlier:
-        before = store.read(kept_path(earlier[-1]), limit=_READ_LIMIT).data
+        before = store.read(kept_path(earlier[-1]), limit=LARGE_LIMIT).data
         if len(before) < FULL_BYTES:
             data = before + data
     store.create(kept_path(old.up_to), data)
@@ -251,10 +251,10 @@ def remove_old(store: Store, old: OldSegments) -> None:
 
 def _repeated(store: Store) -> list[str]:
     """The files of kept records whose lines the last one repeats."""
-    last = store.read(kept_path(kept_files(store)[-1]), limit=_READ_LIMIT).data
+    last = store.read(kept_path(kept_files(store)[-1]), limit=LARGE_LIMIT).data
     known = {entry.path: entry.size for entry in store.list(FOLDER)}
     earlier = [path for path in map(kept_path, kept_files(store)[:-1]) if known[path] < FULL_BYTES]
-    return [path for path in earlier if last.startswith(store.read(path, limit=_READ_LIMIT).data)]
+    return [path for path in earlier if last.startswith(store.read(path, limit=LARGE_LIMIT).data)]
 
 
 class Gone(Damaged, UsageError):

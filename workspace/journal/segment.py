@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
 from ..base import Damaged
 from ..store import Entry, Store
-from .records.line import FIRST, BadLine, Before, Line, crc_of, parse, parse_if_whole, place_of
+from .records.line import FIRST, BadLine, Before, Line, crc_of, parse, place_of
 from .records.work import Fenced
 
 FOLDER = "journal"
@@ -99,7 +100,9 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
     """The segment `path`, whose own first record is `first`. Lines up to record `after` are not parsed, if that
     is in its place and its content `before` is known. Damaged for what a crash does not leave."""
     rows = data.split(b"\n")
-    head = parse_if_whole(rows[0])
+    head: Line | None = None
+    with suppress(BadLine):
+        head = parse(rows[0])
     begins = _repeated_from(rows, head, first)
     known = _known(rows, begins, after) if before.at else 0
     newest: Before | Line = before._replace(crc=crc_of(rows[known - 1])) if known else FIRST

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from ..base import DEFINITION, AgentError, DoesNotFit, Refused, SatchelError, StorageFailed
 from ..store import Store
-from .append_log import AppendedSegments
 from .blobs import filled
 from .records import (
     AgentBegun,
     Edited,
+    FileWritten,
     Migrated,
     Paused,
     PauseRequested,
@@ -31,6 +31,7 @@ from .records import (
 )
 from .records.line import NO_CRC, AnyRecord, Line, now, written
 from .segment import FOLDER
+from .segment_log import AppendedSegments
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["RECORD_BYTES", "Journal"]
 
 RECORD_BYTES = 16 << 20
+
+ALONE_BYTES = 32 << 10
+"""After so many bytes a group begins with a line that says everything, so that who follows a segment need not repeat
+all of it."""
 
 TENTHS = len("2026-11-01T00:00:00.0")
 """Records that are added in the same tenth of a second have the time of the first of them."""
@@ -74,6 +79,7 @@ _NAMES = frozenset(
         "idempotency_key",
         "key",
         "kind",
+        "log",
         "mode",
         "model",
         "moved_to",
@@ -83,6 +89,7 @@ _NAMES = frozenset(
         "outcome",
         "outline",
         "outputs",
+        "path",
         "pause_file",
         "plan",
         "planned",
@@ -182,6 +189,7 @@ class Journal:
         self._writer = ThreadPoolExecutor(1, "satchel-journal") if in_thread or store.abilities.remote else None
         self._only_in: int | None = None  # the one thread that may add and flush
         self._next_seq, self._prev, self._apply = next_seq, prev, apply
+        self._alone_at = 0  # `bytes_added` at the last line that says everything
         self.generation = self.collectable = next_seq
         """The mark in the names of blobs (blobs.py), and the mark below which an unused blob may be
         removed."""
@@ -218,6 +226,10 @@ class Journal:
         if self._only_in not in (None, get_ident()):
             raise _ended()
 
+    def give_up(self, error: SatchelError) -> None:
+        """From any thread: nothing more is added or written. Every call raises the error from now on."""
+        self._failed = self._failed or error
+
     async def lend(self) -> None:
         """No code may add or flush from now on, until a thread `take`s it: the loop goes on, and code that the agent
         has not awaited may still run there. Errors of what was added before come at the next call."""
@@ -242,7 +254,8 @@ class Journal:
             record = _redacted(record, self.redactor)
         seq = self._next_seq
         commit = self._waiting[0].seq if self._waiting else seq
-        before = self._last if self._waiting or not self._segments.is_full else None
+        says_all = not self._waiting and (self._segments.is_full or self.bytes_added - self._alone_at >= ALONE_BYTES)
+        before = None if says_all else self._last
         at = now()
         if (
             before is not None
@@ -264,6 +277,8 @@ class Journal:
             self._waiting.append(line)
             self._encoded.append(data)
             self.waiting_bytes += len(data)
+            if before is None:
+                self._alone_at = self.bytes_added
             self.bytes_added += len(data)
         except DoesNotFit:
             raise
@@ -510,6 +525,8 @@ def _check_secrets(record: AnyRecord, redactor: Redactor) -> None:
         case AgentBegun():
             names = (record.agent,)
         case ScopeCommitted():
-            names = (*record.outputs,)
+            names = (*record.outputs, record.key)
+        case FileWritten():
+            names = (record.path,)
     for name in names:
         redactor.check_name(name)

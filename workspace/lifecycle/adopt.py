@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from ..base import DEFINITION, SatchelError, UsageError, urls, version
 from ..inspect import Tombstone, lease, look, read_definition, transfer_file
-from ..journal.records import now
+from ..journal.records import RestoredFrom, now
 from ..state import Moment
 from ..store import Store, open_store
 from . import acquire
@@ -33,6 +33,7 @@ class Adoption(NamedTuple):
 
     says: str  # for the opening report; empty if it was not opened elsewhere before
     home: str = ""  # the place that the journal continues to name, if it is not this one
+    restored: RestoredFrom | None = None  # it comes from a backup, and was not opened since
 
 
 class _Old(NamedTuple):
@@ -56,10 +57,14 @@ def judge(
     Unless it `reaches_out`, only this machine's disk is read, and the next run has to look elsewhere.
     """
     urls.check_text(store.url)
-    if not old_url or _is_same(store.url, old_url):
-        return Adoption("")
     note = transfer_file.read(store)
     note = note if note is not None and note.to == store.url and note.run_id == moment.run_id else None
+    if note is not None and note.lost is not None and note.began != moment.restored:
+        says = f"it was restored from its backup {note.source}, by {note.by} at {note.began}"
+        lost = note.lost
+        return Adoption(says, "", RestoredFrom(note.source, lost.source, lost.seq, lost.at, note.began, lost.certain))
+    if not old_url or _is_same(store.url, old_url):
+        return Adoption("")
     if note is not None and note.kind == "move" and note.source == old_url:
         return Adoption(_moved(old_url, note.by, note.began))
     copied = ""
@@ -108,6 +113,13 @@ def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str,
     how = "is a copy, made by `satchel copy` or `satchel export`" if is_copy else "was opened elsewhere before"
     unclean = "" if moment.clean else ", and its last process did not close it"
     ends = "" if old.kind == "unseen" else ", with `--end-other` (`end_other()`) to end it there"
+    if moment.kind:
+        return UsageError(
+            f"{moment.run_id} {how}{unclean}",
+            path=store.url,
+            why=f"{known}; programs would write to two copies",
+            remedy="to go on only here, call `satchel.hold(..., adopt=True)` once",
+        )
     here, there = shlex.quote(store.url), shlex.quote(old.url or old_url)
     return UsageError(
         f"the run {moment.run_id} {how}{unclean}",

@@ -16,28 +16,31 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from .. import journal
+from ..backup import following
 from ..base import SatchelError, myself, version
 from ..formats import pause_file
 from ..inbound import open_files
 from ..inbound.approvals import path_of
 from ..inbound.edits import CheckData, Noticed, Side, notice, rejection
 from ..inbound.inbox import archive, forward, inbox
-from ..inspect import Look, Report, lease, look, rebuild, transfer_file
+from ..inspect import Look, Report, backup_file, is_unchanged, lease, look, rebuild, transfer_file
 from ..journal.records import FORMAT, Opened, now
 from ..secrets import redactor_of, scrubbed
-from ..state import Moment, checkpoint
+from ..state import Listed, Moment, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_files, stable_read
 from . import recovery
 from .acquire import Owned, owned
-from .adopt import judge
+from .adopt import Adoption, judge
 from .recovery import Leftover
 from .workspace import Due, Workspace
 
 Found = Literal["new", "clean", "crash", "files"]
 Why = Literal[
-    "run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "edit", "prune", "fork", "replay"
+    "run", "hold", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "edit", "prune", "fork", "replay"
 ]
+
+_OF_AGENTS = ("run", "pause", "forced", "answer", "rewind", "redo", "replay")
 
 
 AddMore = Callable[[Workspace], None]
@@ -64,6 +67,7 @@ def opened(
     by: str = "",
     in_thread: bool = False,
     is_decided: bool = False,
+    backs_up: bool = False,
 ) -> Iterator[Workspace]:
     """Open for the body. The body calls `close`; without it the end is like a crash, and is repaired like one.
 
@@ -73,17 +77,25 @@ def opened(
     stranger's files say. `cut_off`: the folder with the end of the journal that was cut off just before. `by`: who
     opens it, if that is not the user of this process. `in_thread`: the loop of the body has other work, so threads
     write the journal and the readable files. `is_decided`: what the body does was decided from `seen`; Outdated, with
-    nothing recorded, if another process has paused, resumed or ended the run since.
+    nothing recorded, if another process has paused, resumed or ended the run since. `backs_up`: its copy follows, if
+    its files name a place for one.
 
     People's edits are merged, recorded and reported. Refused or InvalidFile for one that can't be accepted, Conflicting
     for one that a person has to decide about, by `choices`; see edits/detection.py for these and `check_data`. To
     `merge`, unresolved conflicts stay as they are, and the next opening asks again.
     """
     seen = seen or look(store)  # refuse before anything is touched
+    if why in _OF_AGENTS:
+        seen.check_has_agent(store.url)
     decided = _standing(seen.moment)
     report.redactor = redactor_of(seen.definition)
+    backup_file.refuse(store)
     adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt, reaches_out=reaches_out)
-    with scrubbed(report.redactor), owned(store, seen, take_over=take_over) as mine:
+    with (
+        scrubbed(report.redactor),
+        following(store, seen.definition if backs_up else None, adopt=adopt) as follower,
+        owned(store, seen, take_over=take_over) as mine,
+    ):
         seen = mine.seen
         if is_decided and _standing(seen.moment) != decided:
             raise Outdated
@@ -93,14 +105,20 @@ def opened(
         _clear_leftovers(store, seen.moment, why)
         noticed = _notice(store, mine, choices, check_data)
         journal.mend(store, seen.tail)
+        if why == "hold":  # a program goes on: its versions are written again, and people's are kept
+            noticed.overruled += [refusal for refusal in noticed.refusals if refusal.data is not None]
+            noticed.refusals = [refusal for refusal in noticed.refusals if refusal.data is None]
         _turn_away(store, seen, noticed, report, settling=why == "merge")
         leftovers = list(recovery.leftovers(store, seen.moment))
         workspace = _taken(store, mine, report, noticed, in_thread=in_thread)
         workspace.reaches_out, workspace.home = reaches_out, adopted.home or store.url
+        if follower is not None:
+            workspace.follower, follower.on_lost = follower, workspace.journal.give_up
+            follower.begin()
         try:
             if workspace.was_finished and why in ("run", "replay", "pause", "forced"):
                 why = "recover"  # nothing is left that could run or be paused
-            how = _Came(why, adopted.says, cut_off, by)
+            how = _Came(why, adopted, cut_off, by)
             _record_opening(workspace, how, seen, noticed, None if leftovers else add_more)
             _settle_tasks(workspace)
             _salvage(workspace, why, leftovers, add_more if leftovers else None)
@@ -150,14 +168,14 @@ def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed, *, in_th
     """The workspace of this owner, before anything is recorded."""
     seen = mine.seen
     if seen.is_rebuilt:  # after a crash the next opening must find the record before the new journal
-        at = {path: agent.messages_at for path, agent in seen.moment.agents.items()}
+        at = {place.key: place.log.messages_at for place in seen.moment.row_logs}
         seen.checkpoint = checkpoint.write(store, seen.moment, at).path
     archive.put_away(store, seen.moment)
     workspace = Workspace(store, seen.definition, seen.moment, report, in_thread=in_thread)
     workspace.owned = mine
     workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
     workspace.definition_version = seen.definition_version
-    _take_messages(workspace, noticed)
+    _take_messages(workspace, noticed, seen.listed)
     workspace.write_to(mine.journal(store, in_thread=in_thread))
     moment = seen.moment
     workspace.was_finished = moment.status == "cancelled" or (
@@ -182,7 +200,7 @@ class _Came(NamedTuple):
     """How this opening came about, as its record says."""
 
     why: Why
-    arrived: str
+    arrived: Adoption
     cut_off: str
     by: str
 
@@ -213,9 +231,10 @@ def _record_opening(workspace: Workspace, how: _Came, seen: Look, noticed: Notic
             found=was,
             definition=noticed.definition,
             checkpoint=seen.checkpoint,
-            arrived=how.arrived,
+            arrived=how.arrived.says,
+            restored=how.arrived.restored,
             took_over=workspace.owned.took_over,
-            boot=recovery.boot_id() if runs else "",
+            boot=recovery.boot_id() if runs and not lease.is_shared() else "",
             crashed=has_crashed,
             cut_off=how.cut_off,
             forked=forked,
@@ -303,6 +322,8 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     workspace.guard.versions |= noticed.versions
     for path in moment.agents:
         workspace.join(path, noticed)
+    if moment.kind:
+        workspace.join_files(noticed)
     workspace.mark_all()
     if not workspace.index.is_current:
         workspace.projector.want(workspace.index)
@@ -311,24 +332,26 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     workspace.save_report()
 
 
-def _take_messages(workspace: Workspace, noticed: Noticed) -> None:
-    """Let the conversation of each agent be what is recorded. Its file is written once the edits of it are recorded,
-    too."""
-    for path, agent in workspace.moment.agents.items():
-        file = workspace.messages[path] = MessageFile(workspace.store, agent.folder, workspace.guard)
-        found = noticed.conversations.get(path)
+def _take_messages(workspace: Workspace, noticed: Noticed, listed: Listed) -> None:
+    """Let each log be what is recorded. Its file is written once the edits of it are recorded, too."""
+    store = workspace.store
+    for place in workspace.moment.row_logs:
+        key, path, log = place
+        file = workspace.messages[key] = MessageFile(store, path, workspace.guard)
+        found = noticed.conversations.get(key)
         if found is not None:
-            version = noticed.versions.get(agent.folder + conversation.NAME)
-            file.become(found.data, is_there=found.is_there, version=version)
+            file.become(found.data, is_there=found.is_there, version=noticed.versions.get(path))
+        elif not log.new_messages and is_unchanged(store, listed, path):
+            file.go_on(log.messages_at, listed[path])
         else:
-            there = conversation.read(workspace.store, agent.folder + conversation.NAME)
+            there = conversation.read(store, path)
             data = there.data if there else b""
-            whole = conversation.of_file(agent, data)
+            whole = conversation.of_file(log, data)
             if whole is None:
-                known = conversation.recorded(workspace.store, workspace.moment)[path]
-                whole = conversation.encode(conversation.checked(agent, known[-1]))
+                known = conversation.recorded(store, workspace.moment)[key]
+                whole = conversation.encode(conversation.checked(place, known[-1]))
             file.become(whole, is_there=data == whole, version=there.version if there else None)
-        agent.new_messages, agent.messages_at = [], file.at
+        log.new_messages, log.messages_at = [], file.at
 
 
 def _clear_leftovers(store: Store, moment: Moment, why: Why) -> None:

@@ -20,7 +20,7 @@ from ..inspect import lease
 from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
 from ..secrets import as_recorded
 from ..state import ROOT, Moment, Pause, checkpoint
-from ..store import FileChanged, FileContent, Store, Version
+from ..store import LARGE_LIMIT, FileChanged, FileContent, Store, Version
 from ..views import PATIENCE, folder_of, read_back, remove, replace, until_settled
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     workspace.show_all()
     seq = moment.seq
     path = workspace.checkpoint("stop")
-    data = read_back(store, path, limit=checkpoint.READ_LIMIT).data
+    data = read_back(store, path, limit=LARGE_LIMIT).data
     written, _ = checkpoint.parse(data)
     if written.seq != seq:
         raise Damaged(f"is at record {written.seq}, not at record {seq}", path=path)
@@ -446,11 +446,15 @@ def withdraw(workspace: Workspace, wanted: PauseWish) -> None:
         workspace.journal.add(Resumed(by=by, instructions=file.instructions, says=said))
         workspace.journal.flush()
     clear_lifted(workspace)  # after what is still being written into it
-    workspace.behind.do(pause_file.PATH, partial(_remove_version, workspace.store, wanted.version))
+    remove_version(workspace, wanted.version)
+
+
+def remove_version(workspace: Workspace, version: Version | None) -> None:
+    """Remove the file of a pause that is over, unless a person saves it, or has done so since."""
+    workspace.behind.do(pause_file.PATH, partial(_remove_version, workspace.store, version))
 
 
 def _remove_version(store: Store, version: Version | None) -> None:
-    """Unless a person has saved it since."""
     with suppress(FileNotFoundError, FileChanged):
         if not store.has_writer(pause_file.PATH) and read_back(store, pause_file.PATH).version == version:
             store.remove(pause_file.PATH, if_version=version)

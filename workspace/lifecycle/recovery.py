@@ -32,8 +32,6 @@ from ..store import Store, read_if_there
 from ..views import BRIEF, PartialHead, conversation, partial_files
 from .acquire import Owned
 
-_READ_LIMIT = 64 << 20
-
 
 def is_crash(store: Store, mine: Owned, moment: Moment) -> bool:
     """Call it before the lease is written. Compares with the process of the last opening."""
@@ -82,7 +80,7 @@ def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
     for agent in moment.agents.values():
         for folder in store.folders(f"{agent.folder}{partial_files.PARTIALS}"):
             for entry in store.list(folder):
-                found = read_if_there(store, entry.path, limit=_READ_LIMIT)
+                found = read_if_there(store, entry.path)
                 if found is None:
                     continue
                 data = found.data
@@ -161,7 +159,7 @@ def is_whole(store: Store, seen: Look, noticed: Noticed | None = None) -> bool:
 
 
 def _has_messages(store: Store, seen: Look) -> bool:
-    return all(conversation.is_whole(store, agent) for agent in seen.moment.agents.values())
+    return all(conversation.is_whole(store, place) for place in seen.moment.row_logs)
 
 
 def _is_behind(noticed: Noticed) -> bool:

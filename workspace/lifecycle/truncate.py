@@ -18,14 +18,12 @@ from ..inbound.inbox import archive
 from ..inspect import define, lease
 from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, as_it_says, parse_each
 from ..state import Moment, checkpoint, folder_of_agent
-from ..store import Store, read_if_there
+from ..store import LARGE_LIMIT, Store, read_if_there
 from ..views import STATE, STEPS, TODO, checkpoint_folder
 from .adopt import judge
 
 KEPT = "cut-off"
 """The folder for removed parts, with one folder for each time."""
-
-_READ_LIMIT = 1 << 30
 
 
 class Truncation(Struct, frozen=True):
@@ -93,7 +91,7 @@ def _divided(store: Store, seq: int) -> _Parts:
     segments: dict[str, bytes] = {}
     for first in journal.segments(store):
         path = journal.segment_path(first)
-        rows = store.read(path, limit=_READ_LIMIT).data.split(b"\n")
+        rows = store.read(path, limit=LARGE_LIMIT).data.split(b"\n")
         lines = [*parse_each(rows)]
         last = max((at for at, line in enumerate(lines) if line and line.seq <= seq), default=-1)
         for at, line in enumerate(lines):
@@ -114,7 +112,7 @@ def carry_out(store: Store, cut: Truncation, *, adopt: bool = False) -> str:
         judge(store, moment, moment.url, moment.host, adopt=adopt, reaches_out=False)
         folder = f"{KEPT}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-after-{cut.seq}"
         for path in (*cut.segments, *cut.others):
-            store.replace(f"{folder}/{path}", store.read(path, limit=_READ_LIMIT).data)
+            store.replace(f"{folder}/{path}", store.read(path, limit=LARGE_LIMIT).data)
         for task in cut.tasks:
             archive.take_back(store, task.file, task.sha256)
         for path in cut.others:
@@ -157,7 +155,7 @@ def _ahead(store: Store, seq: int) -> Iterator[str]:
     for folder in _agents(store, ""):
         steps = (entry.path for below in store.folders(folder + STEPS) for entry in store.list(below))
         for path in (folder + TODO, folder + STATE, *steps):
-            if (found := read_if_there(store, path, limit=_READ_LIMIT)) is None:
+            if (found := read_if_there(store, path, limit=LARGE_LIMIT)) is None:
                 continue
             stamp = (read_markdown(found.data) if path.endswith(".md") else read_json(found.data)).stamp
             if stamp is not None and stamp.seq > seq:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ..backup import Follower
 from ..formats import Checkpoints, Definition
 from ..inbound.approvals import ApprovalFiles
 from ..inbound.edits import Noticed, detection
@@ -21,13 +22,15 @@ from ..inspect import Report, ReportDocument, listed_at_stop
 from ..journal import Journal, Kept, Own
 from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
 from ..secrets import redactor_of
-from ..state import Moment, WrittenCheckpoint, checkpoint, folder_of_agent
+from ..state import FILES, MESSAGES, Moment, RowLog, WrittenCheckpoint, checkpoint, folder_of_agent
 from ..store import Store, Version
 from ..views import (
     CheckpointFolders,
     CheckpointIndex,
     Files,
+    HeldDocument,
     MessageFile,
+    MessagesDocument,
     NewCheckpoint,
     Projector,
     ViewGuard,
@@ -66,11 +69,12 @@ class Workspace:
         self.journal: Journal
         self.owned: Owned
         self.files: dict[str, Files] = {}  # by agent
-        self.messages: dict[str, MessageFile] = {}
+        self.messages: dict[str, MessageFile] = {}  # by the key of the log
         self.desk = ApprovalFiles(
             store, moment, lambda: self.redactor, partial(rewind_record.obey_answer, store, moment, report)
         )
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
+        self.follower: Follower | None = None  # lets a copy follow
         self.checkpointed = ""  # the last checkpoint that was written
         self.has_edits = False  # this opening has recorded people's edits
         self.was_finished = False  # it was cancelled, or had completed and nothing is left to do
@@ -89,7 +93,8 @@ class Workspace:
 
     def write_to(self, journal: Journal) -> None:
         """From now on the files wait for this journal."""
-        self.journal, self.projector.is_ahead = journal, lambda: journal.has_waiting
+        self.journal, self.projector.check = journal, journal.check
+        self.projector.is_ahead = lambda: journal.has_waiting
         journal.redactor = self.redactor
         self.behind.group = lambda: journal.under_way
 
@@ -156,7 +161,7 @@ class Workspace:
     def _checkpoint(self, why: Occasion, name: str = "") -> WrittenCheckpoint:
         began = self.due.clock()
         for files in self.files.values():
-            files.messages.write()
+            files.write_rows()
         for messages in self.messages.values():
             messages.sync()
         at = {path: messages.at for path, messages in self.messages.items()}
@@ -175,10 +180,39 @@ class Workspace:
     def join(self, path: str, noticed: Noticed | None = None) -> None:
         """From now on keep the files of the agent `path` near the moment."""
         if path not in self.messages:
-            self.messages[path] = MessageFile(self.store, folder_of_agent(path), self.guard)
+            self.messages[path] = MessageFile(self.store, folder_of_agent(path) + MESSAGES, self.guard)
         shown = noticed.shown.get(path, {}) if noticed else {}
         self.messages[path].recall = lambda: self.conversation(path)
-        self.files[path] = Files(self.guard, self.moment, self.moment.agents[path], self.messages[path], shown)
+        agent = self.moment.agents[path]
+        self.files[path] = Files(self.guard, self.moment, agent, self.messages[path], shown)
+        for key, file, log in agent.row_logs:
+            if log is not agent:
+                self.join_log(path, key, file, log)
+
+    def join_log(self, path: str, key: str, file: str, log: RowLog) -> None:
+        """The same of a log of this agent."""
+        rows = self.messages.setdefault(key, MessageFile(self.store, file, self.guard))
+        rows.recall = lambda: self.conversation(key)
+        self.files[path].logs[key] = MessagesDocument(rows, log)
+
+    def join_files(self, noticed: Noticed) -> None:
+        """The same of files/, where the versions are that were noticed."""
+        held = self.files[""].held = HeldDocument(self.guard, self.store, self.moment.root)
+        held.are_shown({path.removeprefix(FILES): version for path, version in noticed.files.items()})
+        self.show_saved(noticed)
+
+    def show_saved(self, noticed: Noticed) -> None:
+        """What people have saved in files/ is recorded, and lies there already."""
+        if (held := self.files[""].held) is not None:
+            saved = (edit.record.file.removeprefix(FILES) for edit in noticed.edits if edit.data is not None)
+            held.are_shown({path: self.moment.root.files[path].version for path in saved})
+            for path, data in ((each.path, each.data) for each in noticed.overruled if each.path.startswith(FILES)):
+                name = path.removeprefix(FILES)
+                if name not in self.moment.root.files:  # in place of a folder: it goes
+                    held.are_shown({name: 0})
+                elif data is None:  # a folder that was moved
+                    self.guard.lose(path)
+                    held.forget(name)
 
     def record_edits(self, noticed: Noticed) -> None:
         """From here on people's edits count. Durable when this returns, and kept by a return to a checkpoint."""
@@ -195,28 +229,29 @@ class Workspace:
 
     def take_conversations(self, noticed: Noticed) -> None:
         """Let the conversations whose files were others be what was found, with the edits since. The files follow."""
-        for path, found in noticed.conversations.items():
-            agent = self.moment.agents[path]
-            edits = [line for line in agent.new_messages if conversation.is_edited((line,))]
+        for key, _, log in self.moment.row_logs:
+            if (found := noticed.conversations.get(key)) is None:
+                continue
+            edits = [line for line in log.new_messages if conversation.is_edited((line,))]
             if found.is_there and not edits:
                 continue
             rows = conversation.follow(conversation.decode(found.data), edits)
-            self._become(path, conversation.encode(rows))
+            self._become(key, conversation.encode(rows))
 
     def _become(self, path: str, whole: bytes) -> None:
         """`whole` is the conversation with all that is new: the next write puts it in place of the file."""
-        agent, file = self.moment.agents[path], self.messages[path]
+        log, file = next(place.log for place in self.moment.row_logs if place.key == path), self.messages[path]
         file.become(whole)
-        agent.new_messages, agent.messages_at, agent.left_out = [], file.at, 0
+        log.new_messages, log.messages_at, log.left_out = [], file.at, 0
 
-    def restore_messages(self, path: str) -> None:
-        """The file of an agent is gone: the next write restores all of it."""
-        self._become(path, self.conversation(path))
+    def restore_messages(self, key: str) -> None:
+        """The file of a log is gone: the next write restores all of it."""
+        self._become(key, self.conversation(key))
 
-    def conversation(self, path: str) -> bytes:
-        """All recorded messages of an agent, from the journal, as its file should be."""
+    def conversation(self, key: str) -> bytes:
+        """All recorded rows of a log, from the journal, as its file should be."""
         self.journal.flush()
-        return conversation.encode(conversation.recorded(self.store, self.moment)[path][-1])
+        return conversation.encode(conversation.recorded(self.store, self.moment)[key][-1])
 
     def mark_all(self) -> None:
         """Let every file show this moment."""

@@ -10,9 +10,9 @@ from ..base.lazy import deferred
 if not deferred(__name__):
     from . import splice
     from .markdown import plainly
+    from .match import Changes, Move, Pair, changes
     from .plan import Plan, Progress
-    from .plan_diff import Changes, Move, Pair, changes
     from .splice import Splice, between
     from .task import Mark, Task, TaskRow
-    from .three_way_merge import MergedPlan, merge_plans, settle
+    from .three_way_merge import MergedPlan, conflict_sides, merge_plans, settle
     from .weave import PlanConflict

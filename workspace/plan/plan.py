@@ -11,10 +11,9 @@ from typing import NamedTuple, Self
 
 from ...schemas import Problem
 from ..base import UsageError
-from . import insert, splice
+from . import markdown, splice
 from .index import Reading, fitting, remaining
-from .insert import Insertion, is_as_meant
-from .markdown import NESTING, Block, Parsed, Suspect, parse
+from .markdown import NESTING, Block, Insertion, Parsed, Suspect, is_as_meant, parse
 from .splice import Splice
 from .task import (
     FINISHED,
@@ -276,7 +275,7 @@ class Plan:
         check_encodable(text)
         index = self._index(task)
         plain = index if index not in self._now().tree.children else None
-        places = list(insert.prose(self._now(), index, text))
+        places = list(markdown.prose(self._now(), index, text))
         return self._insert(places, [], plain) if places else []
 
     def add(
@@ -311,10 +310,10 @@ class Plan:
             raise UsageError("a plan has no items", remedy="give at least one, or write none")
         heading = one_line(title) if title and title.strip() else None
         before, (first, *rest) = list(self._lines), words
-        self._insert([insert.at_end(self._lines, [first], heading)], [first], None, ids[:1])
+        self._insert([markdown.at_end(self._lines, [first], heading)], [first], None, ids[:1])
         if rest:  # below an item at the end of a text the parser is not needed, so 100,000 are quick
             last = len(self) - 1
-            self._insert(insert.beside(self._now(), last, rest), rest, last, ids[1:])
+            self._insert(markdown.beside(self._now(), last, rest), rest, last, ids[1:])
         return splice.between(before, self._lines)
 
     def apply(self, splices: Iterable[Splice]) -> None:
@@ -431,16 +430,16 @@ class Plan:
         reading = self._now()
         if after is not None:
             index = self._index(after)
-            return index, insert.beside(reading, index, words)
+            return index, markdown.beside(reading, index, words)
         if under is not None:
             index = self._index(under)
             if children := reading.tree.children.get(index):
-                beside = insert.beside(reading, children[-1], words)
-                return children[-1], chain(beside, insert.inside(reading, index, words))
-            return index, insert.inside(reading, index, words)
-        end = [insert.at_end(self._lines, words)]
-        top = insert.last_at_top(reading)
-        return top, end if top is None else chain(insert.beside(reading, top, words), end)
+                beside = markdown.beside(reading, children[-1], words)
+                return children[-1], chain(beside, markdown.inside(reading, index, words))
+            return index, markdown.inside(reading, index, words)
+        end = [markdown.at_end(self._lines, words)]
+        top = markdown.last_at_top(reading)
+        return top, end if top is None else chain(markdown.beside(reading, top, words), end)
 
     def _insert(
         self, places: Iterable[Insertion], words: Sequence[str], near: int | None, ids: Sequence[str] = ()
@@ -449,8 +448,8 @@ class Plan:
         reading = self._now()
         for new in places:
             change = splice.insertion(self._lines, new.at, new.bodies)
-            if near is not None and insert.is_plain(reading, near, new):
-                rows = insert.grown(reading, new)
+            if near is not None and markdown.is_plain(reading, near, new):
+                rows = markdown.grown(reading, new)
                 splice.apply(self._lines, change)
                 self._reading, self._layout = self._read(rows), None
             else:

@@ -1,12 +1,14 @@
 """Three-way merge of plans: the base as Satchel wrote it, the run's current version, and a person's file.
 
 The items and the text of both sides are joined to one plan, which a parser must read as intended. Then each item gets
-its mark, and a person's new marks take effect on the items above and below them (`settle`).
+its mark, and a person's new marks take effect on the items above and below them (`settle`). Of conflicts, the text of
+each version is at hand for a person (`conflict_sides`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -384,3 +386,78 @@ def _above(task: Task, tasks: Sequence[Task]) -> Iterator[Task]:
     while task.parent is not None:
         task = tasks[task.parent]
         yield task
+
+
+_LINES = 5_000
+"""Lines of a plan from which on text between items is not looked for in the other versions: that would take seconds."""
+
+
+class ConflictSides(NamedTuple):
+    """What the base, the run and the file say at one place. None: nothing, or it is not known."""
+
+    base: str | None
+    ours: str | None
+    theirs: str | None
+
+
+def conflict_sides(
+    conflicts: Iterable[PlanConflict], base: Plan | None, ours: Plan, theirs: Plan
+) -> Iterator[ConflictSides]:
+    """For each conflict what each version has there: the line of the item, the lines between items, or all items."""
+    found = versions(ours if base is None else base, ours, theirs)
+    for conflict in conflicts:
+        if conflict.why == "everything_removed":
+            sides = ConflictSides(*(_items(version) for version in found))
+        elif (number := _number(conflict, found)) is not None:
+            sides = ConflictSides(*(_line(number, version) for version in found))
+        else:
+            sides = _lines(conflict, *(tuple(map(body, version.plan.lines)) for version in found))
+        yield sides if base is not None else sides._replace(base=None)
+
+
+def _number(conflict: PlanConflict, found: Versions) -> int | None:
+    """The number of the item that a conflict is about. None: it is about text between items."""
+    if conflict.line:
+        its = (number for number, task in found.theirs.tasks.items() if task.line == conflict.line - 1)
+        return next(its, None)
+    named = (number for side in (found.ours, found.base) for number, task in side.tasks.items())
+    return next((number for number in named if _text(number, found) == conflict.text), None)
+
+
+def _text(number: int, found: Versions) -> str:
+    task = found.ours.tasks.get(number) or found.base.tasks[number]
+    return task.text
+
+
+def _line(number: int, version: Version) -> str | None:
+    task = version.tasks.get(number)
+    return None if task is None else body(version.plan.lines[task.line])
+
+
+def _items(version: Version) -> str | None:
+    lines = [body(version.plan.lines[task.line]) for task in version.plan.tasks]
+    return "\n".join(lines) or None
+
+
+def _lines(conflict: PlanConflict, base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> ConflictSides:
+    """The changed lines around a line of the file, and what is there in the other versions."""
+    at = conflict.line - 1
+    if at < 0 or max(map(len, (base, ours, theirs))) > _LINES:
+        return ConflictSides(None, None, conflict.text)
+    its = SequenceMatcher(None, base, theirs, autojunk=False).get_opcodes()
+    start, end, first, last = next(
+        (low, high, first, last) for tag, low, high, first, last in its if first <= at < last and tag != "equal"
+    )
+    mine = SequenceMatcher(None, base, ours, autojunk=False).get_opcodes()
+    touched = [each for each in mine if each[0] != "equal" and each[1] <= end and each[2] >= start]
+    if touched:
+        start, end = min(start, touched[0][1]), max(end, touched[-1][2])
+    return ConflictSides(
+        _joined(base[start:end]),
+        _joined(ours[touched[0][3] : touched[-1][4]] if touched else ()),
+        _joined(theirs[first:last]),
+    )
+
+
+def _joined(lines: Sequence[str]) -> str | None:
+    return "\n".join(lines) if lines else None

@@ -6,23 +6,39 @@ from ..base.lazy import deferred
 
 if not deferred(__name__):
     from . import checkpoint, earlier_moment, json_patch, prompts
-    from .agent_state import (
-        CANCEL,
-        ENDS_KEPT,
-        EVERY,
-        ROOT,
-        SLEEP,
-        AgentMoment,
-        MessagesAt,
-        crash_suspects,
-        folder_of_agent,
-    )
+    from .agent_state import CANCEL, ENDS_KEPT, EVERY, ROOT, SLEEP, AgentMoment, crash_suspects, folder_of_agent
     from .checkpoint import Listed, Newest, PastMoments, WrittenCheckpoint
     from .earlier_moment import LaterEffect
-    from .json_merge import ABSENT, contradiction, merge
+    from .json_merge import ABSENT, Conflict, contradiction, merge
     from .json_patch import KnownText, same
     from .prompts import prompt_text
-    from .question_state import DATA, DONE, GO_BACK, KEEP, REDO, Approval, DoubtVerdict, RecordedAnswer, verdicts
-    from .run_state import Fired, Moment, Pause, TaskFile, Usage
-    from .scope_state import STUCK_AFTER, EarlierAnswer, Past, Scope, is_done_again, is_of_item, scope_of_task
+    from .question_state import (
+        DATA,
+        DONE,
+        GO_BACK,
+        KEEP,
+        NONE_SINCE,
+        REDO,
+        Approval,
+        DoubtVerdict,
+        RecordedAnswer,
+        verdicts,
+    )
+    from .run_state import Fired, LostOwner, Moment, Pause, TaskFile, Usage
+    from .scope_state import (
+        FILES,
+        MESSAGES,
+        STUCK_AFTER,
+        EarlierAnswer,
+        FileState,
+        LogPlace,
+        MessagesAt,
+        Past,
+        RowLog,
+        Scope,
+        is_done_again,
+        is_of_item,
+        log_key,
+        scope_of_task,
+    )
     from .statuses import ACTIVE, EXIT_CODES, OVER, STATES, State, Status, Tone, after, tone

@@ -12,7 +12,7 @@ soon that not even the beginning of an item is on record.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from ..journal.records import (
     Doubt,
     Edited,
     Failure,
+    FileWritten,
     Input,
     Line,
     Message,
@@ -51,8 +52,8 @@ from ..journal.records import (
     Uncalled,
 )
 from ..plan import Plan, Splice, TaskRow
-from . import json_patch
-from .scope_state import STUCK_AFTER, Past, Scope, Unkept, answer_of, forget_effects, is_of_item
+from . import json_patch, scope_state
+from .scope_state import FILES, MESSAGES, STUCK_AFTER, FileState, LogPlace, Past, RowLog, Scope, log_key
 
 ROOT = ""
 """The scope of an agent's calls outside every other scope; it never commits."""
@@ -70,16 +71,9 @@ EVERY = "_"
 """Among the forgotten scopes: every scope, because the plan itself was lost. No scope has this name."""
 
 
-class MessagesAt(Struct, frozen=True):
-    """The length of messages.jsonl: lines, bytes, and the CRC-32 of those bytes."""
-
-    count: Count = 0
-    bytes: Count = 0
-    crc: str = "00000000"
-
-
-class AgentMoment(Struct, kw_only=True):
-    """Everything that the journal says about one agent, up to and including the moment's record."""
+class AgentMoment(RowLog, Struct, kw_only=True):
+    """Everything that the journal says about one agent, up to and including the moment's record. It is a log itself:
+    that of its conversation."""
 
     path: str = ""
     data: Any = None
@@ -98,12 +92,9 @@ class AgentMoment(Struct, kw_only=True):
     outputs: dict[str, Output] = {}
     ended_at: list[str] = []  # the times of the newest items that this opening has ended, oldest first
     edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
-    messages: Count = 0  # in the conversation
-    messages_at: Unkept[MessagesAt] = MessagesAt()  # what messages.jsonl should be without the new ones
-    new_messages: Unkept[list[Line]] = []  # committed or edited since then, that is since the checkpoint this was read
-    # from, or since the file was written
+    logs: dict[str, RowLog] = {}  # by name, those besides its conversation
+    files: dict[str, FileState] = {}  # in files/, by path
     forgotten: list[str] = []  # the journal was lost with the work of these scopes; see `forgets`
-    left_out: Unkept[Count] = 0  # so many of the newest messages are not in the file, because a person has saved it
     spawned_in: str = ROOT  # the scope of the agent above
     args: str = ""
     call: str = ""
@@ -120,6 +111,17 @@ class AgentMoment(Struct, kw_only=True):
     def is_finished(self) -> bool:
         """It has returned, and its plan is finished. For the root only the plan counts."""
         return not self._has_work and (not self.path or self.result is not None)
+
+    @property
+    def row_logs(self) -> Iterator[LogPlace]:
+        """Its conversation, then its other logs."""
+        yield LogPlace(self.path, f"{self.folder}{MESSAGES}", self)
+        for name, log in self.logs.items():
+            yield LogPlace(log_key(self.path, name), f"{self.folder}logs/{name}.jsonl", log)
+
+    def log(self, name: str) -> RowLog:
+        """The log of this name, which begins with its first row. Without a name: the conversation."""
+        return self.logs.setdefault(name, RowLog()) if name else self
 
     def forgets(self, key: str) -> bool:
         """Whether this scope may have done more than is recorded. It is unknown whether a named scope had begun."""
@@ -184,7 +186,7 @@ class AgentMoment(Struct, kw_only=True):
     def completed(self, line: Line, record: StepCompleted) -> None:
         scope = self._numbered(record)
         key = record.key
-        scope.done[key] = record
+        scope.done[key] = scope_state.without_arguments(record)
         scope.retries.pop(key, None)
         scope.started.pop(key, None)
         scope.failed.pop(key, None)
@@ -202,7 +204,7 @@ class AgentMoment(Struct, kw_only=True):
             scope.started.pop(record.key, None)
         scope.run_again(record.calls)
         if record.final:
-            scope.failed[record.key] = record
+            scope.failed[record.key] = scope_state.without_arguments(record)
 
     def progressed(self, record: StepProgress) -> None:
         if record.key in self.open_scope(record.scope).done:
@@ -243,14 +245,19 @@ class AgentMoment(Struct, kw_only=True):
         self._set_data(record.patch, data)
         self.planned = record.planned or self.planned
         self._end_own_work(record.scope)
-        fresh = [message for message in scope.messages if message.commit == line.commit]
-        self.messages += len(fresh)  # others belong to a commit that was given up
-        self.new_messages.extend(fresh)
+        for message in scope.messages:
+            if message.commit == line.commit:  # others belong to a commit that was given up
+                assert isinstance(message.record, Message)
+                log = self.log(message.record.log)
+                log.messages += 1
+                log.new_messages.append(message)
+                if record.key:
+                    log.appended[record.key] = message.seq
         if record.scope == ROOT:
             scope.messages = []
         else:
             self._end(record.scope)
-            if is_of_item(record.scope) and record.plan:  # else it was dropped
+            if scope_state.is_of_item(record.scope) and record.plan:  # else it was dropped
                 self.ended_at = [*self.ended_at[1 - ENDS_KEPT :], line.at]
             steps = sum(not step.effect for step in scope.done.values())
             self.results[record.scope] = Kept(record.result, record.blob, steps)
@@ -281,6 +288,12 @@ class AgentMoment(Struct, kw_only=True):
 
     def message(self, line: Line, record: Message) -> None:
         self.open_scope(record.scope).messages.append(line)
+
+    def file_written(self, line: Line, record: FileWritten) -> None:
+        if record.content is None:
+            del self.files[record.path]
+        else:
+            self.files[record.path] = FileState(line.seq, line.at, record.content)
 
     def migrated(self, record: Migrated) -> None:
         self._set_data(record.patch, self._patched(record.patch))
@@ -314,7 +327,7 @@ class AgentMoment(Struct, kw_only=True):
     def resolved(self, doubt: Doubt, record: Resolved) -> None:
         scope = self.open_scope(doubt.scope)
         if doubt.why == "unclaimed":
-            scope.answers[doubt.key] = answer_of(scope, doubt, record)
+            scope.answers[doubt.key] = scope_state.answer_of(scope, doubt, record)
             return
         if doubt.why == "uncalled" and record.outcome == "done":
             scope.settled.add(doubt.key)  # it stays done, and no call of it is expected
@@ -322,7 +335,7 @@ class AgentMoment(Struct, kw_only=True):
         began = scope.started.pop(doubt.key, None)
         unusable = scope.done.pop(doubt.key, None)  # an earlier answer
         was = began or unusable
-        if record.outcome == "not_done":
+        if record.outcome in ("not_done", "none_since"):
             scope.settled.add(doubt.key)
         else:
             scope.done[doubt.key] = StepCompleted(
@@ -359,7 +372,7 @@ class AgentMoment(Struct, kw_only=True):
         for key in [key for key in record.redone if key != ROOT]:
             self._begin_anew(key)
             if record.effects and (known := self.scopes.get(key) or self.past.get(key)) is not None:
-                forget_effects(known)
+                scope_state.forget_effects(known)
         for key in record.dropped:
             if key in self.scopes and not self.scopes[key].started:  # a doubt outlives its item
                 self._end(key)
@@ -370,7 +383,10 @@ class AgentMoment(Struct, kw_only=True):
                 scope.failures = scope.crashes = 0
         if record.step is not None:
             self._step_edited(line, record.step)
-        if record.sha or record.messages:
+        if record.written is not None:
+            path = record.file.removeprefix(FILES)
+            self.files[path] = FileState(line.seq, line.at, record.written)
+        elif record.sha or record.messages:
             self.edits[record.file] = record.sha  # none: more records of the same edit follow
 
     # What several of them do
@@ -429,7 +445,7 @@ class AgentMoment(Struct, kw_only=True):
     def _end_if_dropped(self, key: str) -> None:
         """The last doubt of a scope is resolved whose item a person had removed from the plan."""
         scope = self.scopes[key]
-        if is_of_item(key) and not scope.started and not self.plan.is_to_do(key):
+        if scope_state.is_of_item(key) and not scope.started and not self.plan.is_to_do(key):
             self._end(key)
 
     def _begin_anew(self, key: str) -> None:
@@ -527,6 +543,13 @@ def crash_suspects(agents: Agents) -> list[str]:
     counted = [scope for agent in agents.values() for key, scope in agent.scopes.items() if key != ROOT]
     stuck = [scope.title for scope in counted if scope.crashes >= STUCK_AFTER]
     return stuck or [scope.title for scope in counted if scope.crashes]
+
+
+def forget_all_crashes(agents: Agents) -> None:
+    """What the run waits for has come further."""
+    for agent in agents.values():
+        for scope in agent.scopes.values():
+            scope.crashes = 0
 
 
 def allow_one_more(agents: Agents) -> None:

@@ -28,16 +28,15 @@ from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, 
 from ..formats import Keep, decoder
 from ..journal import CHECKPOINTS, checkpoint_position, first_kept
 from ..journal.records import Edited, ScopeCommitted, check_json, check_time
-from ..store import Store, Version
+from ..store import LARGE_LIMIT, Store, Version
 from . import encoding, json_patch
-from .agent_state import ROOT, AgentMoment, MessagesAt
+from .agent_state import ROOT, AgentMoment
 from .earlier_moment import PLANS, check_agent
 from .encoding import Fetched, Front, Results, Shape, shape_of
 from .run_state import Moment
-from .scope_state import Scope
+from .scope_state import MessagesAt, Scope
 
 FORMAT = 1
-READ_LIMIT = 1 << 30
 _SHA = b',"sha256":"'
 _TAIL = len(_SHA) + 64 + len(b'"}')
 _LARGE = 256 << 10
@@ -105,13 +104,13 @@ def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
 def encode(
     moment: Moment, messages: dict[str, MessagesAt], listed: Listed = MappingProxyType({}), *, is_apart: bool = False
 ) -> bytes:
-    """`messages` by the agents' paths; an agent that is not in it has none. `is_apart`: results of large scopes go
+    """`messages` by the keys of the logs; one that is not in it is empty. `is_apart`: results of large scopes go
     where they can be fetched separately."""
     pack = _moment().pack
     assert pack is not None
     agents = {path: replace(agent, scopes=_lean(agent.scopes)) for path, agent in moment.agents.items()}
     results = _taken_apart(agents) if is_apart else []
-    at = {path: messages.get(path, MessagesAt()) for path in agents}
+    at = {place.key: messages.get(place.key, MessagesAt()) for place in moment.row_logs}
     rest = _rest()(moment=pack(replace(moment, agents=agents)), messages=at, listed=dict(listed))
     body = encoding.encoded(Front(FORMAT, results), msgspec.json.encode(rest)[1:-1])
     return b'%s%s%s"}\n' % (body, _SHA, hashlib.sha256(body).hexdigest().encode())
@@ -226,8 +225,8 @@ def _unpacked(file: Any) -> Moment:
     assert unpack is not None
     moment: Moment = unpack(file.moment)
     _check(moment, file.messages)
-    for path, agent in moment.agents.items():
-        agent.messages_at = file.messages[path]
+    for place in moment.row_logs:
+        place.log.messages_at = file.messages[place.key]
     return moment
 
 
@@ -240,7 +239,7 @@ def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
         if path and path.rpartition("/")[0] not in above:
             raise ValueError(f"the agent {path!r} has no parent agent")
         above.add(path)
-        if path not in messages:
+        if any(place.key not in messages for place in agent.row_logs):
             raise ValueError(f"its data for the agent {path!r} is not complete")
         check_agent(path, agent)
     for id, question in chain(moment.doubts.items(), moment.approvals.items()):
@@ -293,7 +292,7 @@ def load(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt]]:
 
 
 def _load(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], Listed]:
-    moment, messages, listed = _parse(store.read(path, limit=READ_LIMIT).data)
+    moment, messages, listed = _parse(store.read(path, limit=LARGE_LIMIT).data)
     _check_position(moment, path)
     return moment, messages, listed
 

@@ -119,7 +119,7 @@ def apply(raw: Raw, agents: dict[str, AgentMoment]) -> None:
     ValueError, with nothing changed, if the record does not fit."""
     for path, was in unpacked(raw, agents).items():
         for name in was.__struct_fields__:
-            if name not in ("messages_at", "new_messages", "left_out"):
+            if name not in ("messages_at", "new_messages", "left_out", "logs"):
                 setattr(agents[path], name, getattr(was, name))
 
 
@@ -196,6 +196,8 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
         ended_at=now.ended_at,
         edits=now.edits,
         messages=now.messages,
+        appended=now.appended,
+        logs=now.logs,
         messages_at=now.messages_at,
         new_messages=[],
         forgotten=now.forgotten,

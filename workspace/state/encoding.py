@@ -24,7 +24,7 @@ from msgspec.structs import FieldInfo, fields
 from ..base import Damaged, InvalidFile, SatchelError
 from ..formats import decoder
 from ..journal.records import Key, OfCall, StepCompleted
-from ..store import Store
+from ..store import LARGE_LIMIT, Store
 from .scope_state import NOT_KEPT, Scope
 
 MANY = 100
@@ -34,7 +34,6 @@ AT_HAND = 8
 """So many of the newest stay with the scope: the readable files show some of them."""
 
 _DONE, _NUMBERS = Scope.__dict__["done"], Scope.__dict__["numbers"]
-_READ_LIMIT = 1 << 30
 
 
 class Shape(NamedTuple):
@@ -178,7 +177,7 @@ class Fetched:
 
     def _fetch(self) -> list[Results]:
         try:
-            data = self._store.read(self._path, limit=_READ_LIMIT).data
+            data = self._store.read(self._path, limit=LARGE_LIMIT).data
             self._check(data)
             found: Front = _front.decode(data)
         except FileNotFoundError:

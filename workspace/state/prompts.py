@@ -153,15 +153,12 @@ def unused(store: Store, gone: Collection[str], more: Callable[[], bytes]) -> li
     `more` returns what will be kept of those. Only under the lock: an agent keeps a version before a record names it.
 
     FileNotFoundError if a file has been removed meanwhile: then another process is pruning."""
-    left = {entry.path for entry in store.list(KEPT) if _VERSION.fullmatch(_version_in(entry.path))}
+    kept = (entry.path for entry in store.list(KEPT))
+    left = {path for path in kept if _VERSION.fullmatch(path.rpartition("/")[2].removesuffix(".md"))}
     named = {entry.path for folder in (journal.FOLDER, journal.CHECKPOINTS) for entry in store.list(folder)}
     for data in journal.may_name(store, sorted(named - {*gone}) if left else ()):
         left -= _named_in(data)
     return sorted(left - _named_in(more())) if left else []
-
-
-def _version_in(path: str) -> str:
-    return path.rpartition("/")[2].removesuffix(".md")
 
 
 def _named_in(data: bytes) -> set[str]:

@@ -73,11 +73,11 @@ class Approval(Struct, omit_defaults=True):
 class DoubtVerdict(NamedTuple):
     """The meaning of an answer to a doubt: a `Resolved` without the rest."""
 
-    outcome: Literal["done", "not_done", "new"]
+    outcome: Literal["done", "not_done", "new", "none_since"]
     other: Key | None = None
 
 
-DONE, REDO, NEW = "done", "redo", "new"
+DONE, REDO, NEW, NONE_SINCE = "done", "redo", "new", "nothing-was-done"
 """The possible answers about an effect in doubt."""
 
 GO_BACK, DATA, KEEP = "go-back", "data", "keep"
@@ -87,6 +87,8 @@ GO_BACK, DATA, KEEP = "go-back", "data", "keep"
 def verdicts(doubt: Doubt, numbers: Mapping[Key, int]) -> dict[str, DoubtVerdict]:
     """The possible answers to a doubt, with their meaning. `numbers`: those of the calls of its scope. With several
     earlier calls an answer names one by its number."""
+    if doubt.why == "lost":
+        return {DONE: DoubtVerdict("done"), REDO: DoubtVerdict("not_done"), NONE_SINCE: DoubtVerdict("none_since")}
     if doubt.why != "unclaimed":
         return {DONE: DoubtVerdict("done"), REDO: DoubtVerdict("not_done")}
     named = {f"-{numbers.get(key, 0)}" if len(doubt.others) > 1 else "": key for key in doubt.others}

@@ -5,7 +5,7 @@ Pure: the same records in the same order give the same moment. Each agent has it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ from ..journal.records import (
     NO_CRC,
     AgentBegun,
     AgentEnded,
+    AnswersGrown,
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
@@ -31,6 +32,7 @@ from ..journal.records import (
     Epoch,
     Failure,
     Fenced,
+    FileWritten,
     Forced,
     Input,
     Line,
@@ -47,6 +49,7 @@ from ..journal.records import (
     Pruned,
     Resolved,
     Resource,
+    RestoredFrom,
     Resumed,
     Rewound,
     Saved,
@@ -67,7 +70,7 @@ from ..journal.records import (
 from . import agent_state, earlier_moment, json_patch
 from .agent_state import ROOT, AgentMoment
 from .question_state import Questions, decision_of
-from .scope_state import scope_of_task
+from .scope_state import LogPlace, forget_leave, scope_of_task
 from .statuses import OVER, TRANSITIONS, Status, after
 
 
@@ -125,12 +128,21 @@ FIRED = 128
 """How many times of each schedule are remembered: more than are made up for at once."""
 
 
+class LostOwner(Struct, omit_defaults=True):
+    """The run was restored from a backup, and its lost owner may have done effects after the last record there."""
+
+    restored: RestoredFrom
+    repeats: bool = False  # something was done or said again since, so calls may have other arguments than its own
+
+
 class Moment(Questions, kw_only=True):
     """Everything that the journal says up to and including record `seq`."""
 
     run_id: str
     run_nonce: str = ""  # what the keys of effects are derived from; empty: from `run_id`
     forked: Lineage | None = None  # it began as a fork
+    restored: str = ""  # the `id` of the last restoration from a backup
+    lost: LostOwner | None = None  # as long as effects without a record may have been done
     is_replay: bool = False  # for a replay, and no person has resumed it yet
     lost_nonce: bool = False  # it differs from an earlier one: earlier effects have other keys
     seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # short enough for a name
@@ -138,6 +150,11 @@ class Moment(Questions, kw_only=True):
     crc: str = NO_CRC  # of record `seq`; unknown for a moment that was rebuilt without a journal
     opening: str = ""  # the nonce of the opening that wrote it
     attempt: Count = 0
+    ran: str = ""  # the nonce of the last opening by a process that runs the agent
+    retries: Count = 0  # of calls that had failed
+    crashes: Count = 0  # processes that have died of what the agent did
+    anew_since: Epoch = 0  # of the last return or redo: what models were asked before is asked again
+    takeovers: Count = 0  # starts that found the run left by a process that had not closed it
     status: Status = "new"
     reason: str = ""
     until: str = ""  # when a sleeping run wakes
@@ -179,6 +196,11 @@ class Moment(Questions, kw_only=True):
         return not self.opened_at and (not self.seq or bool(self.opening))
 
     @property
+    def kind(self) -> str:
+        """What a program holds it as; empty for the run of an agent."""
+        return str((self.definition or {}).get("kind", ""))
+
+    @property
     def is_finished(self) -> bool:
         """It has completed, and no later change leaves something to do."""
         return self.status == "completed" and all(agent.is_finished for agent in self.agents.values())
@@ -197,9 +219,15 @@ class Moment(Questions, kw_only=True):
     @property
     def is_interrupted(self) -> bool:
         """Whether the last process has ended without bringing the agent to a stop. If the run is paused or has failed,
-        that process did not run the agent, unless it is a replay, which is paused from its start."""
-        is_at_rest = self.status in ("paused", "failed") and not self.is_replay
+        that process did not run the agent, unless it is a replay, which is paused from its start. A held workspace has
+        no agent."""
+        is_at_rest = self.status in ("paused", "failed", "held") and not self.is_replay
         return self.status == "running" or not (self.clean or is_at_rest)
+
+    @property
+    def row_logs(self) -> Iterator[LogPlace]:
+        """The conversations and logs of all agents."""
+        return (place for agent in self.agents.values() for place in agent.row_logs)
 
     @property
     def outputs(self) -> dict[str, Output]:
@@ -250,6 +278,8 @@ class Moment(Questions, kw_only=True):
                 why=str(error) if type(error) in (LookupError, ValueError) else f"{type(error).__name__}: {error}",
                 remedy="nothing of it was kept; it belongs to something that has ended or never began",
             ) from error
+        if self.lost is not None and _repeats(line.record):
+            self.lost.repeats = True
         if is_further:
             agent_state.forget_crashes(self.agents, line.record)
         self.seq, self.epoch, self.crc, self.last_at = line.seq, line.epoch, line.crc, line.at
@@ -274,20 +304,31 @@ class Moment(Questions, kw_only=True):
         if record.crashed:
             questions = (*self.approvals.values(), *self.doubts.values())
             agent_state.count_crash(self.agents, {(asked.agent, asked.scope) for asked in questions})
+            self.crashes += 1
         self.clean, self.opened_at, self.boot = False, line.at, record.boot
         self.url, self.host, self.forked = record.url, record.host, record.forked or self.forked
         if record.run_nonce:
             self.run_nonce, self.lost_nonce = record.run_nonce, record.found == "files"
         self.tasks_done.clear()
+        if record.restored is not None:
+            self.restored = record.restored.id
+            self.lost = None if record.restored.certain else LostOwner(record.restored)
+            if self.lost is not None:
+                for agent in self.agents.values():
+                    forget_leave((*agent.scopes.values(), *agent.past.values()))
         if record.definition is not None:
             self.definition = record.definition
         if record.why in ("run", "replay"):
             self.attempt += 1
+            self.ran = line.opening
+            self.takeovers += record.found == "crash"
             self.is_replay = record.why == "replay"
             self.status = after("replayed" if self.is_replay else "started", self.status)
             self.reason = "the replay was interrupted" if self.is_replay else ""
             self.until, self.error, self.root.result = "", None, None
             self.new_answers.clear()
+        elif record.why == "hold":
+            self.status = after("held", self.status)
         for agent in self.agents.values():
             agent.opened()
 
@@ -448,6 +489,10 @@ class Moment(Questions, kw_only=True):
         if record.effect:
             self.forget_gone_on(record)
 
+    def _retried(self, line: Line, record: StepRetry) -> None:
+        self.agents[record.agent].retried(line, record)
+        self.retries += 1
+
     def _committed(self, line: Line, record: ScopeCommitted) -> None:
         self.agents[record.agent].committed(line, record)
         if record.scope != ROOT:
@@ -464,6 +509,9 @@ class Moment(Questions, kw_only=True):
         agent = self.agents[doubt.agent]
         said = decision_of(doubt, record, agent.open_scope(doubt.scope).numbers)
         agent.resolved(doubt, record)
+        if record.outcome == "none_since":
+            self.lost = None
+            self.doubts = {id: each for id, each in self.doubts.items() if id == record.id or each.why != "lost"}
         (self.note_ended if record.outcome == "done" else self.note_decided)(doubt)
         del self.doubts[record.id]
         self._note_answer(record.id)
@@ -476,6 +524,7 @@ class Moment(Questions, kw_only=True):
 
     def _rewound(self, line: Line, record: Rewound) -> None:
         earlier_moment.apply(record.agents, self.agents)
+        self.anew_since = line.epoch
         for path, agent in self.agents.items():
             self.forget_ended(path, agent.scopes)
         if self.pause is None and self.status in TRANSITIONS["rewound"].of:
@@ -486,6 +535,8 @@ class Moment(Questions, kw_only=True):
             self.definition = json_patch.apply(self.definition, record.patch)
             return
         self.agents[record.agent].edited(line, record)
+        if record.step is not None or record.redone:
+            self.anew_since = line.epoch
         if record.step is not None:
             if self.status == "completed":
                 self.status, self.reason = after("step edited", self.status), "a step was edited"
@@ -497,6 +548,16 @@ def _of_agent(apply: Callable[[AgentMoment, Line, Any], None]) -> Callable[[Mome
     return lambda moment, line, record: apply(moment.agents[record.agent], line, record)
 
 
+_SAID_AGAIN = (ApprovalAnswered, Edited, Migrated, PlanChanged, Rewound, StepFailed, TaskTaken)
+
+
+def _repeats(record: AnyRecord) -> bool:
+    """Whether the lost owner of a restored run may have recorded something else in its place, on which the arguments of
+    later calls depend."""
+    is_call = isinstance(record, StepCompleted) and record.how not in ("verified", "resolved")
+    return is_call or isinstance(record, _SAID_AGAIN)
+
+
 _BEGINS_OPENING = frozenset((Opened, Fenced))
 _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Opened: Moment._opened,
@@ -506,7 +567,7 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     StepStarted: Moment._started,
     StepCompleted: Moment._completed,
     StepFailed: _of_agent(lambda agent, line, record: agent.failed(record)),
-    StepRetry: _of_agent(AgentMoment.retried),
+    StepRetry: Moment._retried,
     StepProgress: _of_agent(lambda agent, line, record: agent.progressed(record)),
     PartialPromoted: _of_agent(lambda agent, line, record: agent.promoted(record)),
     ScopeBegun: Moment._scope_begun,
@@ -515,6 +576,7 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Uncalled: _of_agent(lambda agent, line, record: agent.left_uncalled(record)),
     PlanChanged: _of_agent(lambda agent, line, record: agent.plan_changed(record)),
     Message: _of_agent(AgentMoment.message),
+    FileWritten: _of_agent(AgentMoment.file_written),
     Doubt: Moment._doubt,
     Resolved: Moment._resolved,
     Edited: Moment._edited,
@@ -528,6 +590,7 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     TaskTaken: Moment._task_taken,
     TaskDone: Moment._task_done,
     Spent: Moment._spent,
+    AnswersGrown: lambda moment, line, record: agent_state.forget_all_crashes(moment.agents),
     Rewound: Moment._rewound,
     Configured: Moment._configured,
     Input: _of_agent(lambda agent, line, record: agent.got_input(record)),

@@ -1,21 +1,24 @@
-"""What the journal says about one scope of an agent, open or ended."""
+"""What the journal says about the parts of an agent or a program: its scopes, open or ended; the rows that it adds to
+its conversation and to other logs; the files that it puts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..journal.records import (
     NOTHING,
+    Count,
     Doubt,
     Key,
     Line,
     PartialPromoted,
     Resolved,
+    SavedFile,
     StepCompleted,
     StepFailed,
     StepStarted,
@@ -153,7 +156,7 @@ def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> EarlierAnswer:
     result, blob = record.result, record.blob
     if record.outcome == "done" and not len(result) and not blob and (earlier := scope.done.get(other)):
         result, blob = earlier.result, earlier.blob
-    return EarlierAnswer(doubt.call, record.outcome, other, result, blob)
+    return EarlierAnswer(doubt.call, "done" if record.outcome == "done" else "not_done", other, result, blob)
 
 
 def is_of_item(scope: str) -> bool:
@@ -164,3 +167,63 @@ def is_of_item(scope: str) -> bool:
 def scope_of_task(id: str) -> str:
     """The scope of a task of the inbox, if it has its own."""
     return f"_inbox-{id}"
+
+
+Outcome = TypeVar("Outcome", StepCompleted, StepFailed)
+
+
+def without_arguments(record: Outcome) -> Outcome:
+    """The outcome of a call as a state has it: a scope may have thousands, and only people read the arguments."""
+    return replace(record, arguments=NOTHING) if len(record.arguments) else record
+
+
+def forget_leave(scopes: Iterable[Scope | Past]) -> None:
+    """What a person has allowed to do may have been done since, by the lost owner of a restored run."""
+    for scope in scopes:
+        scope.settled &= scope.done.keys()
+
+
+MESSAGES = "messages.jsonl"
+
+FILES = "files/"
+"""The folder of the files that a program puts."""
+
+
+class MessagesAt(Struct, frozen=True):
+    """The length of messages.jsonl: lines, bytes, and the CRC-32 of those bytes."""
+
+    count: Count = 0
+    bytes: Count = 0
+    crc: str = "00000000"
+
+
+class RowLog(Struct, kw_only=True):
+    """Rows that were only added, each known by the seq of its record: a conversation, or a log."""
+
+    messages: Count = 0
+    messages_at: Unkept[MessagesAt] = MessagesAt()  # what its file should be without the new ones
+    new_messages: Unkept[list[Line]] = []  # committed or edited since then, that is since the checkpoint this was read
+    # from, or since the file was written
+    left_out: Unkept[Count] = 0  # so many of the newest messages are not in the file, because a person has saved it
+    appended: dict[str, Count] = {}  # by the key of an append, its last row
+
+
+class LogPlace(NamedTuple):
+    """A log, its file, and the name by which a run knows it: the path of its agent, and its own name."""
+
+    key: str
+    path: str
+    log: RowLog
+
+
+def log_key(agent: str, log: str) -> str:
+    """`key` of a LogPlace."""
+    return f"{agent}:{log}" if log else agent
+
+
+class FileState(Struct, frozen=True):
+    """A file in files/."""
+
+    version: Count  # the seq of the record that has written it
+    at: str
+    content: SavedFile

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, cast
 
-Status = Literal["new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"]
+Status = Literal[
+    "new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled", "held"
+]
 """What the records of a run add up to."""
 
-State = Literal[Status, "interrupted", "damaged", "moved"]
-"""Where a run is, as far as its files tell. The last three are no status: the records of the run do not say so."""
+State = Literal[Status, "interrupted", "damaged", "moved", "backup"]
+"""Where a run is, as far as its files tell. The last four are no status: the records of the run do not say so."""
 
-Phase = Literal["new", "active", "stopped", "over", "unknown"]
-"""How far a run is: never started, run by a process, to be resumed, ended, or not to be told from these files."""
+Phase = Literal["new", "active", "stopped", "over", "held", "unknown"]
+"""How far a run is: never started, run by a process, to be resumed, ended, without an agent, or not to be told from
+these files."""
 
 Tone = Literal["active", "ask", "hold", "rest", "good", "bad"]
 """What a state means for people, for its colour."""
@@ -40,7 +43,9 @@ STATES: dict[State, StateFacts] = {
     "new": StateFacts("never started", "new", "rest", command="run"),
     "completed": StateFacts("ended. New work opens it again", "over", "good", 0),
     "cancelled": StateFacts("ended for ever; it can't be resumed", "over", "rest", 7),
+    "held": StateFacts("has no agent. A program appends to it and reads it", "held", "rest"),
     "moved": StateFacts("lives elsewhere", "unknown", "rest"),
+    "backup": StateFacts("a copy that follows a run. `satchel restore` goes on from it", "unknown", "rest"),
 }
 """Those that need a person first."""
 
@@ -64,6 +69,7 @@ Act = Literal[
     "rewound",
     "step edited",
     "forked",
+    "held",
 ]
 
 
@@ -91,6 +97,7 @@ TRANSITIONS: dict[Act, Transition] = {
     "rewound": Transition("paused", _STOPPED, "a rewind or a redo, if no pause is in force"),
     "step edited": Transition("paused", ("completed",), "a person has corrected the result of a step"),
     "forked": Transition("paused", ("new", "running", "draining", "paused", "cancelled"), "a fork, which begins so"),
+    "held": Transition("held", ("new", "held"), "a program opens it with `satchel.hold`"),
 }
 """What happens to a run, and the status that follows. A process that holds a replay leaves it from `paused`."""
 

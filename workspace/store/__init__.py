@@ -7,6 +7,8 @@ from ..base.lazy import deferred
 if not deferred(__name__):
     from .contract import (
         AT_ONCE,
+        LARGE_LIMIT,
+        READ_LIMIT,
         Abilities,
         AppendFile,
         Entry,
@@ -20,9 +22,11 @@ if not deferred(__name__):
         Trace,
         Version,
         read_if_there,
+        read_own,
+        walk,
     )
-    from .disk.store import DISPLACED, LOCK, READ_LIMIT, TEMPORARY, DiskStore, displaced_name, link, settle_place
+    from .disk.one_look import ListedDisk, listed
+    from .disk.store import DISPLACED, LOCK, TEMPORARY, DiskStore, displaced_name, link, make_place, settle_place
     from .disk.syscalls import Syscalls
-    from .probe import PROBE, check_conditional_puts, check_lock, check_writes
-    from .registry import open_store
+    from .registry import PROBE, check_conditional_puts, check_lock, check_writes, open_store
     from .remote.remote_store import RemoteStore

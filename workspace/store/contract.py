@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
-from ..base import check_path
+from msgspec.json import Decoder
+
+from ..base import InvalidFile, check_path
+from ..formats import jsontext
+
+T = TypeVar("T")
+
+READ_LIMIT = 64 << 20
+"""Bytes of a file that is read, if the caller names no other limit."""
+
+LARGE_LIMIT = 1 << 30
+"""Those of a file that may be large: of what the run records, and of what people put in."""
 
 Version = str
 """Opaque. Equal only while the file is unchanged; in a bucket, while its bytes are the same."""
@@ -56,7 +67,7 @@ class Exposure(NamedTuple):
 class Abilities(NamedTuple):
     """What a kind of storage can do, where kinds differ. `satchel check URL` prints it."""
 
-    lock: bool  # `lock` keeps other processes out; otherwise the journal fences them (journal/object_log.py)
+    lock: bool  # `lock` keeps other processes out; otherwise the journal fences them (journal/segment_log.py)
     exclusive_create: bool  # if several `create` one name at once, exactly one succeeds
     conditional_replace: bool  # `replace(if_version=)` and `exchange` can't lose what is written at the same moment
     append: bool  # files can grow, as the journal's segments do; else each group of records is a file of its own
@@ -118,6 +129,9 @@ class Store(Protocol):
     def tail(self, path: str, size: int) -> bytes:
         """The last `size` bytes of a file, or all of it if it has fewer. The cost depends on the bytes returned, not on
         the file. A file that is being written may have grown since."""
+
+    def part(self, path: str, begin: int, size: int) -> bytes:
+        """`size` bytes of a file from `begin` on; fewer where it ends. The cost depends on them, not on the file."""
 
     def version(self, path: str) -> Version | None:
         """The file's version, or None if there is no such file."""
@@ -214,6 +228,25 @@ def read_if_there(store: Store, path: str, *, limit: int | None = None) -> FileC
         return None
 
 
+def read_own(store: Store, path: str, decoder: Decoder[T], *, limit: int | None = None) -> T | None:
+    """A small JSON file of Satchel's own. None if it is missing or not valid. In a bucket one request, if the listing
+    shows the file."""
+    if store.version(path) is None:
+        return None
+    try:
+        found = read_if_there(store, path, limit=limit)
+    except InvalidFile:
+        return None
+    return None if found is None else jsontext.decode(found.data, decoder)
+
+
+def walk(store: Store, folder: str = "") -> Iterator[Entry]:
+    """Every file in a folder and below, folder by folder."""
+    yield from store.list(folder)
+    for below in store.folders(folder):
+        yield from walk(store, below)
+
+
 class SubStore:
     """The files in `folder` of `whole`, as a store of its own: many workspaces below one URL share one listing and one
     client."""
@@ -253,6 +286,9 @@ class SubStore:
 
     def tail(self, path: str, size: int) -> bytes:
         return self._whole.tail(self._in(path), size)
+
+    def part(self, path: str, begin: int, size: int) -> bytes:
+        return self._whole.part(self._in(path), begin, size)
 
     def version(self, path: str) -> Version | None:
         return self._whole.version(self._in(path))

@@ -7,5 +7,5 @@ from ..base.lazy import deferred
 if not deferred(__name__):
     from .copy_files import Phase, Tell, scratch_copy
     from .forking import ForkResult, fork
-    from .transfer import TransferResult, copy, destination, move
+    from .transfer import TransferResult, copy, destination, move, restore
     from .zip_file import export

@@ -20,10 +20,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 from .. import journal
 from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, InvalidFile, LeaseHeld, StorageFailed, UsageError, is_name, shown
-from ..inspect import lease, transfer_file
+from ..inspect import goes_along, transfer_file
 from ..lifecycle import clock
-from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store, Version, read_if_there
-from ..views import running_file, schema_files
+from ..store import DiskStore, Entry, Store, Version, read_if_there, walk
+from ..views import schema_files
 
 READ_LIMIT = 1 << 36
 """A file is held in memory as a whole, as everywhere; but no file that a run can have made is refused for its size."""
@@ -34,7 +34,6 @@ _AT_ONCE = 8  # requests at the same time over a network
 _FRESH = 5.0  # seconds
 _SHOWN = 5
 _ODD_NAME = "its name is not valid on every system"
-_STAYING = frozenset((LOCK, lease.PATH, transfer_file.PATH, transfer_file.LEAVING))
 _AGAIN = "run the same command again: it does not copy again what is there already"
 Phase = Literal["copying", "verifying", "clearing"]
 Tell = Callable[[Phase, int, int], None]
@@ -252,28 +251,6 @@ def finished(store: Store, why: str) -> LeaseHeld:
         why=why,
         remedy="`satchel status` shows where the run is now",
     )
-
-
-def walk(store: Store, folder: str = "") -> Iterator[Entry]:
-    """Every file of a place, folder by folder."""
-    yield from store.list(folder)
-    for inner in store.folders(folder):
-        yield from walk(store, inner)
-
-
-def goes_along(path: str) -> bool:
-    return not (path in _STAYING or path.startswith(f"{DISPLACED}/") or is_passing(path))
-
-
-def is_of_a_process(path: str) -> bool:
-    """A log of the processes that ran here, or compiled Python: not needed."""
-    folder, _, name = path.rpartition("/")
-    return (folder == ".satchel" and name.endswith(".log")) or "__pycache__" in folder.split("/")
-
-
-def is_passing(path: str) -> bool:
-    """Useless once the process that has made it has ended."""
-    return path == running_file.PATH or path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
 
 
 def may_be_stub(store: Store, path: str) -> bool:

@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import shlex
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import PurePosixPath
 
 from msgspec import Struct
@@ -22,12 +23,12 @@ from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageEr
 from ..formats import definition, yamltext
 from ..history import check_kept
 from ..inbound.inbox import FOLDER as INBOX
-from ..inspect import Manifest, Report, look, transfer_file
+from ..inspect import Manifest, Report, goes_along, look, transfer_file
 from ..journal import blobs
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..state import AgentMoment, LaterEffect, Moment, RecordedAnswer, after, checkpoint, earlier_moment, prompts
-from ..store import DiskStore, RemoteStore, Store, link, read_if_there
+from ..store import DiskStore, RemoteStore, Store, link, read_if_there, walk
 from ..views import TODO, MessageRow, conversation, schema_files
 from . import copy_files, transfer
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
@@ -84,7 +85,7 @@ def fork(
         raise UsageError(f"{run_id!r} is the run_id of the source", path=to.url, remedy="a fork is another run")
     text = edit(text)
     definition.parse(yamltext.set_value(text, ("run_id",), run_id or then.run_id))
-    copy_files.refuse_faults(source, to, stays=_is_of_the_run)
+    copy_files.refuse_faults(source, to, stays=partial(_is_of_the_run, then=then))
     with held(to):
         options = (*["--effects"] * forgets, *["--reuse"] * (reused is not None))
         mine = Manifest(
@@ -105,8 +106,8 @@ def fork(
         if not was_done:
             _refuse_whole(source, to, then.run_id)
             claim(to, mine, tell)
-            for entry in copy_files.walk(to):  # of an earlier attempt
-                if copy_files.goes_along(entry.path):
+            for entry in walk(to):  # of an earlier attempt
+                if goes_along(entry.path):
                     to.remove(entry.path)
             moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
             moment.is_replay = is_replay
@@ -173,13 +174,16 @@ def _moment(
                 outputs[name] = replace(output, version="")
             else:
                 left_out.append(f"{agent.folder}outputs/{name}")
-        agents[path] = replace(agent, outputs=outputs, edits={}, messages=was.messages if was is not None else 0)
+        was = was or AgentMoment()
+        rows = {"messages": was.messages, "appended": was.appended, "logs": was.logs}
+        agents[path] = replace(agent, outputs=outputs, edits={}, **rows)
     status = after("forked", then.status)
     moment = replace(
         then,
         run_id=run_id,
         run_nonce=secrets.token_hex(16),
         lost_nonce=False,
+        ran="",
         agents=agents,
         url="",
         host="",
@@ -233,8 +237,9 @@ def _bring_output(source: Store, to: Store, path: str, output: Output) -> bool:
 def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment, tell: Tell) -> int:
     """Everything but workspace.yaml. Returns the number of files that were copied."""
     said = _conversations(source, then, moment)
-    for path, rows in said.items():
-        to.replace(moment.agents[path].folder + conversation.NAME, conversation.encode(rows))
+    for place in moment.row_logs:
+        if (rows := said.get(place.key)) is not None:
+            to.replace(place.path, conversation.encode(rows))
     at = {path: conversation.position(conversation.encode(rows)) for path, rows in said.items()}
     data = checkpoint.encode(moment, at)
     scopes = (scope for agent in moment.agents.values() for scope in agent.scopes.values())
@@ -247,7 +252,7 @@ def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment
         for path, agent in then.agents.items()
         if path in latest.agents and latest.agents[path].data_version == agent.data_version
     }
-    entries = [entry for entry in copy_files.walk(source) if entry.path in needed or not _is_of_the_run(entry.path)]
+    entries = [entry for entry in walk(source) if entry.path in needed or not _is_of_the_run(entry.path, then)]
     total, done = sum(entry.size for entry in entries), 0
     try:
         for entry, _ in each_of(lambda entry: _bring(source, to, entry.path), entries, source, to):
@@ -264,11 +269,13 @@ def _fill(source: Store, to: Store, then: Moment, latest: Moment, moment: Moment
     return len(entries)
 
 
-def _is_of_the_run(path: str) -> bool:
+def _is_of_the_run(path: str, then: Moment) -> bool:
     """Whether a file is not definition, code or a document. agents/ may also hold code."""
-    if not copy_files.goes_along(path) or ".rejected." in PurePosixPath(path).name:
+    if not goes_along(path) or ".rejected." in PurePosixPath(path).name:
         return True
     first, *others = path.split("/")
+    if then.kind and first in ("files", "logs"):
+        return True
     return first in _NOT_COPIED or (first == "agents" and not _NOT_COPIED.isdisjoint(others))
 
 
@@ -293,13 +300,14 @@ def _conversations(source: Store, then: Moment, moment: Moment) -> dict[str, lis
     """The messages up to that moment. The file may not have the newest ones yet, or may have others since an edit."""
     recorded: dict[str, list[list[MessageRow]]] = {}
     found = {}
-    for path, agent in moment.agents.items():
-        if not agent.messages:
+    known = {place.key: place for place in then.row_logs}
+    for key, path, log in moment.row_logs:
+        if not log.messages:
             continue
-        there = conversation.read(source, agent.folder + conversation.NAME)
-        data = conversation.of_file(then.agents[path], there.data if there else b"")
+        there = conversation.read(source, path)
+        data = conversation.of_file(known[key].log, there.data if there else b"")
         if data is None:
             recorded = recorded or conversation.recorded(source, then)
-            data = conversation.encode(conversation.checked(then.agents[path], recorded[path][-1]))
-        found[path] = conversation.decode(data)
+            data = conversation.encode(conversation.checked(known[key], recorded[key][-1]))
+        found[key] = conversation.decode(data)
     return found

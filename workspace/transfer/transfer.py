@@ -1,31 +1,67 @@
-"""`copy` and `move`, from the first look to the last removed file. After a kill at any point the same call continues.
+"""`copy`, `move` and `restore`, from the first look to the last removed file. After a kill at any point the same call
+continues.
 
 At the destination: `.satchel/moving.json` first (it stays), then the files, the journal, workspace.yaml last. A move
 writes its tombstone at the source between the journal and workspace.yaml. So at every moment at most one of the two is
 a workspace; and until the destination is one, everything is still at the source. Then what was moved is removed there,
 and nothing else: changed or added files stay.
+
+`restore` goes on from a backup, because the machine of the run is lost. A fence comes first: an object at the name
+where the lost owner would have to put its next records. So an owner that comes back learns it at its next piece of the
+journal, and what it had sent before is all known here. Then the mark of the backup says where the run is now, for
+people and for that owner. Then everything is copied. What the lost owner did after its last record here is not known.
+So the manifest that `adopt.judge` finds at the first opening lets the run ask before each effect that has no record,
+unless a person has said that nothing was done.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from .. import journal
 from ..base import DEFINITION, LeaseHeld, NewerFormat, SatchelError, UsageError, shown, urls, version
 from ..formats import definition
 from ..inbound.edits import rejection
-from ..inspect import Kind, Manifest, Tombstone, define, lease, look, read_definition, transfer_file
-from ..journal import segment_path
-from ..journal.records import now
+from ..inspect import (
+    BackupMark,
+    Kind,
+    LostPlace,
+    Manifest,
+    Restored,
+    Tombstone,
+    backup_file,
+    define,
+    goes_along,
+    is_passing,
+    lease,
+    look,
+    read_definition,
+    transfer_file,
+)
+from ..journal import Tail, segment_path
+from ..journal.records import Fenced, Line, now
 from ..lifecycle import acquire
-from ..store import DISPLACED, LOCK, Entry, FileChanged, FileContent, Store, Syscalls, open_store, settle_place
+from ..store import (
+    DISPLACED,
+    LOCK,
+    Entry,
+    FileChanged,
+    FileContent,
+    Store,
+    Syscalls,
+    Version,
+    make_place,
+    open_store,
+    read_if_there,
+    walk,
+)
 from ..views import schema_files, stable_read
 from . import copy_files
 from .copy_files import READ_LIMIT, Still, Tell, TransferredFile, differs, each_of, finished, hashes, proves, transfer
@@ -40,6 +76,7 @@ class TransferResult(Struct):
     run_id: str
     source: str
     to: str
+    seq: int = 0  # of a restoration: the last record of the lost place
     was_done: bool = False  # by an earlier call, which has said the rest
     resumed: bool = False  # an earlier call had begun
     files: int = 0
@@ -57,6 +94,8 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     UsageError if the destination holds anything else, LeaseHeld if the run is active, InvalidFile or NewerFormat if its
     identity can't be read, StorageFailed if a file did not arrive unchanged.
     """
+    backup_file.refuse(source)
+    backup_file.refuse_overtaken(source)
     refuse_overlap(source, to.url)
     run_id = define(source).run_id
     with _still(source), held(to):
@@ -68,7 +107,7 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
             result.was_done = True
         else:
             _look(source, result)
-            _define(to, _bring(source, to, mine, result, tell))
+            finish(to, bring(source, to, mine, result, tell))
     return result
 
 
@@ -77,6 +116,8 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
 
     Errors as in `copy`.
     """
+    backup_file.refuse(source)
+    backup_file.refuse_overtaken(source)
     refuse_overlap(source, to.url)
     run_id = _run_at(source)
     _refuse_elsewhere(source, to, run_id)
@@ -94,13 +135,13 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
             result.was_done = not transfer_file.read_leaving(source)
         else:
             mine = Manifest(run_id=run_id, kind="move", source=source.url, to=to.url, began=now(), by=by)
-            sent = _bring(source, to, mine, result, tell)
+            sent = bring(source, to, mine, result, tell)
             if newest is not None:
                 _refuse_faster(source, newest, is_leaving=gone is not None)
             _leave(source, result, sent, by, is_begun=gone is not None)
             if newest is not None:
                 _refuse_faster(source, newest, is_leaving=True)
-            _define(to, sent)
+            finish(to, sent)
         result.left = clear(source, sent, tell)
     if source.abilities.lock:
         source.remove(lease.PATH)  # of a process that was killed; it is no longer used
@@ -200,7 +241,7 @@ def _look(source: Store, result: TransferResult) -> None:
         result.notes.append("its last process did not close it; the next opening repairs that")
 
 
-def _bring(source: Store, to: Store, mine: Manifest, result: TransferResult, tell: Tell) -> dict[str, TransferredFile]:
+def bring(source: Store, to: Store, mine: Manifest, result: TransferResult, tell: Tell) -> dict[str, TransferredFile]:
     """Copies everything but workspace.yaml, which is in the result."""
     if source.version(DEFINITION) is None:
         raise UsageError(
@@ -267,9 +308,9 @@ def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
 
 
 def _refuse_strange(to: Store, is_back: bool) -> None:
-    for entry in copy_files.walk(to):
+    for entry in walk(to):
         path = entry.path
-        if path in (LOCK, lease.PATH) or copy_files.is_passing(path):
+        if path in (LOCK, lease.PATH) or is_passing(path):
             continue
         if is_back and (path == transfer_file.MOVED or (not entry.size and copy_files.may_be_stub(to, path))):
             continue
@@ -300,7 +341,7 @@ def _leave(source: Store, result: TransferResult, sent: dict[str, TransferredFil
         raise finished(source, f"there is a {transfer_file.MOVED} now") from None
 
 
-def _define(to: Store, sent: dict[str, TransferredFile]) -> None:
+def finish(to: Store, sent: dict[str, TransferredFile]) -> None:
     """The last file: from now on it is a workspace."""
     one = sent[DEFINITION]
     try:
@@ -338,14 +379,14 @@ def clear(store: Store, sent: Mapping[str, TransferredFile], tell: Tell) -> list
     if DEFINITION in leaving:
         remove(DEFINITION)
         store.settle("")
-    entries = [entry.path for entry in copy_files.walk(store)]
+    entries = [entry.path for entry in walk(store)]
     going = [path for path in entries if path in leaving and path != DEFINITION]
-    rubbish = [path for path in entries if copy_files.is_passing(path) or schema_files.is_copy(path)]
+    rubbish = [path for path in entries if is_passing(path) or schema_files.is_copy(path)]
     tell("clearing", 0, len(going))
     for number, _ in enumerate(each_of(remove, going, store), 1):
         tell("clearing", number, len(going))
     store.remove_many(rubbish)
-    left = [entry.path for entry in copy_files.walk(store) if _is_left(store, entry)]
+    left = [entry.path for entry in walk(store) if _is_left(store, entry)]
     left += [shown(fault.path) for fault in copy_files.unlisted(store)]
     store.remove(transfer_file.PATH)  # how it had come here
     store.remove(transfer_file.LEAVING)
@@ -373,7 +414,7 @@ def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[s
 def _is_left(store: Store, entry: Entry) -> bool:
     if entry.path in _KEPT or (not entry.size and copy_files.may_be_stub(store, entry.path)):
         return False
-    return copy_files.goes_along(entry.path) or entry.path.startswith(f"{DISPLACED}/")
+    return goes_along(entry.path) or entry.path.startswith(f"{DISPLACED}/")
 
 
 def _tidy(store: Store, folder: str) -> None:
@@ -396,8 +437,7 @@ def destination(typed: str, source: Store) -> Iterator[Store]:
     refuse_overlap(source, os.path.realpath(folder))
     calls, made = Syscalls(), list[str]()
     try:
-        _make(calls, os.path.abspath(folder), made)
-        settle_place(calls.resolve(folder), calls)
+        make_place(folder, made, calls)
         yield open_store(folder)
     except BaseException:
         for path in reversed(made):
@@ -425,21 +465,95 @@ def _is_same_folder(one: str, other: str) -> bool:
         return False
 
 
-def _make(calls: Syscalls, folder: str, made: list[str]) -> None:
-    with suppress(OSError):
-        if stat.S_ISDIR(calls.stat(calls.resolve(folder)).st_mode):
-            return
-    with suppress(FileNotFoundError, NotADirectoryError):
-        calls.stat(folder)
-        raise UsageError("is a file", path=folder, remedy="name a folder, which need not exist yet")
-    _make(calls, os.path.dirname(folder), made)
-    try:
-        calls.mkdir_shared(folder)
-    except OSError as error:
+_TRIES = 10
+
+
+def restore(
+    source: Store, to: Store, *, by: str, again: bool = False, certain: bool = False, tell: Tell = lambda *_: None
+) -> TransferResult:
+    """Bring the run of the backup `source` to `to`. If it is interrupted, the same call continues it.
+
+    `again`: also if it was restored to another place before, which is lost as well. `certain`: the lost owner has done
+    nothing after the last record of the backup. UsageError if `source` is no whole backup, or `to` is not empty.
+    """
+    mark, _ = _mark_of(source, to.url, again=again)
+    refuse_overlap(source, to.url)
+    run_id = mark.run_id
+    with held(to):
+        result = TransferResult("restore", run_id, source.url, to.url)
+        if to.version(DEFINITION) is not None and _is_of(to, source, run_id):
+            result.was_done = True
+            return result
+        manifest = Manifest(run_id=run_id, kind="restore", source=source.url, to=to.url, began=now(), by=by)
+        resumed = claim(to, manifest, tell)  # before the fence: a mistyped place must not stop a living owner
+        lost = _fence_off(source, to.url, by, again=again)
+        result.seq, result.is_clean = lost.seq, False
+        sent = bring(source, to, manifest, result, tell)
+        result.resumed = resumed
+        manifest = replace(manifest, lost=replace(lost, certain=certain))
+        to.replace(transfer_file.PATH, transfer_file.encode(manifest))
+        finish(to, sent)
+    return result
+
+
+class _Marked(NamedTuple):
+    mark: BackupMark
+    version: Version
+
+
+def _mark_of(source: Store, to: str, *, again: bool) -> _Marked:
+    source.refresh()
+    found = read_if_there(source, backup_file.MARK)
+    mark = backup_file.parse_mark(found.data) if found is not None else None
+    if found is None or mark is None:
         raise UsageError(
-            "can't be made",
-            path=folder,
-            why=error.strerror or str(error),
-            remedy=f"check that you may write in {shlex.quote(os.path.dirname(folder))}",
-        ) from error
-    made.append(folder)
+            "is no backup",
+            path=source.url,
+            why=f"it has no {backup_file.MARK}",
+            remedy="`satchel move` and `satchel copy` bring a workspace to another place; `satchel ls` shows backups",
+        )
+    if not mark.whole:
+        raise UsageError(
+            "is not a whole backup",
+            path=source.url,
+            why=f"it was begun at {mark.began} and has not got all files of {mark.source} yet",
+            remedy="if the run still exists there, type `satchel replicate`",
+        )
+    if mark.restored is not None and mark.restored.to != to and not again:
+        done = mark.restored
+        raise UsageError(
+            f"was restored to {done.to} already",
+            path=source.url,
+            why=f"{done.by} did so at {done.at}; if both copies went on, both would act",
+            remedy="if that one is lost as well, and will not come back, type the same with --again (`again=True`)",
+        )
+    return _Marked(mark, found.version)
+
+
+def _is_of(to: Store, source: Store, run_id: str) -> bool:
+    there = transfer_file.read(to)
+    is_same = there is not None and (there.kind, there.source) == ("restore", source.url)
+    return is_same and read_definition(to).run_id == run_id
+
+
+def _fence_off(source: Store, to: str, by: str, *, again: bool) -> LostPlace:
+    """From here on the lost owner can't add to the backup. Returns its last record."""
+    seen = look(source)
+
+    def look_again(mine: Line | None) -> tuple[int, Tail]:
+        source.refresh()
+        found = look(source)
+        return found.moment.epoch, found.tail
+
+    fence = journal.fence(source, seen.moment.epoch, seen.tail, look_again)
+    seen = look(source)
+    before = [line for line in seen.tail.lines if line.seq < fence.line.seq and not isinstance(line.record, Fenced)]
+    at = before[-1].at if before else seen.moment.last_at
+    seq = before[-1].seq if before else fence.line.seq - 1
+    for _ in range(_TRIES):
+        mark, version = _mark_of(source, to, again=again)
+        done = Restored(to=to, at=now(), by=by, seq=seq)
+        with suppress(FileChanged):  # its owner had not found the fence, or another call restores it
+            source.replace(backup_file.MARK, backup_file.encode(replace(mark, restored=done)), if_version=version)
+            return LostPlace(source=mark.source, seq=seq, at=at)
+    raise UsageError("is written again and again", path=source.url, remedy="stop the run at its old place")

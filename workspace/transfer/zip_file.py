@@ -16,12 +16,12 @@ from contextlib import suppress
 from .. import journal
 from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, fitting, stamp, urls, version
 from ..formats import Definition, definition, yamltext
-from ..inspect import ExportResult, define, look_beside, transfer_file
+from ..inspect import ExportResult, define, goes_along, look_beside, transfer_file
 from ..journal import blobs
 from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
 from ..state import Moment, checkpoint
-from ..store import Entry, Store, Syscalls, read_if_there
+from ..store import Entry, Store, Syscalls, read_if_there, walk
 from ..views import STATE, TODO, projection
 from . import copy_files
 from .copy_files import READ_LIMIT, Tell
@@ -97,7 +97,7 @@ class _Packing:
     def pack(self) -> ExportResult:
         """Files that follow the journal are read before it, and blobs, which it refers to, after it. So nothing in the
         zip is newer than its journal, and nothing that the journal refers to is missing."""
-        entries = [entry for entry in copy_files.walk(self._store) if _goes_out(entry.path)]
+        entries = [entry for entry in walk(self._store) if _goes_out(entry.path)]
         clean = [entry for entry in entries if not self._is_secret(entry.path)]
         if hidden := len(entries) - len(clean):
             self._left_out.append(f"files with a secret in their names: {hidden}")
@@ -275,7 +275,7 @@ class _Packing:
 
 
 def _goes_out(path: str) -> bool:
-    return copy_files.goes_along(path) and path not in _STAYING
+    return goes_along(path) and path not in _STAYING
 
 
 def _can_begin(points: Iterable[str], pruned: int) -> bool:

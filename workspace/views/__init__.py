@@ -11,7 +11,7 @@ if not deferred(__name__):
     from .guarded_files import ViewGuard
     from .partial_files import PARTIALS, RECOVERED, PartialHead, RecoveryMarker
     from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
-    from .projector import Files, Projector
+    from .projector import Files, HeldDocument, MessagesDocument, Projector
     from .record_words import DOUBTS, RecordWords, describe_record, place_words
     from .schema_files import publish
     from .stable_read import (

@@ -19,11 +19,11 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, get_args
 
-from ..base import InvalidFile, SatchelError, counted, decode, one_line, stamp, visible
+from ..base import InvalidFile, SatchelError, counted, decode, one_line, stamp, usd, visible
 from ..journal import CHECKPOINTS, FOLDER, checkpoint_position, first_kept, read
 from ..journal.records import Line, Occasion, Saved
 from ..state import AgentMoment, Moment, Usage, checkpoint
-from ..store import Store
+from ..store import LARGE_LIMIT, Store
 from .projection import STATE, TODO, state_file, todo_copy
 from .write_behind import AtOnce, Behind
 
@@ -48,7 +48,6 @@ _RETURN = ("## Return", "")
 
 _WAITING_FILES = 1024
 
-_READ_LIMIT = 1 << 30
 
 _FILE = re.compile(r"^- `([^`\n]+)` ([0-9a-f]{64})$", re.M)
 
@@ -131,7 +130,7 @@ def row(store: Store, point: CheckpointRow) -> str:
     usage = point.usage
     cost = [counted(usage.steps, "step")]
     cost += [f"{usage.tokens:,} tokens"] if usage.tokens else []
-    cost += [f"{usage.usd:.4f} USD"] if usage.usd else []
+    cost += [usd(usage.usd)] if usage.usd else []
     when = f"{point.at[:10]} {point.at[11:19]} UTC" if point.at else "unknown"
     cells = (f"{when}, record {point.seq:,}", _cell(point.why), _cell(point.item), ", ".join(cost))
     return f"| {' | '.join(cells)} | `{command(store, point.path)}` |"
@@ -262,7 +261,7 @@ def edited(store: Store) -> Iterator[str]:
     """The files of these folders that are not as Satchel has written them."""
     for folder in _folders(store):
         try:
-            read = stamp.read_markdown(store.read(f"{folder}/{WHY}", limit=_READ_LIMIT).data)
+            read = stamp.read_markdown(store.read(f"{folder}/{WHY}", limit=LARGE_LIMIT).data)
         except FileNotFoundError:
             continue  # not completely written
         text = read.body.decode(errors="replace")
@@ -271,7 +270,7 @@ def edited(store: Store) -> Iterator[str]:
             yield f"{folder}/{WHY}"
         for name, sha in _FILE.findall(text):
             with suppress(FileNotFoundError):
-                if hashlib.sha256(store.read(f"{folder}/{name}", limit=_READ_LIMIT).data).hexdigest() != sha:
+                if hashlib.sha256(store.read(f"{folder}/{name}", limit=LARGE_LIMIT).data).hexdigest() != sha:
                     yield f"{folder}/{name}"
 
 
@@ -361,7 +360,7 @@ def _tell_next(store: Store, path: str, following: str, seq: int, run_id: str) -
     """Write into the `why.md` of a checkpoint that the next one, of record `seq`, is in the folder `following`, unless
     a person has changed it."""
     try:
-        found = stamp.read_markdown(store.read(path, limit=_READ_LIMIT).data)
+        found = stamp.read_markdown(store.read(path, limit=LARGE_LIMIT).data)
     except FileNotFoundError:
         return
     if found.stamp is None or found.stamp.sha.encode() != stamp.sha_of_markdown(found.body, run_id):

@@ -1,9 +1,14 @@
 """The conversation of an agent as its records make it: messages in the order of their commits, then changed by people;
-and messages.jsonl, which shows it, one row for each message.
+and messages.jsonl, which shows it, one row for each message. Also the other logs of an agent, in logs/: they are only
+added to.
 
 What only adds messages can be followed without reading the file. An edit of a person is of any of them, so after one
 the conversation is read from the journal. A checkpoint records the length of the file, so that an opening compares one
 checksum and adds later messages. From then on it is read from its end, only as far back as needed.
+
+Calls of tools and their results belong together, whatever package has made the messages (`mentions`). Known are the
+shapes of OpenAI (chat completions and responses), Anthropic and Pydantic AI. A message may be one of them, the list of
+blocks in it, or several.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -22,26 +28,26 @@ from ...schemas import Problem
 from .. import journal
 from ..base import Damaged, InvalidFile
 from ..formats import decoder
-from ..journal.records import Edited, Line, Message, MessageEdit
-from ..state import AgentMoment, MessagesAt, Moment, folder_of_agent
-from ..store import FileContent, Store, Version, read_if_there
+from ..journal.records import NOTHING, Edited, Line, Message, MessageEdit
+from ..state import MESSAGES, LogPlace, MessagesAt, Moment, RowLog, folder_of_agent, log_key
+from ..store import LARGE_LIMIT, FileContent, Store, Version, read_if_there
 from .guarded_files import ViewGuard
 
-NAME = "messages.jsonl"
-READ_LIMIT = 1 << 30
+NAME = MESSAGES
 _EMPTY = MessagesAt()
 
 KEPT = 64 << 10
 """Bytes of the newest rows that stay in memory, or as many as were ever requested."""
 
 
-class MessageRow(msgspec.Struct, frozen=True):
-    """One message as it lies in the file. Its `seq` is that of its record, also after an edit."""
+class MessageRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message as it lies in the file, or a row of another log, which has no role. Its `seq` is that of its record,
+    also after an edit."""
 
     seq: int
     at: str
-    role: str
-    content: Raw
+    role: str = ""
+    content: Raw = NOTHING
 
 
 row_of = decoder(MessageRow).decode
@@ -49,7 +55,7 @@ row_of = decoder(MessageRow).decode
 
 def read(store: Store, path: str) -> FileContent | None:
     """The file; None if it is not there, which costs no request."""
-    return read_if_there(store, path, limit=READ_LIMIT) if store.version(path) is not None else None
+    return read_if_there(store, path, limit=LARGE_LIMIT) if store.version(path) is not None else None
 
 
 def encode(rows: Iterable[MessageRow]) -> bytes:
@@ -98,23 +104,23 @@ def position(data: bytes, before: MessagesAt = _EMPTY) -> MessagesAt:
     return MessagesAt(before.count + data.count(b"\n"), before.bytes + len(data), crc)
 
 
-def of_file(agent: AgentMoment, data: bytes) -> bytes | None:
-    """The whole conversation, if this content of the file still has all that it had when the moment was read. None if
-    the journal is needed for it."""
-    at, later = agent.messages_at, agent.new_messages
+def of_file(log: RowLog, data: bytes) -> bytes | None:
+    """The whole conversation, or log, if this content of the file still has all that it had when the moment was read.
+    None if the journal is needed for it."""
+    at, later = log.messages_at, log.new_messages
     known = data[: at.bytes]
     return None if is_edited(later) or position(known) != at else known + encode(follow((), later))
 
 
 def recorded(store: Store, moment: Moment) -> dict[str, list[list[MessageRow]]]:
-    """By agent, its conversation before each edit up to the moment, and at last as it is, from the journal. That may no
+    """By the key of each log, it before each edit up to the moment, and at last as it is, from the journal. That may no
     longer have all of it; see `checked`."""
     kept = [line for line in journal.kept_lines(store) if isinstance(line.record, Message) or _is_of_messages(line)]
     later = journal.read(store, after=journal.first_kept(store) - 1).lines
-    found: dict[str, list[list[MessageRow]]] = {path: [[]] for path in moment.agents}
-    waiting: dict[str, list[Line]] = {path: [] for path in moment.agents}
+    found: dict[str, list[list[MessageRow]]] = {place.key: [[]] for place in moment.row_logs}
+    waiting: dict[str, list[Line]] = {key: [] for key in found}
     for line in (*kept, *journal.conversation(later)):
-        path = line.record.agent
+        path = log_key(line.record.agent, line.record.log if isinstance(line.record, Message) else "")
         if line.seq > moment.seq or path not in found:
             continue
         if isinstance(line.record, Edited):
@@ -127,26 +133,27 @@ def recorded(store: Store, moment: Moment) -> dict[str, list[list[MessageRow]]]:
     return found
 
 
-def lines_of(path: str, rows: Sequence[MessageRow]) -> list[Line]:
-    """Records that make this conversation, in their order, for a journal that has lost those that made it."""
+def lines_of(key: str, rows: Sequence[MessageRow]) -> list[Line]:
+    """Records that make this conversation, or log, in their order, for a journal that has lost those that made it."""
+    path, _, log = key.partition(":")
     found, older = list[Line](), list[int]()
     for row in reversed(rows):
         before = next((seq for seq in reversed(older) if seq < row.seq), 0)
         older.append(row.seq)
-        said = Message(agent=path, scope="", role=row.role, content=row.content)
+        said = Message(agent=path, scope="", role=row.role, content=row.content, log=log)
         edit = MessageEdit(before=before, role=row.role, content=row.content)
         record = Edited(agent=path, file=folder_of_agent(path) + NAME, by="a person", sha="", messages=(edit,))
         found.append(Line(row.seq, row.seq, row.at, 0, record if before else said))
     return sorted(found, key=lambda line: line.seq)
 
 
-def checked(agent: AgentMoment, rows: list[MessageRow]) -> list[MessageRow]:
-    """Damaged if the journal no longer has the whole conversation."""
-    if len(rows) == agent.messages:
+def checked(place: LogPlace, rows: list[MessageRow]) -> list[MessageRow]:
+    """Damaged if the journal no longer has the whole log."""
+    if len(rows) == place.log.messages:
         return rows
     raise Damaged(
         "is missing or damaged, and the journal to rebuild it from is missing",
-        path=f"{agent.folder}{NAME}",
+        path=place.path,
         remedy="copy it, or the folder journal/, from the place where this workspace came from",
     )
 
@@ -156,20 +163,20 @@ def _is_of_messages(line: Line) -> bool:
 
 
 class MessageFile:
-    """The open file of one agent. It is appended to, and read from its newest message backwards.
+    """The open file of one log. It is appended to, and read from its newest message backwards.
 
     Its content is known, so reading touches the disk only for rows that are no longer in memory. What a person saves is
     left as it is until it is taken; then the whole file is written again.
     """
 
-    def __init__(self, store: Store, folder: str, guard: ViewGuard | None = None):
+    def __init__(self, store: Store, path: str, guard: ViewGuard | None = None):
         self.at = MessagesAt()
         """The length of the file once everything is written."""
         self.left_out = 0
         """So many of the newest messages are not in the file, because a person has saved it."""
         self.recall: Callable[[], bytes] = lambda: b""
         """Reads the whole conversation from the journal, where the file is a person's or gone."""
-        self._store, self._path, self._guard = store, folder + NAME, guard or ViewGuard(store)
+        self._store, self._path, self._guard = store, path, guard or ViewGuard(store)
         self._whole: bytes | None = None  # to be written in place of the file
         self._begin(b"")
 
@@ -187,6 +194,12 @@ class MessageFile:
         if is_there:
             self._guard.versions[self._path] = version
         self._begin(whole)
+
+    def go_on(self, at: MessagesAt, version: Version | None) -> None:
+        """The file is there, as long as `at` says, and is unchanged since. It is read only where needed."""
+        self._begin(b"")
+        self.at, self._whole = at, None
+        self._guard.versions[self._path] = version
 
     def write(self, lines: list[Line]) -> None:
         """Write what the file lacks, and these messages."""
@@ -232,16 +245,16 @@ class MessageFile:
         self._guard.wait()
         older: list[bytes] = []
         while not older:
-            size = min(2 * size, self.at.bytes)
+            size = min(max(KEPT, 2 * size), self.at.bytes)
             data = b""
             with suppress(FileNotFoundError):
                 data = self._store.tail(self._path, size)
-            is_whole = size == self.at.bytes
-            if len(data) != size or not data.endswith(b"\n" + known) or (is_whole and position(data) != self.at):
+            is_whole, end = size == self.at.bytes, b"\n" + known if known else b"\n"
+            if len(data) != size or not data.endswith(end) or (is_whole and position(data) != self.at):
                 data, is_whole = self.recall()[: self.at.bytes], True
                 if position(data) != self.at:
                     raise self._changed()
-            older = data[: -len(known)].splitlines(keepends=True)
+            older = data[: len(data) - len(known)].splitlines(keepends=True)
             if not is_whole:
                 del older[0]  # where it begins is not known
         self._newest.extendleft(reversed(older))
@@ -264,8 +277,60 @@ class MessageFile:
             self._store.append(self._path, b"", durable=True)
 
 
-def is_whole(store: Store, agent: AgentMoment) -> bool:
-    """Whether the file shows the whole conversation."""
-    found = read(store, agent.folder + NAME)
+def is_whole(store: Store, place: LogPlace) -> bool:
+    """Whether the file shows the whole log."""
+    found = read(store, place.path)
     data = found.data if found else b""
-    return of_file(agent, data) == data
+    return of_file(place.log, data) == data
+
+
+_INSIDE = ("content", "parts")
+"""Where a message keeps its blocks."""
+
+
+class Mention(NamedTuple):
+    """A message mentions a call: it makes it, or has its result."""
+
+    what: Literal["call", "result"]
+    id: str
+
+
+def mentions(content: Any) -> Iterator[Mention]:
+    """What a message says of calls, in order. What is inside a result is a tool's, and means nothing."""
+    if isinstance(content, list):
+        for each in content:
+            yield from mentions(each)
+    elif isinstance(content, dict):
+        found = [Mention(what, id) for what, id in _of_block(content) if isinstance(id, str)]
+        yield from found
+        for name in () if found else _INSIDE:
+            yield from mentions(content.get(name))
+
+
+def _of_block(block: dict[str, Any]) -> list[tuple[Literal["call", "result"], Any]]:
+    kind, part = str(block.get("type", "")), block.get("part_kind")
+    if part is not None:  # Pydantic AI
+        is_result = part == "tool-return" or (part == "retry-prompt" and block.get("tool_name"))
+        id = block.get("tool_call_id")
+        return [("call", id)] if part == "tool-call" else [("result", id)] if is_result else []
+    if isinstance(calls := block.get("tool_calls"), list):  # chat completions
+        return [("call", call.get("id")) for call in calls if isinstance(call, dict)]
+    if "tool_call_id" in block:
+        return [("result", block["tool_call_id"])]
+    if kind.endswith("_call"):  # responses
+        return [("call", block.get("call_id", block.get("id")))]
+    if kind.endswith("_call_output"):
+        return [("result", block.get("call_id", block.get("id")))]
+    if kind.endswith("tool_use"):  # Anthropic
+        return [("call", block.get("id"))]
+    return [("result", block["tool_use_id"])] if "tool_use_id" in block else []
+
+
+def is_only_results(content: Any) -> bool:
+    """Whether a message says nothing but results of calls."""
+    if isinstance(content, list):
+        return bool(content) and all(map(is_only_results, content))
+    if not isinstance(content, dict):
+        return False
+    found = [what for what, id in _of_block(content) if isinstance(id, str)]
+    return "call" not in found if found else any(is_only_results(content.get(name)) for name in _INSIDE)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from ..base import InvalidFile
-from ..store import FileChanged, Store, Version
+from ..store import LARGE_LIMIT, FileChanged, Store, Version
 from .projection import steps_shown
 from .stable_read import Settling, look_again
 from .write_behind import AtOnce, Behind
@@ -22,7 +22,6 @@ from .write_behind import AtOnce, Behind
 _KEPT_SECONDS = 60.0
 _KEPT_FILES = 4096
 _KEPT_BYTES = 64 << 20
-_APPENDED_LIMIT = 1 << 30
 
 
 class _Displaced(Struct, eq=False):
@@ -51,9 +50,10 @@ class ViewGuard:
         """Something was saved into a displaced file, and Satchel does not look at it before the next opening."""
         self._settling = Settling(store, clock)
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Write the file, now or soon, unless a person has saved it since. A deleted file is restored."""
-        self._later(path, lambda: self._replace(path, data))
+    def replace(self, path: str, data: bytes, done: Callable[[], None] = lambda: None) -> None:
+        """Write the file, now or soon, unless a person has saved it since; then call `done`. A deleted file is
+        restored."""
+        self._later(path, lambda: self._replace(path, data, done))
 
     def _later(self, path: str, write: Callable[[], None]) -> None:
         def counted() -> None:
@@ -69,7 +69,7 @@ class ViewGuard:
             self._writing[path] += 1
         self._behind.do(path, counted)
 
-    def _replace(self, path: str, data: bytes) -> None:
+    def _replace(self, path: str, data: bytes, done: Callable[[], None]) -> None:
         if path in self._theirs:
             return
         there = self._store.version(path)
@@ -80,6 +80,7 @@ class ViewGuard:
         exchanged = self._exchange(path, data, there)
         if exchanged is not None:
             self.versions[path] = exchanged
+            done()
 
     def _exchange(self, path: str, data: bytes, there: Version | None) -> Version | None:
         """Replace the version `there` and keep it. None if a person was faster."""
@@ -117,7 +118,7 @@ class ViewGuard:
         if known is None:
             self._write(path, data, None)
         elif self._store.abilities.remote:  # there an append would add to whatever it finds
-            self._write(path, self._store.read(path, limit=_APPENDED_LIMIT).data + data, known)
+            self._write(path, self._store.read(path, limit=LARGE_LIMIT).data + data, known)
         else:
             self.versions[path] = self._store.append(path, data, if_version=known)
 
@@ -133,6 +134,11 @@ class ViewGuard:
 
     def _is_other(self, path: str) -> bool:
         return path in self._theirs or self._store.version(path) != self.versions.get(path)
+
+    def is_put_back(self, path: str) -> bool:
+        """Whether what a person has saved there was saved into an older version of the file."""
+        there = self._store.version(path)
+        return any(each.path == path and each.back and each.back[1] == there for each in self._displaced)
 
     def wait(self) -> None:
         """Return when nothing is left to write."""
@@ -182,7 +188,7 @@ class ViewGuard:
             if self._writing[path]:
                 continue
             there = self._store.version(path)
-            if there != self.versions.get(path):
+            if there != self.versions.get(path) or (there is None and path in self._theirs):
                 if there is not None:
                     self._theirs[path] = None
                 yield path

@@ -35,10 +35,11 @@ _STEP_FILE = re.compile(r"/[0-9]{2,}-[a-z0-9-]+\.json\Z")
 _AT = b'"at": {"seq": %d, "epoch": %d, "sha": "00000000"}'
 
 
-def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = None, *, checkpoint: str = "") -> bytes:
+def state_file(moment: Moment, agent: AgentMoment, *, checkpoint: str = "") -> bytes:
     """`checkpoint`: the name of the one in whose folder it is a copy, and no projection."""
     facts: dict[str, object] = {"status": status_of(moment, agent)}
     if not agent.path:
+        facts |= {"kind": moment.kind} if moment.kind else {}
         facts |= {"reason": moment.reason} if moment.reason else {}
         facts |= {"until": moment.until} if moment.until else {}
         facts["attempt"] = moment.attempt
@@ -62,7 +63,7 @@ def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = 
     facts |= _kept("result", agent.result)
     facts["data"] = agent.data
     inside = "../../" if checkpoint else ""
-    return _json(moment, f"{inside}{schema_of_state(agent)}", facts, at, checkpoint)
+    return _json(moment, f"{inside}{schema_of_state(agent)}", facts, checkpoint=checkpoint)
 
 
 def _kept(name: str, kept: Kept | None) -> dict[str, object]:

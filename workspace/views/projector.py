@@ -9,11 +9,13 @@ continues meanwhile; the time still counts.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
-from ..journal import records
-from ..state import AgentMoment, Moment
+from ..journal import blobs, records
+from ..state import FILES, AgentMoment, Moment, RowLog
+from ..store import Store
 from . import projection
 from .conversation import MessageFile
 from .guarded_files import ViewGuard
@@ -41,6 +43,7 @@ class Projector:
         self.wake: Callable[[float], None] | None = None
         """Called with a delay in seconds after which `catch_up` has something to do."""
         self.is_ahead: Callable[[], bool] = lambda: False
+        self.check: Callable[[], None] = lambda: None  # raises the error of a journal that was given up
         """Whether the moment says something that is not on its way to the storage yet. Then nothing is written."""
         self._clock = clock
         self._behind = behind or AtOnce()
@@ -86,8 +89,11 @@ class Projector:
         return not self._dirty and self._behind.is_idle
 
     def write_all(self) -> None:
-        """When this returns, every file shows the moment, and all of it is durable."""
-        assert not self.is_ahead()
+        """When this returns, every file shows the moment, and all of it is durable. Raises the error of a journal that
+        another thread has given up: then the moment is in no storage."""
+        if self.is_ahead():
+            self.check()
+            raise AssertionError("records wait to be written")
         while self._dirty:
             self._write_neediest()
         self._behind.wait()
@@ -162,13 +168,52 @@ class StepsDocument:
 
 
 class MessagesDocument:
-    def __init__(self, file: MessageFile, agent: AgentMoment):
-        self.file, self._agent = file, agent
+    """The file of a log."""
+
+    def __init__(self, file: MessageFile, log: RowLog):
+        self.file, self._log = file, log
 
     def write(self) -> None:
-        lines, self._agent.new_messages = self._agent.new_messages, []
+        lines, self._log.new_messages = self._log.new_messages, []
         self.file.write(lines)
-        self._agent.messages_at, self._agent.left_out = self.file.at, self.file.left_out
+        self._log.messages_at, self._log.left_out = self.file.at, self.file.left_out
+
+
+class HeldDocument:
+    """files/ as a whole: writes one changed file at a time, and removes those that are gone."""
+
+    def __init__(self, files: ViewGuard, store: Store, agent: AgentMoment):
+        self._files, self._store, self._agent = files, store, agent
+        self.shown: dict[str, int] = {}
+        """The versions that the files have, by path; of one that a person has saved since, the version it had before.
+        0: an older one than is known."""
+        self._asked: dict[str, int] = {}  # the versions that they have or are about to have, unless a person saves them
+        self._behind: list[str] = []
+
+    def are_shown(self, versions: Mapping[str, int]) -> None:
+        self.shown |= versions
+        self._asked |= versions
+
+    def forget(self, path: str) -> None:
+        """What a person has saved or removed is settled: write the file again if that is not what is recorded."""
+        self._asked.pop(path, None)
+
+    def write(self) -> bool:
+        wanted = self._agent.files
+        for path in sorted(self._asked.keys() - wanted.keys()):
+            self.forget(path)
+            self.shown.pop(path, None)
+            self._files.remove(FILES + path)
+        self._behind = self._behind or self._found_behind()
+        if self._behind and (file := wanted.get(path := self._behind.pop())) is not None:
+            self._asked[path] = file.version
+            data = blobs.fetch_file(self._store, file.content)
+            self._files.replace(FILES + path, data, partial(self.shown.__setitem__, path, file.version))
+        return bool(self._behind or self._found_behind())
+
+    def _found_behind(self) -> list[str]:
+        """The last is written first."""
+        return [path for path, file in self._agent.files.items() if self._asked.get(path) != file.version][::-1]
 
 
 class Files:
@@ -186,7 +231,14 @@ class Files:
         self.todo = TodoDocument(guard, moment, agent)
         self.steps = StepsDocument(guard, moment, agent, shown)
         self.messages = MessagesDocument(messages, agent)
+        self.logs: dict[str, MessagesDocument] = {}  # by key
+        self.held: HeldDocument | None = None
 
     def mark_all(self, projector: Projector) -> None:
-        for document in (self.messages, self.steps, self.todo, self.state):
-            projector.mark(document)
+        more: list[Document] = [*self.logs.values(), *([self.held] if self.held is not None else [])]
+        projector.mark(self.messages, *more, self.steps, self.todo, self.state)
+
+    def write_rows(self) -> None:
+        """Bring the conversation and the logs up to the moment."""
+        for document in (self.messages, *self.logs.values()):
+            document.write()

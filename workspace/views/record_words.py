@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ..base import counted, duration, one_line
+from ..base import counted, duration, one_line, usd
 from ..journal.records import (
     AgentBegun,
     AgentEnded,
+    AnswersGrown,
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
@@ -23,6 +24,7 @@ from ..journal.records import (
     Edited,
     Failure,
     Fenced,
+    FileWritten,
     Forced,
     Input,
     Key,
@@ -63,6 +65,7 @@ DOUBTS = {
     "unknown_outcome": "has it happened?",
     "unclaimed": "is it the same action as an earlier call?",
     "unreached": "it started and was not called again: has it happened?",
+    "lost": "has the lost owner of the run done it after its backup?",
     "uncalled": "it was done and is not called any more: does it stay done?",
 }
 """What each kind of doubt asks."""
@@ -219,8 +222,15 @@ def _promoted(record: PartialPromoted) -> RecordWords:
 
 
 def _spent(record: Spent) -> RecordWords:
-    amounts = [counted(record.tokens, "token")] * bool(record.tokens) + [f"${record.usd:g}"] * bool(record.usd)
-    return RecordWords("spent", f"{', '.join(amounts) or 'nothing'}")
+    amounts = [counted(record.tokens, "token")] * bool(record.tokens) + [usd(record.usd)] * bool(record.usd)
+    of = f" for {record.model}" if record.model else ""
+    first = f", first token after {duration(record.first_ms / 1000)}" if record.first_ms else ""
+    return RecordWords("spent", f"{', '.join(amounts) or 'nothing'}{of}{first}")
+
+
+def _answers_grown(record: AnswersGrown) -> RecordWords:
+    text = f"{counted(record.answers, 'answer')} of models came further, so the crashes until now don't count"
+    return RecordWords("keeper", text, "active")
 
 
 # Agents, their items and their data
@@ -249,6 +259,8 @@ def _uncalled(record: Uncalled) -> RecordWords:
 
 
 def _committed(record: ScopeCommitted) -> RecordWords:
+    if not record.scope and not record.patch:
+        return RecordWords("appended", record.key)
     return RecordWords("committed", f"{_scope(record)}{_commit(record)}", "good")
 
 
@@ -258,7 +270,14 @@ def _plan_changed(record: PlanChanged) -> RecordWords:
 
 
 def _message(record: Message) -> RecordWords:
-    return RecordWords("message", f"{_scope(record)}  {record.role}: {_json(bytes(record.content))}")
+    whose = f"logs/{record.log}" if record.log else f"{_scope(record)}  {record.role}"
+    return RecordWords("row" if record.log else "message", f"{whose}: {_json(bytes(record.content))}")
+
+
+def _file_written(record: FileWritten) -> RecordWords:
+    if record.content is None:
+        return RecordWords("removed", f"files/{record.path}")
+    return RecordWords("file", f"files/{record.path}, {counted(record.content.bytes, 'byte')}")
 
 
 def _migrated(record: Migrated) -> RecordWords:
@@ -284,6 +303,7 @@ def _resolved(record: Resolved) -> RecordWords:
         "done": "it has happened",
         "not_done": "it has not happened; the run may do it",
         "new": "it is a new action; the run may do it",
+        "none_since": "it has not happened, nor anything else after the backup; the run may do it",
     }[record.outcome]
     return RecordWords("answered", f"{record.id} by {record.by}: {said}{_note(record)}", "ask")
 
@@ -338,6 +358,7 @@ WORDS: dict[type[AnyRecord], Callable[[Any], RecordWords]] = {
     Uncalled: _uncalled,
     PlanChanged: _plan_changed,
     Message: _message,
+    FileWritten: _file_written,
     Doubt: _doubt,
     Resolved: _resolved,
     Edited: _edited,
@@ -352,6 +373,7 @@ WORDS: dict[type[AnyRecord], Callable[[Any], RecordWords]] = {
     TaskTaken: _task_taken,
     TaskDone: _task_done,
     Spent: _spent,
+    AnswersGrown: _answers_grown,
     Resource: _resource,
     Saved: _saved,
     Pruned: _pruned,

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
 from msgspec import Struct
+from msgspec.json import Decoder
 
-from ..base import InvalidFile
-from ..formats import decoder
+from ..formats import decoder, jsontext
 from ..journal.records import Key
-from ..store import Store
+from ..store import Store, read_own
 from .write_behind import Behind
 
 PATH = ".satchel/running.json"
@@ -56,30 +55,23 @@ class RunningCalls(Struct, frozen=True, kw_only=True):
     calls: list[ListedCall]
 
 
-_file = decoder(RunningCalls)
+_file: Decoder[RunningCalls] = decoder(RunningCalls)
 
 
 def parse(data: bytes) -> RunningCalls | None:
     """None if it is not valid, or of a newer version."""
-    try:
-        found: RunningCalls = _file.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return found if found.format == FORMAT else None
+    found = jsontext.decode(data, _file)
+    return found if found is not None and found.format == FORMAT else None
 
 
 def encode(calls: RunningCalls) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(calls), indent=2) + b"\n"
+    return jsontext.encode(calls)
 
 
 def read(store: Store) -> RunningCalls | None:
     """None without a file that is valid. In a bucket one request, if the listing shows the file."""
-    if store.version(PATH) is None:
-        return None
-    try:
-        return parse(store.read(PATH, limit=_LIMIT).data)
-    except (FileNotFoundError, InvalidFile):
-        return None
+    found = read_own(store, PATH, _file, limit=_LIMIT)
+    return found if found is not None and found.format == FORMAT else None
 
 
 class RunningDocument:

@@ -1,22 +1,29 @@
-"""`satchel copy`, `move` and `export`: a run at another place, or in a zip file."""
+"""`satchel copy`, `move`, `export`, `replicate`, `restore`: a run at another place, in a zip file or a backup."""
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from ....workspace.base import urls, visible
+from ....workspace.base import DEFINITION, UsageError, urls, visible
 from ....workspace.inspect import Kind
 from ....workspace.transfer import TransferResult
-from ...present import counted, size
+from ...api import BackupEvent, Replication
+from ...present import counted, one_line, size
+from ...status import use_options
 from .. import options
 from ..options import complete_folders, find, json_option, storage_option
-from ..render.output import columns, fold, print_json, transferring
+from ..output import columns, fold, print_json, transferring
 
 F = TypeVar("F", bound=Callable[..., Any])
 _VERBS = {"copy": "copied", "move": "moved"}
@@ -39,7 +46,7 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
         do = here.copy if kind == "copy" else here.move
         result = do(to, progress=tell, storage_options=options.given() if is_remote else None)
     if as_json:
-        print_json(_transfer_as_json(result))
+        print_json(transfer_as_json(result))
         return
     width = columns(sys.stdout)
     for line in _transfer_lines(result):
@@ -66,7 +73,7 @@ def _transfer_lines(result: TransferResult) -> Iterator[str]:
         yield "  there are two copies of this run now; while the other one exists, the new one asks before it continues"
 
 
-def _transfer_as_json(result: TransferResult) -> dict[str, object]:
+def transfer_as_json(result: TransferResult) -> dict[str, object]:
     return {
         "kind": result.kind,
         "exit_code": 0,
@@ -157,3 +164,120 @@ def export_command(workspace: str, to: str, as_json: bool) -> None:
     click.echo(
         visible(f"to read it: unzip {shlex.quote(to)}, then `satchel status {shlex.quote(done.run_id)}`"), err=True
     )
+
+
+_CODES = {"ended": 0, "following": 0, "adopted": 0, "refused": 2, "overtaken": 6, "away": 8}
+
+_REPLICATE_EXAMPLES = """\b
+Examples:
+  satchel replicate my-digest s3://bucket/backups/my-digest
+  satchel replicate ~/runs s3://bucket/backups    all runs
+  satchel replicate ~/runs --once                 for cron
+"""
+
+
+@click.command("replicate", epilog=_REPLICATE_EXAMPLES)
+@click.argument("root", metavar="WS|ROOT", shell_complete=complete_folders)
+@click.argument("to", metavar="[DST]", required=False, shell_complete=complete_folders)
+@click.option("--once", is_flag=True, help="Bring each backup up to date, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
+@storage_option
+@click.pass_context
+def replicate_command(ctx: click.Context, root: str, to: str | None, once: bool, as_json: bool) -> None:
+    """Let a backup follow the workspace WS, or each one under the folder ROOT, until Ctrl-C or SIGTERM.
+
+    The journal of an active run follows within a second, its other files within some. A backup is no workspace that
+    anything starts; `satchel restore` goes on from it. DST is a folder or URL; {run_id} and {name} in it are replaced.
+    Without DST, workspace.yaml says where (`backup:`). If a run was restored from its backup, its process here is
+    stopped. Exit codes with --once: 8 if a place can't be reached, 6 if a run was restored elsewhere, 2 if a place
+    can't be used.
+    """
+    folder = urls.local(root)
+    if urls.is_remote(root) or not os.path.isdir(folder):
+        raise UsageError(
+            "no such folder",
+            path=root,
+            why="a backup follows runs on a disk",
+            remedy="name a workspace, or a folder that holds some",
+        )
+    if to is not None and urls.is_remote(to):
+        urls.check_protocol(urls.checked(to))
+        use_options(to, options.given())
+    work = Replication(os.path.realpath(folder), to, lambda event: _say(event, as_json), once)
+    with _until_signal(work.over):
+        notes = work.run()
+    if not notes:
+        raise UsageError(
+            "no workspace that could be followed",
+            path=root,
+            why=f"no folder under it has a {DEFINITION} and a place for its backup",
+            remedy="`satchel ls` shows the workspaces; name a DST, or write `backup:` into workspace.yaml",
+        )
+    ctx.exit(max(_CODES[note.state] for note in notes) if once else 0)
+
+
+@contextmanager
+def _until_signal(over: threading.Event) -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: over.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(event: BackupEvent, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(event)))
+        return
+    tone = {"away": "yellow", "refused": "red", "overtaken": "red"}.get(event.kind, "green")
+    click.echo(click.style(f"{event.kind:<10}", fg=tone) + one_line(f"{event.folder}: {event.text}"), err=True)
+
+
+_RESTORE_EXAMPLES = """\b
+Examples:
+  satchel ls s3://bucket/backups
+  satchel restore s3://bucket/backups/my-digest ./my-digest
+  satchel resume ./my-digest
+"""
+
+
+@click.command("restore", epilog=_RESTORE_EXAMPLES)
+@from_and_to
+@click.option("--nothing-after", is_flag=True, help="The lost owner has certainly done nothing after the last record.")
+@click.option("--again", is_flag=True, help="Although it was restored before, to a place that is lost as well.")
+def restore_command(source: str, to: str, as_json: bool, nothing_after: bool, again: bool) -> None:
+    """Bring the run of the backup SRC to DST, because its machine is lost. DST must be empty or must not exist.
+
+    From here on the lost owner is fenced off: if it comes back, it stops and says so. The run at DST repeats what was
+    done after the last record of the backup. It asks before each effect that has no record, since the lost owner may
+    have done it; the answer `nothing-was-done`, or --nothing-after here, ends that. If the command is interrupted, the
+    same command continues.
+    """
+    is_remote = urls.is_remote(to)
+    here = find(source, with_options=urls.is_remote(source) or not is_remote)
+    with transferring() as tell:
+        result = here.backup.restore(
+            to,
+            again=again,
+            nothing_after=nothing_after,
+            progress=tell,
+            storage_options=options.given() if is_remote else None,
+        )
+    if as_json:
+        print_json(transfer_as_json(result) | {"seq": result.seq})
+        return
+    if result.was_done:
+        lines = [f"{result.run_id} was restored to {result.to} already; there is nothing to do"]
+    else:
+        lines = [
+            f"restored {result.run_id} from {result.source} to {result.to}, up to record {result.seq:,}",
+            f"  {counted(result.files, 'file')}, {size(result.bytes)}, each compared by its hash",
+        ]
+        if not nothing_after:
+            lines.append("  it will ask before each effect that the lost owner may have done after that record")
+    for line in lines:
+        click.echo("\n".join(fold(visible(line), columns(sys.stdout))))
+    is_new = find(to, with_options=is_remote).status(brief=True).state == "new"  # lost before its first record came
+    verb = "run" if is_new else "resume"
+    click.echo(visible(f"next: {shlex.join(['satchel', verb, to])}"), err=True)

@@ -4,7 +4,6 @@ tasks and messages for it, and where its conversation ends.
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 import re
@@ -20,13 +19,22 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, decode, urls, visible
-from ....workspace.inbound.edits import FileConflict
 from ....workspace.inbound.inbox import inbox
 from ...api import EXIT_CODES, AnswerResult, Handle, MergeResult, changes_of, say_revoked, say_what
-from ...present import counted, cut, describe_answer
+from ...present import (
+    CHOICES,
+    choice_line,
+    colour,
+    conflict_json,
+    conflict_lines,
+    counted,
+    cut,
+    describe_answer,
+    offered_choices,
+)
+from .. import summary
 from ..options import complete_folders, find, is_workspace, json_option, of_named, storage_option, workspace_argument
-from ..render import asked
-from ..render.output import columns, fold, print_json, remarks
+from ..output import columns, fold, print_json, remarks
 
 _ID = re.compile("[ad][0-9]+")
 
@@ -121,7 +129,7 @@ def _answer_as_json(done: AnswerResult) -> dict[str, Any]:
         "answer": msgspec.to_builtins(done.answer),
         "was_before": done.was_before,
         "waits_for": done.waits_for or None,
-        "questions": asked.as_json(done.questions),
+        "questions": summary.questions_json(done.questions),
     }
 
 
@@ -198,14 +206,6 @@ def _split_answer(words: tuple[str, ...]) -> tuple[Handle, str, str]:
             )
 
 
-_DIFF_LINES = 60
-
-_EFFECTS = {
-    "theirs": "use the file where the two differ",
-    "ours": "use the run; keep the file's version as NAME.rejected.EXT",
-    "edited": "use the whole file as it is",
-}
-
 _MERGE_EXAMPLES = """\b
 Examples:
   satchel merge my-digest                 show both versions
@@ -260,7 +260,7 @@ def merge_command(
         for line in remarks(found.report[1:], columns(sys.stdout)):
             click.echo(line)
         for each in found.open:
-            click.echo(f"{click.style('conflict', fg='yellow')} {visible(each.path)}: {visible(each.places[0])}")
+            click.echo(f"{click.style('conflict', fg='yellow')} {visible(each.path)}: {visible(str(each.places[0]))}")
         click.echo(f"next: {place.command('merge' if found.open else 'resume')}", err=True)
     ctx.exit(EXIT_CODES["waiting"] if found.open else 0)
 
@@ -272,7 +272,7 @@ def _show_merge(place: Handle, found: MergeResult, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "conflicts": [{"path": each.path, "places": list(each.places)} for each in found.conflicts],
+                "conflicts": [*map(conflict_json, found.conflicts)],
                 "refused": [*map(asdict, refused)],
                 "merged": found.merged,
             }
@@ -283,27 +283,21 @@ def _show_merge(place: Handle, found: MergeResult, *, as_json: bool) -> None:
         click.echo("\n".join(fold(f"refused  {problem}", width, 9)))
     for said in found.merged:
         click.echo("\n".join(fold(visible(f"merged   {said}"), width, 9)))
-    for line in (line for conflict in found.conflicts for line in _told_conflict(conflict)):
-        click.echo(line)
+    for conflict in found.conflicts:
+        click.echo(click.style(f"conflict {visible(conflict.path)}", fg="yellow"))
+        for text, tone in conflict_lines(conflict):
+            click.echo(click.style(cut(visible(text), width or 200), fg=colour(tone)))
+        for choice in offered_choices(conflict):
+            click.echo("\n".join(fold(visible(f"  --use {choice.use:<7} {choice_line(choice)}"), width, 16)))
+            for say in choice.says:
+                click.echo("\n".join(fold(visible(f"{'':16}{say}"), width, 16)))
     if found.conflicts:
         click.echo(f"{counted(len(found.conflicts), 'file')} with conflicts:")
-        for side, effect in _EFFECTS.items():
-            click.echo(f"  {place.command('merge', '--use', side)}: {effect}")
+        for side, said in CHOICES.items():
+            kept = "; keep the file's version as NAME.rejected.EXT" if side == "ours" else ""
+            click.echo(f"  {place.command('merge', '--use', side)}: {said}{kept}")
     elif not found.refused and not found.merged:
         click.echo("nothing to merge: the files and the run agree")
-
-
-def _told_conflict(question: FileConflict) -> Iterator[str]:
-    yield click.style(f"conflict {visible(question.path)}", fg="yellow")
-    for place in question.places:
-        yield visible(f"  {place}")
-    ours, theirs = (data.decode(errors="replace").splitlines() for data in (question.ours, question.theirs))
-    lines = [*difflib.unified_diff(ours, theirs, "ours (the run)", "theirs (the file)", n=1, lineterm="")]
-    for line in lines[:_DIFF_LINES]:
-        colour = {"+": "green", "-": "red"}.get(line[:1])
-        yield click.style(f"    {visible(line)}", fg=colour)
-    if len(lines) > _DIFF_LINES:
-        yield f"    and {len(lines) - _DIFF_LINES} more lines"
 
 
 _FILE = re.compile(r"\S+\.(md|txt|yaml|yml|json)")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+import msgspec
 from msgspec import Struct
 
 from ....workspace.base import InvalidFile, SatchelError, UsageError, decode, visible
@@ -35,7 +36,7 @@ from ..options import (
     tell,
     workspace_argument,
 )
-from ..render.output import print_json
+from ..output import print_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -43,11 +44,31 @@ if TYPE_CHECKING:
     from ...api import SupervisionResult
     from ...supervision.child import Background
 
+
+class Object(click.ParamType):  # type: ignore[type-arg]  # generic for the checker only
+    """A JSON object, or `-` for one that stdin has."""
+
+    name = "json"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        from ....workspace.formats import jsontext
+
+        try:
+            text = decode(sys.stdin.buffer.read(), "standard input") if value == "-" else value
+            found = jsontext.load(text, "the input")  # strictly: of a key that is there twice one would be lost
+        except InvalidFile as error:
+            self.fail(f'{error}. Write a JSON object, as in {{"topic": "tides"}}', parameter, ctx)
+        if isinstance(found, dict):
+            return found
+        self.fail(f'the input is {found!r:.80}. Write a JSON object, as in {{"topic": "tides"}}', parameter, ctx)
+
+
 _NEW_EXAMPLES = """\b
 Examples:
   satchel new --list
   satchel new digest my-digest
   satchel new digest my-digest --set sources=~/notes --set limit=5
+  satchel new research my-research --input '{"topic": "tides"}'
   satchel new my-digest other-digest      the same agent, another run
   satchel new digest s3://bucket/my-digest
 """
@@ -66,9 +87,24 @@ def _complete_template(ctx: click.Context, parameter: click.Parameter, incomplet
 @click.argument("source", metavar="TEMPLATE", required=False, shell_complete=_complete_template)
 @click.argument("folder", metavar="DEST", required=False, shell_complete=complete_folders)
 @click.option("--set", "chosen", metavar="KEY=VALUE", multiple=True, help="Change a setting. You can repeat it.")
+@click.option(
+    "--input",
+    "given_input",
+    type=Object(),
+    metavar="JSON",
+    help="The arguments of the agent, by parameter, for workspace.yaml; - reads them from stdin. Imports the agent.",
+)
 @click.option("--list", "as_list", is_flag=True, help="List the samples that come with Satchel.")
+@json_option
 @storage_option
-def new_command(source: str | None, folder: str | None, chosen: tuple[str, ...], as_list: bool) -> None:
+def new_command(
+    source: str | None,
+    folder: str | None,
+    chosen: tuple[str, ...],
+    given_input: dict[str, Any] | None,
+    as_list: bool,
+    as_json: bool,
+) -> None:
     """Make the workspace DEST, a folder or URL, from TEMPLATE: a sample, or any folder with a workspace.yaml.
 
     Copies the definition, code and documents, but never the state of a run. The new run gets its own name.
@@ -76,7 +112,7 @@ def new_command(source: str | None, folder: str | None, chosen: tuple[str, ...],
     from ...api import new, samples, typed_settings  # a start needs none of them
 
     if as_list:
-        _list_samples()
+        _list_samples(as_json)
         return
     if source is None or folder is None:
         raise UsageError(
@@ -91,7 +127,11 @@ def new_command(source: str | None, folder: str | None, chosen: tuple[str, ...],
         )
     from ....workspace.formats import yamltext
 
-    made = new(source, folder, settings=typed_settings(chosen), storage_options=given())
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        made = new(source, folder, input=given_input, settings=typed_settings(chosen), storage_options=given())
+    if as_json:
+        print_json(msgspec.to_builtins(made))
+        return
     run_id = click.style(made.run_id, bold=True)
     click.echo(f"{visible(made.folder)} is the run {run_id}, made from {visible(made.template)}")
     for name, value in made.settings.items():
@@ -99,15 +139,15 @@ def new_command(source: str | None, folder: str | None, chosen: tuple[str, ...],
     click.echo(visible(f"next: {shlex.join(['satchel', 'run', made.folder])}"))
 
 
-def _list_samples() -> None:
+def _list_samples(as_json: bool) -> None:
     from ...api import samples
 
-    for each in samples():
-        try:
-            about = each.about()
-        except SatchelError as error:
-            about = f"not valid: {error}"
-        click.echo(f"{each.name:<16}{one_line(about, 100)}".rstrip())
+    found = [(each.name, each.summary()) for each in samples()]
+    if as_json:
+        print_json([{"name": name, "about": about} for name, about in found])
+        return
+    for name, about in found:
+        click.echo(f"{name:<18}{one_line(about, 100)}".rstrip())
 
 
 Command = Literal["run", "resume"]
@@ -128,6 +168,7 @@ class LaunchOptions(Struct, frozen=True):
     take_over: bool
     adopt: bool
     end_other: bool
+    keeper: bool
     from_checkpoint: bool = False  # of resume
     input: dict[str, Any] | None = None  # of run
 
@@ -169,6 +210,11 @@ def start_options(function: F) -> F:
         take_over_option,
         adopt_option,
         end_other_option,
+        click.option(
+            "--keeper",
+            is_flag=True,
+            help="Hold the model calls, so that a kill costs none; `keeper: true` in workspace.yaml does the same.",
+        ),
         click.option("--detach", is_flag=True, help="Run in the background, and return when the run has started."),
         click.option("--in-process", is_flag=True, help="Run in this process, without a supervisor process."),
         click.option("--supervised", hidden=True, help="For Satchel itself: descriptors, supervisor and patience."),
@@ -202,6 +248,12 @@ def _start(command: Command, options: LaunchOptions) -> int:
             return _beside(command, options)
         if options.detach:
             raise UsageError("--detach and --in-process can't be used together", why="--detach needs another process")
+        if options.keeper:
+            raise UsageError(
+                "--keeper and --in-process can't be used together",
+                why="a keeper outlives the process of the agent, and here there is no other",
+                remedy="leave out --in-process, or put `satchel keeper WS --` before the command",
+            )
         if options.take_over:
             confirm_take_over(find(options.workspace))
     return _go(command, options)
@@ -211,8 +263,8 @@ def _go(command: Command, options: LaunchOptions) -> int:
     """Run the agent and print the outcome. Returns the exit code."""
     from ...api import RunResult  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
     from ...supervision.child import RESTARTS
-    from ..render import ending
-    from ..render.progress import watching
+    from .. import summary
+    from ..progress import watching
 
     for_programs = options.as_json
     with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
@@ -225,8 +277,8 @@ def _go(command: Command, options: LaunchOptions) -> int:
     if ended.restarts:
         return RESTARTS
     if for_programs:
-        print_json(ending.as_json(ended))
-    ending.as_words(ended, place, for_programs=for_programs, quiet=options.quiet, with_traceback=options.traceback)
+        print_json(summary.ended_json(ended))
+    summary.print_ended(ended, place, for_programs=for_programs, quiet=options.quiet, with_traceback=options.traceback)
     return EXIT_CODES[ended.status]
 
 
@@ -261,9 +313,11 @@ def _beside(command: Command, options: LaunchOptions) -> int:
         confirm_take_over(place)
     if options.detach:  # what it prints is for people, in its log
         shown = ["--traceback"] * options.traceback
-        found = place.detach(resume=resuming, options=shown, **options.how(command))
+        found = place.detach(resume=resuming, options=shown, keeper=options.keeper, **options.how(command))
         return _tell_detached(place, found, options.as_json)
-    ended = place.supervise(resume=resuming, options=options.shown(), tell=_say, **options.how(command))
+    ended = place.supervise(
+        resume=resuming, options=options.shown(), tell=_say, keeper=options.keeper, **options.how(command)
+    )
     if ended.why:
         _tell_what_the_child_could_not(place, ended, options.as_json)
     return ended.exit_code
@@ -313,24 +367,6 @@ Ctrl-C stops the run; you can resume it. Exit codes: 0 completed, 1 failed,
 2 refused, 3 paused, 4 waiting for a person, 5 sleeping, 6 another process
 has the run, 7 cancelled, 8 the storage failed.
 """
-
-
-class Object(click.ParamType):  # type: ignore[type-arg]  # generic for the checker only
-    """A JSON object, or `-` for one that stdin has."""
-
-    name = "json"
-
-    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        from ....workspace.formats import jsontext
-
-        try:
-            text = decode(sys.stdin.buffer.read(), "standard input") if value == "-" else value
-            found = jsontext.load(text, "the input")  # strictly: of a key that is there twice one would be lost
-        except InvalidFile as error:
-            self.fail(f'{error}. Write a JSON object, as in {{"topic": "tides"}}', parameter, ctx)
-        if isinstance(found, dict):
-            return found
-        self.fail(f'the input is {found!r:.80}. Write a JSON object, as in {{"topic": "tides"}}', parameter, ctx)
 
 
 @click.command("run", epilog=_RUN_EXAMPLES)

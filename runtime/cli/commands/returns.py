@@ -16,7 +16,7 @@ from ....workspace.state import LaterEffect
 from ....workspace.transfer import ForkResult
 from ...api import RewindResult, effects_since
 from ...present import counted, since
-from .. import options
+from .. import options, summary
 from ..options import (
     by_option,
     complete_folders,
@@ -28,8 +28,7 @@ from ..options import (
     workspace_argument,
     yes_option,
 )
-from ..render import asked
-from ..render.output import columns, fold, print_json, remarks, transferring
+from ..output import columns, fold, print_json, remarks, transferring
 
 REUSE = "Equal calls of later steps return their results, so only what depends on a change is done again."
 
@@ -115,15 +114,15 @@ def rewind_command(
                 "status": found.status,
                 "run_id": found.run_id,
                 "url": found.url,
-                "questions": asked.as_json(found.questions),
-                "report": [{"kind": remark.kind, "text": remark.text} for remark in found.report],
+                "questions": summary.questions_json(found.questions),
+                "report": summary.report_json(found.report),
             }
         )
         return
     _show_rewinding(found)
     if found.is_done:
-        for question in asked.as_words(found.questions, place):
-            click.echo("\n".join(fold(question, columns(sys.stdout))))
+        for line in summary.question_lines(found.questions, place, columns(sys.stdout)):
+            click.echo(line)
         click.echo(f"next: {place.command('resume')}", err=True)
 
 
@@ -171,7 +170,7 @@ def redo_command(
             "effects": effects_as_json(found.effects),
             "is_done": not dry_run,
             "exit_code": 0,
-            "report": [asdict(remark) for remark in found.report],
+            "report": summary.report_json(found.report),
         }
         print_json(result)
         return
@@ -249,7 +248,8 @@ def fork_command(
         return
     for line in _fork_lines(found):
         click.echo("\n".join(fold(line, columns(sys.stdout), 4)))
-    click.echo(visible(f"next: {shlex.join(['satchel', 'resume', to])}"), err=True)
+    verb = "status" if place.status(brief=True).state == "held" else "resume"
+    click.echo(visible(f"next: {shlex.join(['satchel', verb, to])}"), err=True)
 
 
 def _fork_lines(found: ForkResult) -> Iterator[str]:

@@ -13,7 +13,7 @@ from ....schemas import nearest
 from ....workspace.base import DEFINITION, UsageError, decode
 from ....workspace.formats import jsontext
 from ....workspace.store import open_store
-from ..render.output import print_json, visible_json
+from ..output import print_json, visible_json
 
 _DATA = ".satchel/schemas/data.json"
 

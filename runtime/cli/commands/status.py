@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from ....workspace.base import visible
 from ....workspace.state import AgentMoment, Moment
@@ -17,17 +21,22 @@ from ...present import (
     agent_lines,
     approval_line,
     at_work_line,
+    backup_lines,
     budget_lines,
     call_name,
     counted,
     describe_retry,
     detail,
+    diagnose,
+    diagnosis_json,
+    diagnosis_lines,
     file_lines,
     inbox_line,
     json_line,
     one_line,
     pause_lines,
     progress,
+    queue_lines,
     schedule_lines,
     since,
     size,
@@ -35,10 +44,10 @@ from ...present import (
     uncalled_line,
     usage_line,
 )
+from .. import summary
 from ..group import code_of
 from ..options import find, json_option, workspace_argument
-from ..render import asked, ending
-from ..render.output import columns, fold, print_json, remarks
+from ..output import columns, fold, print_json, remarks, visible_json
 
 
 def schedule_as_json(status: RunStatus) -> list[dict[str, Any]]:
@@ -62,27 +71,34 @@ _TEXT = 100  # characters of an item or a call
 _STATUS_EXAMPLES = """\b
 Examples:
   satchel status my-digest
+  satchel status --watch my-digest
   satchel status --json my-digest | jq .state
 """
 
 
 @click.command("status", epilog=_STATUS_EXAMPLES)
 @workspace_argument
+@click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Show it again when it changes, until the run has completed or is cancelled. With --json a line each time.",
+)
 @json_option
 @click.pass_context
-def status_command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
+def status_command(ctx: click.Context, workspace: str | None, watch: bool, as_json: bool) -> None:
     """Show the state of a run: what is done, what is running, and what the run needs from you.
 
     Reads only: changes no file, takes no lock, and runs no code of the agent. Shows as much of a damaged workspace as
     it can read (exit code 2).
     """
     place = find(workspace)
-    status = place.status()
+    status = _follow(place, as_json) if watch else place.status()
     if status.definition is None and status.problem and not as_json:
         raise status.problem
-    if as_json:
+    if as_json and not watch:
         print_json(_json(status))
-    else:
+    elif not watch:
         for line in _lines(place, status, columns(sys.stdout)):
             click.echo(line)
     if status.problem:
@@ -91,19 +107,65 @@ def status_command(ctx: click.Context, workspace: str | None, as_json: bool) -> 
         ctx.exit(code_of(status.problem))
 
 
+def _follow(place: Handle, as_json: bool) -> RunStatus:
+    """Show the status whenever it has changed, until the run is over. Returns the last one. A terminal shows one at a
+    time, and no more lines than it has; a pipe gets all, with an empty line between two."""
+    from ...api import OVER, Latest  # one look needs no more
+
+    latest, shown = Latest(place), list[str]()
+    is_screen = not as_json and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    while True:
+        shot = latest.look()
+        status = shot.status
+        if as_json:
+            told = _json(replace(status, problem=shot.problem or status.problem))
+            lines = [visible_json(json.dumps(told, ensure_ascii=False, default=str))]
+        else:
+            note = [_row("note", f"{shot.problem}. This is what was read last")] if shot.problem else []
+            lines = [*_lines(place, status, columns(sys.stdout)), *note]
+        if lines != shown:
+            if is_screen:
+                _redraw(lines)
+            else:
+                click.echo("\n".join(["", *lines] if shown and not as_json else lines))
+            shown = lines
+        is_over = status.state in OVER and not status.has_new_work
+        if is_over or status.state in ("moved", "backup") or status.definition is None:
+            return status
+        time.sleep(latest.rest)
+
+
+def _redraw(lines: list[str]) -> None:
+    """Replace what the terminal shows, without a moment at which it is empty."""
+    from shutil import get_terminal_size
+
+    most = max(2, get_terminal_size().lines - 1)
+    if len(lines) > most:
+        lines = [*lines[: most - 1], f"and {counted(len(lines) - most + 1, 'more line')}: satchel status"]
+    sys.stdout.write("\x1b[H")
+    for line in lines:
+        click.echo(line, nl=False)
+        sys.stdout.write("\x1b[K\n")
+    sys.stdout.write("\x1b[J")
+    sys.stdout.flush()
+
+
 def _lines(place: Handle, status: RunStatus, width: int) -> Iterator[str]:
     if status.definition:
         run_id = click.style(status.definition.run_id, bold=True)
         yield f"{'run':<{_TITLE}}{run_id}  in {visible(status.url)}"
         code = status.moment.code if status.moment else ""
-        yield _row("agent", f"{status.definition.agent}{f', code {code}' if code else ''}")
+        if status.definition.kind:
+            yield _row("kind", status.definition.kind)
+        else:
+            yield _row("agent", f"{status.definition.agent}{f', code {code}' if code else ''}")
+    yield from (_row(each.title, each.text) for each in queue_lines(status))
     state = click.style(status.state, fg=state_colour(status.state), bold=True)
     first, *more = fold(f"{status.state}{detail(status)}", width, _TITLE)
     yield f"{'state':<{_TITLE}}" + visible(first).replace(status.state, state, 1)
     yield from (_row("", line) for line in more)
     if (moment := status.moment) is not None:
-        if moment.status == "failed" and moment.error and status.state == "failed":
-            yield from (_row("", f"  {line}") for line in moment.error.where)
+        yield from _diagnosis(status, width)
         if moment.forked is not None:
             was = moment.forked
             what = "; for a replay, so only `satchel resume` continues it" if moment.is_replay else ""
@@ -121,6 +183,7 @@ def _lines(place: Handle, status: RunStatus, width: int) -> Iterator[str]:
         yield from _rows("schedule", schedule_lines(status), width)
         if status.at:
             yield _row("last", f"record {moment.seq}, {since(status.at)}")
+        yield from _rows("backup", backup_lines(status), width)
         if status.history and (status.history.kept_from > 1 or status.history.bytes >= _WORTH_TELLING):
             files, bytes_, begins = status.history
             yield _row("history", f"{size(bytes_)} in {counted(files, 'file')}, kept from record {begins:,} on")
@@ -131,13 +194,23 @@ def _lines(place: Handle, status: RunStatus, width: int) -> Iterator[str]:
     yield from _rows("pause", pause_lines(status), width)
     for found in file_lines(status, place.command("merge")):
         yield from _row_of(found.title, found.text, width)
-    for number, line in enumerate(remarks(status.report, width - _TITLE if width else 0)):
+    report = [] if status.state == "held" else status.report  # each program that opens it leaves one
+    for number, line in enumerate(remarks(report, width - _TITLE if width else 0)):
         yield f"{'opening' if number == 0 else '':<{_TITLE}}{line}".rstrip()
-    for question in asked.as_words(status.questions, place):
+    for asked in status.questions:
         yield ""
-        yield from fold(question, width)
+        yield from summary.question_lines([asked], place, width)
     if status.next:
         yield f"{'next':<{_TITLE}}{click.style(visible(status.next), bold=True)}"
+
+
+def _diagnosis(status: RunStatus, width: int) -> Iterator[str]:
+    """What the state does not say of a run that can be read: an error is told at the end."""
+    found = diagnose(status) if status.problem is None else None
+    named = ""
+    for name, line in diagnosis_lines(found) if found else ():
+        yield from _row_of("" if name == named else name, line, width)
+        named = name
 
 
 def _row_of(title: str, text: str, width: int) -> Iterator[str]:
@@ -227,7 +300,7 @@ def _made(place: Handle, moment: Moment) -> Iterator[str]:
 
 def _json(status: RunStatus) -> dict[str, Any]:
     moment, task = status.moment, status.at_work
-    known = ending.status_as_json(status) | {"next": status.next or None}
+    known = summary.status_json(status) | {"diagnosis": diagnosis_json(diagnose(status)), "next": status.next or None}
     if moment is None:
         return known
     return known | {
@@ -277,7 +350,7 @@ def _json(status: RunStatus) -> dict[str, Any]:
         },
         "schedule": schedule_as_json(status),
         "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
-        "questions": asked.as_json(status.questions),
+        "questions": summary.questions_json(status.questions),
         "approved": [
             {"id": id, "tool": each.tool, "agent": each.agent, "by": each.by, "at": each.at, "uses": each.uses}
             for id, each in status.approved.items()
@@ -286,11 +359,11 @@ def _json(status: RunStatus) -> dict[str, Any]:
         "complaints": status.complaints,
         "edits": _foreseen(status),
         "conflicts": [
-            {"file": each.path, "places": list(each.places)}
+            {"file": each.path, "places": [*map(str, each.places)]}
             for each in (status.noticed.questions if status.noticed else ())
         ]
         + ([{"file": status.begun.path, "places": [str(status.begun)]}] if status.begun else []),
-        "report": [{"kind": remark.kind, "text": remark.text} for remark in status.report],
+        "report": summary.report_json(status.report),
     }
 
 

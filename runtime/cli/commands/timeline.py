@@ -1,4 +1,4 @@
-"""`satchel log`, `show`, `diff`, `steps` and `blame`: what a run has recorded, and how it was at any record."""
+"""`satchel show`, `diff`, `steps` and `blame`: what a run has done, and how it was at any record."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from ....workspace.base import SatchelError, UsageError, urls, visible
-from ....workspace.history import Call, Origin, Work
+from ....workspace.history import Call, CallDetail, Origin, Work
 from ....workspace.state import folder_of_agent
-from ...api import RECORD_TYPES, Blame, Blamed, Difference, Handle, LogRow, ShowResult
+from ...api import Blame, Blamed, Difference, Handle, LogRow, ShowResult
 from ...present import (
     CALLS,
+    answer_line,
+    attempt_line,
+    call_facts,
     call_name,
     colour,
     counted,
     cut,
     describe_call,
-    describe_record,
-    duration,
+    detail_json,
     json_line,
     one_line,
     place_words,
+    side_rows,
 )
+from .. import history_lines
 from ..options import (
     complete_folders,
     complete_moment,
@@ -34,117 +38,10 @@ from ..options import (
     find,
     is_workspace,
     json_option,
-    note_json,
     split,
     storage_option,
-    workspace_argument,
 )
-from ..render import history
-from ..render.output import columns, print_json, utc, visible_json
-
-_TOGETHER = 200  # lines
-_NARROW = 110  # columns below which the day has a line of its own
-
-_LOG_EXAMPLES = """\b
-Examples:
-  satchel log my-digest
-  satchel log -n 20 my-digest
-  satchel log --item 3 --type 'step.*' my-digest
-  satchel log --agent left --step ask --since 2h my-digest
-  satchel log -f my-digest
-  satchel log --json my-digest | jq -c 'select(.type == "doubt")'
-"""
-
-
-def _types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [each for each in RECORD_TYPES if each.startswith(incomplete)]
-
-
-@click.command("log", epilog=_LOG_EXAMPLES)
-@workspace_argument
-@click.option("-n", "--last", "count", metavar="N", type=click.IntRange(min=1), help="Show only the last N records.")
-@click.option("--item", metavar="ID", help="Show only this item (3, ^3) or named scope (_NAME).")
-@click.option(
-    "--type",
-    "kind",
-    metavar="TYPE",
-    shell_complete=_types,
-    help=f"Show only this type, or those of a pattern ('step.*'): {', '.join(RECORD_TYPES)}.",
-)
-@click.option(
-    "--agent", metavar="PATH", help="Show only this sub-agent (left/deep) and those below it; . is the run's own."
-)
-@click.option("--step", metavar="NAME", help="Show only the steps and effects of this name.")
-@click.option(
-    "--since", metavar="TIME", help="Show only records since a time (22:30, 2026-11-22 22:30), or of the last 2h."
-)
-@click.option("--audit", is_flag=True, help="Show only who opened, stopped, edited or answered what, and checkpoints.")
-@click.option(
-    "-f", "--follow", is_flag=True, help="Then show what happens, until the run has completed or is cancelled."
-)
-@click.option(
-    "--json", "as_json", is_flag=True, callback=note_json, help="Print the lines of the journal with all their keys."
-)
-def log_command(
-    workspace: str | None,
-    count: int | None,
-    item: str | None,
-    kind: str | None,
-    agent: str | None,
-    step: str | None,
-    since: str | None,
-    audit: bool,
-    follow: bool,
-    as_json: bool,
-) -> None:
-    """Print the journal, oldest record first: number, time (UTC), epoch, and what happened.
-
-    Of a damaged journal, prints all records that it can read, and then what is wrong.
-    """
-    rows = find(workspace).history.log(
-        last=count, item=item, type=kind, agent=agent, step=step, since=since, audit=audit, follow=follow
-    )
-    _print_record((_log_as_json if as_json else _log_lines)(rows, audit), at_once=follow)
-
-
-def _print_record(lines: Iterable[str], *, at_once: bool) -> None:
-    """`at_once`: each line when it comes. Otherwise several, because that is faster."""
-    waiting: list[str] = []
-    try:
-        for line in lines:
-            waiting.append(line)
-            if at_once or len(waiting) == _TOGETHER:
-                text = "\n".join(waiting)
-                waiting.clear()
-                click.echo(text)
-    finally:
-        if waiting:
-            click.echo("\n".join(waiting))
-
-
-def _log_as_json(rows: Iterable[LogRow], audit: bool) -> Iterator[str]:
-    for row in rows:
-        data = row.data[:-1] + b',"who":%b}' % msgspec.json.encode(row.who) if audit else row.data
-        yield visible_json(data.decode(errors="replace"))
-
-
-def _log_lines(rows: Iterable[LogRow], audit: bool) -> Iterator[str]:
-    width = columns(sys.stdout)
-    is_narrow, day = 0 < width < _NARROW, ""
-    for row in rows:
-        line = row.line
-        if is_narrow and line.at[:10] != day:
-            day = line.at[:10]
-            yield click.style(f"        {visible(day)}", dim=True)
-        said = describe_record(line.record)
-        at = utc(line.at)[11:] if is_narrow else utc(line.at)
-        who = f"{row.who}  " if audit else ""
-        head = visible(f"{line.seq:>6}  {at}  {line.epoch:>3}  {who}")
-        text = visible(said.line).replace("\n", " ")
-        if width:
-            text = cut(text, max(10, width - len(head)))
-        yield click.style(head, dim=True) + click.style(text, fg=colour(said.tone))
-
+from ..output import columns, print_json, utc
 
 _PROMPT = "prompt:"
 _NEWEST_MESSAGES = 10  # messages of each agent
@@ -153,6 +50,7 @@ _SHOW_EXAMPLES = """\b
 Examples:
   satchel show my-digest 42        right after record 42 of `satchel log`
   satchel show my-digest ^3        before item 3 began
+  satchel show my-digest ^3/2      call 2 of item 3, whole
   satchel show my-digest prompt:summary@4f5a11c0be27
   satchel show my-digest --json | jq '.agents[""].data'
 """
@@ -163,15 +61,19 @@ Examples:
 @json_option
 @storage_option
 def show_command(words: tuple[str, ...], as_json: bool) -> None:
-    """Show the state, the plan and the newest messages of all agents as they were at a record.
+    """Show the state, the plan and the newest messages of all agents as they were at a record; or one call, whole.
 
     AT is the number of a record, `latest` (the default), an item (^3 or 3-title: before it began, the last time), or
-    the name of a checkpoint. With prompt:NAME@VERSION, show the text of a prompt in a version that `satchel steps`
-    names.
+    the name of a checkpoint. With ^3/2, or _agent/2 outside of all items, show call 2 of `satchel steps` with its
+    arguments, result, attempts and answers. With prompt:NAME@VERSION, show the text of a prompt in a version that
+    `satchel steps` names.
     """
     place, at = split(words, 1)
     if at and at[0].startswith(_PROMPT):
         _print_prompt(place, at[0].removeprefix(_PROMPT), as_json)
+        return
+    if at and at[0].rpartition("/")[2].isdecimal() and "/" in at[0]:
+        _print_call(place.history.call(at[0]), as_json)
         return
     shown = place.history.show(*at)
     if as_json:
@@ -181,6 +83,44 @@ def show_command(words: tuple[str, ...], as_json: bool) -> None:
         click.echo(line)
     if shown.problem:
         click.echo(visible(f"note: {shown.problem}"), err=True)
+
+
+def _print_call(found: CallDetail, as_json: bool) -> None:
+    if as_json:
+        print_json(detail_json(found))
+        return
+    for line in _told_detail(found, columns(sys.stdout)):
+        click.echo(line)
+
+
+def _told_detail(found: CallDetail, width: int) -> Iterator[str]:
+    call = found.call
+    kind = "effect" if call.effect else "step"
+    tone = colour(CALLS.get(call.state))
+    yield history_lines.line(f"{found.name}  {kind} {call_name(call)}  ({call.state})", width, fg=tone, bold=True)
+    for name, text in call_facts(found):
+        yield history_lines.line(f"  {name:<8}  {text}", width)
+    yield from _told_part("arguments", found.arguments)
+    if found.arguments is None:
+        yield history_lines.line(f"  only the beginning is kept: {call.call}", width, dim=True)
+    if call.state == "completed":
+        yield from _told_part(f"result (also in {call.result_in})" if call.result_in else "result", found.result)
+    elif call.error:
+        yield from ("", history_lines.line("error", width, bold=True))
+        yield from history_lines.text(call.error, 0)
+        yield from (history_lines.line(f"    {each}", width) for each in found.frames)
+    said = [*map(attempt_line, call.troubles), *map(answer_line, found.answers)]
+    if said:
+        yield from ("", history_lines.line("attempts and answers", width, bold=True))
+        yield from (history_lines.line(f"  {each}", width) for each in said)
+    yield from ("", history_lines.line("records", width, bold=True))
+    yield from (history_lines.record(line, width, is_dim=False) for line in found.records)
+
+
+def _told_part(name: str, value: Any) -> Iterator[str]:
+    """Whole: a person has asked for this one."""
+    yield from ("", history_lines.line(name, 0, bold=True))
+    yield from history_lines.text(value, 0) if isinstance(value, str) else history_lines.value(value, 0)
 
 
 def _print_prompt(place: Handle, named: str, as_json: bool) -> None:
@@ -198,7 +138,7 @@ def _print_prompt(place: Handle, named: str, as_json: bool) -> None:
 
 
 def _shown_as_json(shown: ShowResult) -> dict[str, Any]:
-    records = {name: _record(row) for name, row in _rows(shown).items()}
+    records = {name: row.record if row else None for name, row in _rows(shown).items()}
     agents = {
         each.path: {
             "status": each.status,
@@ -206,6 +146,8 @@ def _shown_as_json(shown: ShowResult) -> dict[str, Any]:
             "data": each.data,
             "plan": each.plan,
             "messages": each.messages,
+            "logs": each.logs,
+            "files": each.files,
         }
         for each in shown.agents
     }
@@ -221,36 +163,41 @@ def _shown_as_json(shown: ShowResult) -> dict[str, Any]:
     }
 
 
-def _record(row: LogRow | None) -> dict[str, Any] | None:
-    return row.record if row else None
-
-
 def _rows(shown: ShowResult) -> dict[str, LogRow | None]:
     return {"before": shown.before, "record": shown.record, "after": shown.after}
 
 
 def _told_agent(shown: ShowResult, width: int) -> Iterator[str]:
     reason = f": {shown.moment.reason}" if shown.moment.reason else ""
-    yield history.line(f"record {shown.seq:,} of {shown.newest:,}: {shown.status}{reason}", width, bold=True)
+    yield history_lines.line(f"record {shown.seq:,} of {shown.newest:,}: {shown.status}{reason}", width, bold=True)
     if shown.record is None:
         yield f"  the record itself is not kept; this is the checkpoint of record {shown.seq:,}"
     for name, row in _rows(shown).items():
         if row is not None:
-            yield history.record(row.line, width, is_dim=name != "record")
+            yield history_lines.record(row.line, width, is_dim=name != "record")
     for agent in shown.agents:
         folder = folder_of_agent(agent.path)
         yield ""
         named = f" ({agent.status}; open: {', '.join(agent.open) or 'nothing'})" if folder else ""
-        yield history.line(f"{folder}todo.md{named}", width, bold=True)
-        yield from history.text(agent.plan, width)
+        yield history_lines.line(f"{folder}todo.md{named}", width, bold=True)
+        yield from history_lines.text(agent.plan, width)
         yield ""
-        yield history.line(f"{folder}state.json", width, bold=True)
-        yield from history.value(agent.data, width)
+        yield history_lines.line(f"{folder}state.json", width, bold=True)
+        yield from history_lines.value(agent.data, width)
         if agent.messages:
             yield ""
-            yield history.line(f"{folder}messages.jsonl ({counted(len(agent.messages), 'message')})", width, bold=True)
+            yield history_lines.line(
+                f"{folder}messages.jsonl ({counted(len(agent.messages), 'message')})", width, bold=True
+            )
             for said in agent.messages[-_NEWEST_MESSAGES:]:
-                yield history.message(said["seq"], said, width)
+                yield history_lines.message(said["seq"], said, width)
+        for name, rows in agent.logs.items():
+            yield ""
+            yield history_lines.line(f"{folder}logs/{name}.jsonl ({counted(rows, 'row')})", width, bold=True)
+        if agent.files:
+            yield ""
+            yield history_lines.line(f"{folder}files ({counted(len(agent.files), 'file')})", width, bold=True)
+            yield from (f"  {visible(path)}  version {version}" for path, version in agent.files.items())
 
 
 T = TypeVar("T")
@@ -279,7 +226,7 @@ def diff_command(ctx: click.Context, words: tuple[str, ...], as_code: bool, as_j
     """
     found = _compare(words)
     if as_json:
-        print_json(history.as_json(found) | {"is_empty": found.is_empty})
+        print_json(history_lines.as_json(found) | {"is_empty": found.is_empty})
     else:
         for line in _told_diff(found, columns(sys.stdout)):
             click.echo(line)
@@ -304,23 +251,25 @@ def _told_diff(found: Difference, width: int) -> Iterator[str]:
     names = [f"record {side.seq:,}" for side in (old, new)]
     if old.url != new.url:
         names = [f"{side.url} at {name}" for side, name in zip((old, new), names, strict=True)]
-        yield history.line(f"- {names[0]}", width, bold=True)
-        yield history.line(f"+ {names[1]}", width, bold=True)
+        yield history_lines.line(f"- {names[0]}", width, bold=True)
+        yield history_lines.line(f"+ {names[1]}", width, bold=True)
     else:
-        yield history.line(" -> ".join(names), width, bold=True)
-    if old.status != new.status:
-        yield f"status  {old.status} -> {new.status}"
-    if old.result != new.result:
-        yield history.line(f"result  {json_line(old.result)} -> {json_line(new.result)}", width)
+        yield history_lines.line(" -> ".join(names), width, bold=True)
+    rows = [row for row in side_rows(found) if row.differs]
+    for row in rows:
+        yield history_lines.line(f"{row.name:<10}  {row.old} -> {row.new}", width)
     for agent, changes in _by_agent(found.data):
-        yield from _part(f"{folder_of_agent(agent)}state.json", changes, history.data_change, width)
+        yield from _part(f"{folder_of_agent(agent)}state.json", changes, history_lines.data_change, width)
     for plan in found.plans:
-        yield from _part(f"{folder_of_agent(plan.agent)}todo.md", plan.lines, history.plan_line, width)
+        yield from _part(f"{folder_of_agent(plan.agent)}todo.md", plan.lines, history_lines.plan_line, width)
     for agent, said in _by_agent(found.messages):
-        yield from _part(f"{folder_of_agent(agent)}messages.jsonl", said, history.message_change, width)
-    yield from _part("steps and effects", found.calls, history.call_change, width)
+        yield from _part(f"{folder_of_agent(agent)}messages.jsonl", said, history_lines.message_change, width)
+    for file in found.files:
+        lines = file.lines or [f"{file.kind}, and no short text"]
+        yield from _part(f"files/{file.path} ({file.kind})", lines, history_lines.plan_line, width)
+    yield from _part("steps and effects", found.calls, history_lines.call_change, width)
     if found.is_empty:
-        yield "no difference"
+        yield "nothing else differs" if rows else "no difference"
 
 
 def _by_agent(changes: Sequence[Any]) -> Iterable[tuple[str, list[Any]]]:
@@ -334,7 +283,7 @@ def _part(title: str, changes: Sequence[T], tell: Callable[[T, int], str], width
     if not changes:
         return
     yield ""
-    yield history.line(title, width, bold=True)
+    yield history_lines.line(title, width, bold=True)
     for change in changes[:_SHOWN_CHANGES]:
         yield tell(change, width)
     if len(changes) > _SHOWN_CHANGES:
@@ -346,6 +295,8 @@ Examples:
   satchel steps my-digest
   satchel steps my-digest 3            item 3, as are ^3 and 3-title
   satchel steps my-digest 3 --json     with whole results
+  satchel steps my-digest --timeline   drawn in time, with the waits
+  satchel steps my-digest --cost       what it has cost
 """
 
 _STATES = {
@@ -363,14 +314,23 @@ _STATES = {
 @click.option(
     "--at", metavar="AT", shell_complete=complete_moment, help="As it was at this record, named as in `satchel show`."
 )
+@click.option(
+    "--timeline", "shown", flag_value="timeline", help="Draw when each call worked, and when it waited and why."
+)
+@click.option(
+    "--cost", "shown", flag_value="cost", help="Show tokens and money by step, model, item and call, and the budget."
+)
 @json_option
 @storage_option
-def steps_command(words: tuple[str, ...], at: str | None, as_json: bool) -> None:
+def steps_command(words: tuple[str, ...], at: str | None, shown: str | None, as_json: bool) -> None:
     """Show what the items have done, finished or open: steps and effects with results, times and failed attempts."""
     place, item = split(words, 1)
+    if shown:
+        history_lines.print_drawn(place, shown, item, at, as_json)
+        return
     found = place.history.steps(*item, at=at)
     if as_json:
-        print_json(history.work_as_json(found))
+        print_json(history_lines.work_as_json(found))
     else:
         width = columns(sys.stdout)
         for work in found.work:
@@ -394,7 +354,7 @@ def _told_work(work: Work, width: int) -> Iterator[str]:
     facts = (state, counted(len(work.calls), "call"), f"{work.ms:,} ms", failures, records)
     said = ", ".join(filter(None, facts if work.scope or work.state == "undone" else facts[1:3]))
     title = f"  {one_line(work.title)}" if work.title else ""
-    yield history.line(f"{place_words(work.agent, work.scope)}{title}  ({said})", width, fg=colour, bold=True)
+    yield history_lines.line(f"{place_words(work.agent, work.scope)}{title}  ({said})", width, fg=colour, bold=True)
     for call in work.calls:
         yield from _told_call(call, width)
 
@@ -402,14 +362,13 @@ def _told_work(work: Work, width: int) -> Iterator[str]:
 def _told_call(call: Call, width: int) -> Iterator[str]:
     took = f"{call.ms:,} ms" if call.ms else ""
     head = f"{call.no:>4}  {'effect' if call.effect else 'step'}  {took:>8}  {call_name(call, width // 2)}"
-    yield history.line(f"{head} -> {describe_call(call, width)}", width, fg=colour(CALLS.get(call.state)))
+    yield history_lines.line(f"{head} -> {describe_call(call, width)}", width, fg=colour(CALLS.get(call.state)))
     for trouble in call.troubles:
-        again = f", again after {duration(trouble.wait)}" if trouble.wait is not None else ""
-        yield history.line(f"{'':6}attempt {trouble.attempt} failed{again}: {trouble.error}", width, fg="red")
+        yield history_lines.line(f"{'':6}{attempt_line(trouble)}", width, fg="red")
     more = [f"model {call.model}"] * bool(call.model)
     more += [f"prompt {name}@{version}" for name, version in call.prompts.items()]
     if more:
-        yield history.line(f"{'':6}{', '.join(more)}", width, dim=True)
+        yield history_lines.line(f"{'':6}{', '.join(more)}", width, dim=True)
 
 
 _WIDE = 40  # columns of a path, and of a value
@@ -486,7 +445,7 @@ def _told_blame(found: Blame, width: int) -> Iterator[str]:
     for path, value, each in zip(paths, values, found.values, strict=True):
         origin = each.origin
         text = f"{path:<{wide[0]}}  {value:<{wide[1]}}  {origin.seq:>6}  {utc(origin.at):<20}  {_what(each)}"
-        yield history.line(text.rstrip(), width)
+        yield history_lines.line(text.rstrip(), width)
 
 
 def _what(each: Blamed) -> str:
@@ -504,11 +463,12 @@ def _scope(origin: Origin) -> str:
     return f"{origin.agent}: {named}" if origin.agent else named
 
 
-_WORDS = {
+_WORDS: dict[str, Callable[[Origin], str]] = {
     "commit": lambda origin: _scope(origin),
     "begun": lambda origin: f"begun: {_scope(origin)}",
     "edit": lambda origin: f"edited by {origin.by}",
     "plan": lambda origin: f"plan changed by {origin.by}",
     "migration": lambda origin: f"migration to version {origin.version} of the state type",
+    "put": lambda origin: "a program",
     "earlier": lambda origin: f"record {origin.seq:,} or earlier",
 }

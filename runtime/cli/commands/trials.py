@@ -25,13 +25,12 @@ from ...api import (
     rehearse_here,
     typed_changes,
 )
-from ...present import call_name, describe_call, json_line, one_line, size
-from .. import options
+from ...present import call_json, call_name, describe_call, json_line, one_line, size, usd
+from .. import history_lines, options, summary
+from ..history_lines import INDENT, data_change, line, pair
 from ..options import by_option, complete_change, complete_folders, complete_item, find, is_workspace, json_option
-from ..render import asked, history
-from ..render.history import INDENT, data_change, line, pair
-from ..render.output import columns, fold, print_json, remarks
-from ..render.progress import watching
+from ..output import columns, fold, print_json, remarks
+from ..progress import watching
 
 _REHEARSE_EXAMPLES = """\b
 Examples:
@@ -144,7 +143,7 @@ def told_replayed(found: ReplayResult, width: int, *, with_report: bool) -> Iter
         yield line(f"result  {pair(json_line(first.result, _LONG), json_line(second.result, _LONG), width)}", width)
     facts = [f"{first.ms:,} ms -> {second.ms:,} ms"]
     facts += [f"{first.tokens:,} -> {second.tokens:,} tokens"] if first.tokens or second.tokens else []
-    facts += [f"{first.usd:.4g} -> {second.usd:.4g} usd"] if first.usd or second.usd else []
+    facts += [f"{usd(first.usd)} -> {usd(second.usd)}"] if first.usd or second.usd else []
     yield line(f"cost    {', '.join(facts)}", width)
     if found.is_same:
         yield "no difference"
@@ -248,8 +247,8 @@ def replay_command(
         width, there = columns(sys.stdout), find(to, with_options=is_remote)
         for line in told_replayed(found, width, with_report=quiet):  # else it was shown when it came
             click.echo(line)
-        for question in asked.as_words(found.questions, there):
-            click.echo("\n".join(fold(question, width)))
+        for line in summary.question_lines(found.questions, there, width):
+            click.echo(line)
         if not quiet:
             click.echo(f"next: {there.command('resume')}", err=True)
     sys.exit(code)
@@ -289,8 +288,8 @@ def _replayed_as_json(found: ReplayResult) -> dict[str, Any]:
     said = {name: msgspec.to_builtins(getattr(found, name)) for name in plain}
     calls = [
         {"agent": pair.agent, "is_same": pair.is_same, "kept": pair.kept}
-        | {name: history.call_json(call) for name, call in (("old", pair.old), ("new", pair.new)) if call}
+        | {name: call_json(call) for name, call in (("old", pair.old), ("new", pair.new)) if call}
         for pair in found.calls
     ]
-    data = None if found.data is None else [*map(history.data_json, found.data)]
-    return said | {"calls": calls, "data": data, "questions": asked.as_json(found.questions)}
+    data = None if found.data is None else [*map(history_lines.data_json, found.data)]
+    return said | {"calls": calls, "data": data, "questions": summary.questions_json(found.questions)}

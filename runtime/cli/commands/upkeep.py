@@ -14,6 +14,7 @@ from ....workspace.inspect import discovery
 from ....workspace.store import Abilities, Exposure
 from ...api import forgotten
 from ...present import counted
+from .. import summary
 from ..options import (
     adopt_option,
     confirm_adoption,
@@ -24,8 +25,7 @@ from ..options import (
     workspace_argument,
     yes_option,
 )
-from ..render import asked
-from ..render.output import columns, fold, print_json, progressing, remarks
+from ..output import columns, fold, print_json, progressing, remarks
 
 if TYPE_CHECKING:
     from ....workspace.lifecycle import Truncation
@@ -193,8 +193,7 @@ def _check_lines(place: Handle, checked: CheckResult, width: int) -> Iterator[st
     if checked.same_run_id and moment is not None:
         same = discovery.describe_duplicates(moment.run_id, [checked.url, *checked.same_run_id])
         yield from _titled("note", "cyan", visible(same), width)
-    for question in asked.as_words(checked.questions, place):
-        yield from fold(question, width)
+    yield from summary.question_lines(checked.questions, place, width)
     if checked.is_running:
         process = "a process is running this workspace" + (
             ", so some of these problems may only be files that were changing: check again when the run has stopped"
@@ -229,7 +228,7 @@ def _check_as_json(checked: CheckResult) -> dict[str, object]:
         "problems": [asdict(problem) for problem in checked.problems],
         "planned": checked.planned,
         "same_run_id": checked.same_run_id,
-        "questions": asked.as_json(checked.questions),
+        "questions": summary.questions_json(checked.questions),
         "abilities": abilities_as_json(checked.abilities, locks_fail=checked.locks_fail),
     }
 
@@ -278,15 +277,15 @@ def recover_command(
                 "run_id": found.run_id,
                 "url": found.url,
                 "has_begun": found.has_begun,
-                "questions": asked.as_json(found.questions),
-                "report": [{"kind": remark.kind, "text": remark.text} for remark in found.report],
+                "questions": summary.questions_json(found.questions),
+                "report": summary.report_json(found.report),
             }
         )
         return
     for line in remarks(found.report, columns(sys.stdout)):
         click.echo(line)
-    for question in asked.as_words(found.questions, place):
-        click.echo("\n".join(fold(question, columns(sys.stdout))))
+    for line in summary.question_lines(found.questions, place, columns(sys.stdout)):
+        click.echo(line)
     if found.has_begun and found.status != "completed":
         click.echo(f"next: {place.command('resume')}", err=True)
 

@@ -1,11 +1,12 @@
 """Runs for other agents: a server of the Model Context Protocol over the workspaces below a folder or URL.
 
 command          `satchel mcp`, and what starts the server
-protocol_server  what the protocol asks for, put together from the modules below: on stdin and stdout, or over HTTP
-run_names        the runs below the root, by name
-tools            the tools; `shapes` is what they take and give, `describing` fills it
+protocol_server  what the protocol asks for, put together from the modules below, and who is told when something
+                 changes: on stdin and stdout, or over HTTP
+run_names        the runs below the root, by name, and their files as resources
+tools            the tools, with what they take
+descriptions     what they give of a run
 tasks            a run as a task of the protocol
-watching         the files of the runs as resources, and who is told when one changes
 
 Only `command` may be imported without the package `mcp`.
 """

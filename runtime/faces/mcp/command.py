@@ -50,7 +50,7 @@ def command(root: str, allow: str, http: str | None, token_file: BinaryIO | None
 
     Clients only read, unless --allow says more. The server keeps nothing: you may kill it at any time.
     """
-    from ..web import given_token
+    from ..http import given_token
 
     token = given_token("SATCHEL_MCP_TOKEN", token_file)
     serve_mcp(root, allow=allow, http=http, token=token, storage_options=given(), tell=tell)
@@ -85,7 +85,7 @@ def serve_mcp(
     """
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("`satchel mcp` needs the package mcp", remedy="install it with `pip install 'satchel[mcp]'`")
-    from ..web import address_of, tokens_of
+    from ..http import address_of, tokens_of
     from .protocol_server import over_http, over_stdio
     from .run_names import Runs
 

@@ -17,7 +17,8 @@ from ....workspace.base import DEFINITION, SatchelError, UsageError, arguments, 
 from ....workspace.inspect import transfer_file
 from ... import api
 from ...api import Handle, RunStatus, is_run, leads_below
-from . import describing, shapes
+from . import descriptions
+from .descriptions import RunSummary
 
 _NAMED = 20  # runs that an error names
 _ANOTHER = "choose another name"
@@ -68,7 +69,7 @@ class Runs:
     def place_of(self, name: str) -> str:
         """The folder or URL of a run that is to be made. UsageError for a name that leads out of the root, or
         into a run."""
-        if not all(map(_is_visible, name.split("/"))):
+        if not all(is_name(part) and not part.startswith(".") for part in name.split("/")):
             raise UsageError(
                 f"a run can't be named {name!r}", remedy="give the name of a folder, without '..' and a leading '.'"
             )
@@ -118,10 +119,6 @@ class Runs:
         return place.removeprefix(self.root).strip("/") or self._own_name
 
 
-def _is_visible(name: str) -> bool:
-    return is_name(name) and not name.startswith(".")
-
-
 _LONGEST = 40  # characters of a client's name
 
 
@@ -138,9 +135,9 @@ class Asking(NamedTuple):
         client = visible(" ".join(self.client.split()))[:_LONGEST]
         return f"{myself()} over MCP ({client})" if client else f"{myself()} over MCP"
 
-    def status(self, handle: Handle) -> shapes.RunSummary:
+    def status(self, handle: Handle) -> RunSummary:
         """The status of a run, read now."""
-        return describing.status(self.runs.name(handle), handle.status(), self.allowed)
+        return descriptions.status(self.runs.name(handle), handle.status(), self.allowed)
 
 
 LIMIT = 1 << 20
@@ -171,7 +168,7 @@ def listed(runs: Runs, cursor: str | None) -> types.ListResourcesResult:
             if (name, file.path) <= after:
                 continue
             if len(found) == _PAGE:
-                last = describing.of_uri(found[-1].uri)
+                last = descriptions.of_uri(found[-1].uri)
                 return types.ListResourcesResult(resources=found, next_cursor=json.dumps(last))
             found.append(_resource(name, file.path, file.bytes))
     return types.ListResourcesResult(resources=found)
@@ -185,13 +182,13 @@ def _position(cursor: str | None) -> tuple[str, str]:
         return str(run), str(path)
     except (ValueError, TypeError, RecursionError):
         raise MCPError(
-            types.INVALID_PARAMS, describing.error(f"{cursor!r} is no cursor of this server", cursor)
+            types.INVALID_PARAMS, descriptions.error(f"{cursor!r} is no cursor of this server", cursor)
         ) from None
 
 
 def _resource(run: str, path: str, size: int) -> types.Resource:
     return types.Resource(
-        uri=describing.uri(run, path),
+        uri=descriptions.uri(run, path),
         name=f"{run}/{path}",
         description=f"{path} of the run {run}",
         mime_type=_kind(path),
@@ -203,7 +200,7 @@ def templates() -> types.ListResourceTemplatesResult:
     return types.ListResourceTemplatesResult(
         resource_templates=[
             types.ResourceTemplate(
-                uri_template=f"{describing.SCHEME}{{run}}/{{+path}}",
+                uri_template=f"{descriptions.SCHEME}{{run}}/{{+path}}",
                 name="file of a run",
                 description="A file of a run, such as todo.md, state.json or outputs/report.md. `run` as list_runs "
                 "names it, percent-encoded.",
@@ -214,10 +211,10 @@ def templates() -> types.ListResourceTemplatesResult:
 
 def read(runs: Runs, uri: str) -> types.ReadResourceResult:
     """The content of a file: as text if it is UTF-8."""
-    place = describing.of_uri(uri)
+    place = descriptions.of_uri(uri)
     try:
         if place is None:
-            raise _unknown(uri, f"a resource is {describing.SCHEME}RUN/PATH")
+            raise _unknown(uri, f"a resource is {descriptions.SCHEME}RUN/PATH")
         data = runs.find(place[0]).files.read(place[1], limit=LIMIT)
     except SatchelError as error:
         raise _unknown(uri, str(error)) from error
@@ -239,5 +236,5 @@ def _kind(path: str) -> str | None:
 
 
 def _unknown(uri: str, why: str) -> MCPError:
-    said = describing.error(f"Resource not found: {why}", (uri, *(describing.of_uri(uri) or ())))
-    return MCPError(types.INVALID_PARAMS, said, {"uri": describing.error(uri, uri)})
+    said = descriptions.error(f"Resource not found: {why}", (uri, *(descriptions.of_uri(uri) or ())))
+    return MCPError(types.INVALID_PARAMS, said, {"uri": descriptions.error(uri, uri)})

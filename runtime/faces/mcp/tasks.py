@@ -18,8 +18,8 @@ from mcp import MCPError
 from ....workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
 from ....workspace.inbound.approvals import APPROVE, properties_of
 from ...api import ACTIVE, OVER, Handle, OpenQuestion, RunStatus
-from ...present import not_called
-from . import describing, tools
+from ...present import choice_meaning, not_called
+from . import descriptions, tools
 from .run_names import Asking
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -64,10 +64,10 @@ class Tasks:
             case "input_required":
                 found["inputRequests"] = wanted
             case "completed":
-                found["result"] = _result(describing.status(name, handle.status(), asking.allowed))
+                found["result"] = _result(descriptions.status(name, handle.status(), asking.allowed))
             case "failed":
-                why = str(run_status.problem or describing.next_of(name, run_status, asking.allowed))
-                found["error"] = {"code": types.INTERNAL_ERROR, "message": describing.error(why)}
+                why = str(run_status.problem or descriptions.next_of(name, run_status, asking.allowed))
+                found["error"] = {"code": types.INTERNAL_ERROR, "message": descriptions.error(why)}
         return found
 
     def summary(self, asking: Asking, task: str, handle: Handle, run_status: RunStatus) -> dict[str, Any]:
@@ -91,14 +91,14 @@ class Tasks:
     def find(self, asking: Asking, task: str) -> tuple[Handle, RunStatus]:
         """The run of a task. A run whose folder was renamed has another id."""
         try:
-            handle = asking.runs.find(describing.run_of_task(task))
+            handle = asking.runs.find(descriptions.run_of_task(task))
         except SatchelError:
             raise _unknown(task) from None
         run_status = handle.status(brief=True)
-        known = describing.task_id(asking.runs.name(handle), run_status.moment)
+        known = descriptions.task_id(asking.runs.name(handle), run_status.moment)
         if run_status.state == "interrupted":
             run_status = handle.status()  # which also says why
-        is_unreadable = run_status.moment is None and describing.is_task_id(task)
+        is_unreadable = run_status.moment is None and descriptions.is_task_id(task)
         if known != task and not is_unreadable:
             raise _unknown(task)
         return handle, run_status
@@ -139,7 +139,7 @@ class Tasks:
         try:
             stopping = handle.cancel(by=asking.by)
         except SatchelError as error:
-            raise MCPError(types.INVALID_REQUEST, describing.error(str(error))) from error
+            raise MCPError(types.INVALID_REQUEST, descriptions.error(str(error))) from error
         if stopping.status == "paused" and asking.allowed & {"start", "resume"}:
             with suppress(LeaseHeld):
                 tools.begin(handle)  # its agent undoes what it must
@@ -148,11 +148,11 @@ class Tasks:
 def status_of(run_status: RunStatus) -> Status:
     """The status of a task. A failed agent is a result: `failed` is for what is wrong with the workspace."""
     match run_status.state:
-        case "completed" | "failed":
+        case "completed" | "failed" | "held":
             return "completed"
         case "cancelled":
             return "cancelled"
-        case "damaged" | "moved":
+        case "damaged" | "moved" | "backup":
             return "failed"
     if run_status.questions or _waits_to_be_resumed(run_status):
         return "input_required"
@@ -168,7 +168,7 @@ def _waits_to_be_resumed(run_status: RunStatus) -> bool:
             pause = run_status.moment.pause if run_status.moment else None
             return not (pause and (pause.until or pause.mode == "cancel"))
         case "interrupted":
-            return not describing.is_supervised(run_status)
+            return not run_status.is_supervised
     return False
 
 
@@ -182,8 +182,8 @@ def _key_of_resume(run_status: RunStatus) -> str | None:
 def _message(name: str, run_status: RunStatus, asking: Asking) -> str:
     why = not_called(run_status) or (run_status.moment.reason if run_status.moment else "")
     reason = f" ({why})" if why else ""
-    progress = describing.progress(describing.items(run_status))
-    return f"{run_status.state}{reason}{progress}. {describing.next_of(name, run_status, asking.allowed)}"
+    progress = descriptions.progress(descriptions.items(run_status))
+    return f"{run_status.state}{reason}{progress}. {descriptions.next_of(name, run_status, asking.allowed)}"
 
 
 def _created(handle: Handle, run_status: RunStatus) -> str:
@@ -212,7 +212,7 @@ def _elicitation(name: str, asked: OpenQuestion) -> dict[str, Any]:
     question = asked.question
     text = f"{name} asks: {question.text}"
     if question.is_doubt and not question.is_unclaimed:
-        text += "\n\n'done': it has happened. 'redo': it has not; do it."
+        text += "".join(f"\n\n{choice!r}: {choice_meaning(question, choice)}." for choice in question.choices)
     if (context := question.facts.get("context")) is not None:
         told = context if isinstance(context, str) else msgspec.json.encode(context).decode()
         text += f"\n\n{told[:_CONTEXT]}"
@@ -289,7 +289,7 @@ def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any],
         note = "" if is_form else str(content.get("note") or "")
         handle.answer(decision, id, arguments=changes, by=asking.by, note=note)
     except SatchelError as error:
-        raise MCPError(types.INVALID_PARAMS, describing.error(str(error), content)) from error
+        raise MCPError(types.INVALID_PARAMS, descriptions.error(str(error), content)) from error
 
 
 def _comes_to_rest(handle: Handle) -> bool:
@@ -310,7 +310,7 @@ def _begin(handle: Handle) -> None:
     except LeaseHeld:
         pass  # another process has resumed it
     except SatchelError as error:
-        raise MCPError(types.INVALID_REQUEST, describing.error(str(error))) from error
+        raise MCPError(types.INVALID_REQUEST, descriptions.error(str(error))) from error
 
 
 def _need(asking: Asking, action: str) -> None:
@@ -331,5 +331,5 @@ def _result(found: Any) -> dict[str, Any]:
 
 
 def _unknown(task: str) -> MCPError:
-    found = describing.error(repr(task), task)
+    found = descriptions.error(repr(task), task)
     return MCPError(types.INVALID_PARAMS, f"there is no task {found}; the tool list_runs shows the ids of all runs")

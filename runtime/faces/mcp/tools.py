@@ -1,44 +1,87 @@
-"""The tools: those that only read, those that change a run as a person could on the command line, and the table of
-their names, descriptions and schemas, with what a call of one returns."""
+"""The tools: those that only read, those that change a run as a person could on the command line, each after what it
+takes and gives; and the table of their names, descriptions and schemas, with what a call of one returns."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import mcp_types as types
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Meta, Struct
 
 from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
 from ....workspace.inbound.inbox import inbox
-from ...api import ACTIVE, Handle, by_need, is_pausing
+from ...api import ACTIVE, BY_NEED, ORDERS, Handle, RunQuery, SeenRun, State, is_pausing
 from ...supervision.child import Background
-from . import describing, shapes
+from . import descriptions
+from .descriptions import AskedQuestion, Json, RunLine, RunSummary, ShownCall, ShownRecord
 from .run_names import Asking
 
 _LISTED = 500
 
-
-def list_runs(asking: Asking, wanted: shapes.ListArguments) -> shapes.RunList:
-    statuses = sorted(asking.runs.statuses().items(), key=lambda each: by_need(each[1]))
-    found = [describing.line(name, each) for name, each in statuses]
-    text = wanted.search.casefold()
-    found = [
-        each
-        for each in found
-        if (text in each.run.casefold() or text in each.run_id.casefold()) and wanted.state in (None, each.state)
-    ]
-    return shapes.RunList(found[:_LISTED], max(0, len(found) - _LISTED))
+Name = Annotated[str, Meta(description="The run, as list_runs names it.", min_length=1)]
+Reason = Annotated[str, Meta(description="Why, for the people who look at the run.", max_length=500)]
 
 
-def status(asking: Asking, wanted: shapes.OneRun) -> shapes.RunSummary:
+class ListArguments(Struct, forbid_unknown_fields=True):
+    search: Annotated[
+        str, Meta(description="Only runs with each of these words in their name, run_id, agent, group or current item.")
+    ] = ""
+    state: Annotated[State | None, Meta(description="Only runs in this state.")] = None
+    wanted: Annotated[bool, Meta(description="Only runs that need a person.")] = False
+    agent: Annotated[str, Meta(description="Only runs of this agent, as workspace.yaml names it, or `bot*`.")] = ""
+    since: Annotated[str, Meta(description="Only runs with a record since a time, or of the last 2h.")] = ""
+    sort: Annotated[str, Meta(description=f"{', '.join(ORDERS)}; -ORDER is the other way round.", min_length=1)] = (
+        BY_NEED
+    )
+
+
+class RunList(Struct):
+    runs: list[RunLine]
+    omitted: Annotated[int, Meta(description="So many more runs match: search for less.")] = 0
+
+
+def list_runs(asking: Asking, wanted: ListArguments) -> RunList:
+    query = RunQuery(
+        text=wanted.search,
+        states=(wanted.state,) if wanted.state else (),
+        wanted=wanted.wanted,
+        agent=wanted.agent,
+        since=wanted.since,
+        sort=wanted.sort,
+    )
+    found = query.of(SeenRun(name, each) for name, each in asking.runs.statuses().items())
+    lines = [descriptions.line(each.name, each.status) for each in found[:_LISTED]]
+    return RunList(lines, max(0, len(found) - _LISTED))
+
+
+class OneRun(Struct, forbid_unknown_fields=True):
+    run: Name
+
+
+def status(asking: Asking, wanted: OneRun) -> RunSummary:
     return asking.status(asking.runs.find(wanted.run))
 
 
-def log(asking: Asking, wanted: shapes.LogArguments) -> shapes.Log:
+class LogArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    last: Annotated[int, Meta(description="Only so many, the newest.", ge=1, le=500)] = 50
+    item: Annotated[str | None, Meta(description="Only those of an item, such as ^3.")] = None
+    type: Annotated[str | None, Meta(description="Only those of a type: step.completed, or step.* for several.")] = None
+    agent: Annotated[str | None, Meta(description="Only those of a sub-agent, by its path.")] = None
+    step: Annotated[str | None, Meta(description="Only those of the steps of this name.")] = None
+    since: Annotated[str | None, Meta(description="Only those since a time, or of the last 2h.")] = None
+    audit: Annotated[bool, Meta(description="Only checkpoints, openings and what people did.")] = False
+
+
+class Log(Struct):
+    records: list[ShownRecord]
+
+
+def log(asking: Asking, wanted: LogArguments) -> Log:
     rows = asking.runs.find(wanted.run).history.log(
         last=wanted.last,
         item=wanted.item,
@@ -48,17 +91,57 @@ def log(asking: Asking, wanted: shapes.LogArguments) -> shapes.Log:
         since=wanted.since,
         audit=wanted.audit,
     )
-    return shapes.Log([*map(describing.record, rows)])
+    return Log([*map(descriptions.record, rows)])
 
 
-def show(asking: Asking, wanted: shapes.ShowArguments) -> shapes.ShownMoment:
+class ShowArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    at: Annotated[
+        int | str, Meta(description="The number of a record, `latest`, an item (^3: before it began), or a checkpoint.")
+    ] = "latest"
+
+
+class AgentFiles(Struct):
+    """One agent of the run: the text of its todo.md, and the data of its state.json."""
+
+    path: Annotated[str, Meta(description="Empty for the run's own agent.")]
+    status: str
+    plan: str
+    data: Json
+    open: Annotated[list[str], Meta(description="The items that have begun and not ended.")]
+
+
+class ShownMoment(Struct):
+    """The whole run right after a record."""
+
+    run: str
+    seq: int
+    newest: int
+    status: str
+    record: ShownRecord | None
+    agents: list[AgentFiles]
+    problem: str = ""
+
+
+def show(asking: Asking, wanted: ShowArguments) -> ShownMoment:
     handle = asking.runs.find(wanted.run)
     shown = handle.history.show(wanted.at)
-    agents = [shapes.AgentFiles(each.path, each.status, each.plan, each.data, each.open) for each in shown.agents]
-    row = describing.record(shown.record) if shown.record else None
-    return shapes.ShownMoment(
-        asking.runs.name(handle), shown.seq, shown.newest, shown.status, row, agents, shown.problem
-    )
+    agents = [AgentFiles(each.path, each.status, each.plan, each.data, each.open) for each in shown.agents]
+    row = descriptions.record(shown.record) if shown.record else None
+    return ShownMoment(asking.runs.name(handle), shown.seq, shown.newest, shown.status, row, agents, shown.problem)
+
+
+class CallArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    call: Annotated[
+        int | str,
+        Meta(description="A record that is about it (42), or its item and its number (^3/2; _agent/2 in no item)."),
+    ]
+
+
+def call(asking: Asking, wanted: CallArguments) -> ShownCall:
+    handle = asking.runs.find(wanted.run)
+    return descriptions.call(asking.runs.name(handle), handle.history.call(wanted.call))
 
 
 _HELD = 6
@@ -70,7 +153,14 @@ _LOOK = 0.05
 _REMOTE_LOOK = 1.0
 
 
-def start(asking: Asking, wanted: shapes.StartArguments) -> shapes.RunSummary:
+class StartArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    input: Annotated[
+        dict[str, Any] | None, Meta(description="The arguments of the agent, by parameter. Only for the first start.")
+    ] = None
+
+
+def start(asking: Asking, wanted: StartArguments) -> RunSummary:
     handle = asking.runs.find(wanted.run)
     if wanted.input is None and (found := asking.status(handle)).state in ACTIVE:
         return found  # so that a client which has lost the first reply can ask again
@@ -78,7 +168,7 @@ def start(asking: Asking, wanted: shapes.StartArguments) -> shapes.RunSummary:
     return asking.status(handle)
 
 
-def resume(asking: Asking, wanted: shapes.OneRun) -> shapes.RunSummary:
+def resume(asking: Asking, wanted: OneRun) -> RunSummary:
     handle = asking.runs.find(wanted.run)
     if not is_pausing(handle) or handle.withdraw().status not in ("withdrawn", "requested"):
         begin(handle, resume=True)
@@ -111,10 +201,47 @@ def _refusal(found: Background) -> SatchelError:
     return kind(text or "it did not start", remedy=None if text else f"its output is in {found.log}")
 
 
-def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.AnswerOutcome:
+class AnswerArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    decision: Annotated[
+        Any, Meta(description="One of the choices, a text, or the JSON value that answer_schema describes.")
+    ] = UNSET
+    arguments: Annotated[
+        dict[str, Any] | None,
+        Meta(description="Other arguments to approve, by name. Those that are left out stay as they were asked."),
+    ] = None
+    standing: Annotated[
+        bool, Meta(description="Approve each later call of the question's tool, too. Only if your user has said so.")
+    ] = False
+    revoke: Annotated[
+        bool,
+        Meta(description="No answer: end the standing approval, one of `approved` in status, that `question` names."),
+    ] = False
+    question: Annotated[str, Meta(description="The id of the question, such as a1. Not needed if one is open.")] = ""
+    note: Annotated[str, Meta(description="A remark for the record.", max_length=2000)] = ""
+    result: Annotated[Any, Meta(description="Only for an effect in doubt that has happened: its result.")] = None
+
+
+class AnswerOutcome(Struct):
+    """The outcome of an answer, or of a revocation."""
+
+    question: str
+    is_recorded: Annotated[
+        bool,
+        Meta(
+            description="It is on record. Otherwise the process that runs it takes an answer at its next stop, and a "
+            "revocation before its next call."
+        ),
+    ]
+    was_before: Annotated[bool, Meta(description="The same was said earlier.")]
+    open_questions: list[AskedQuestion]
+    next: str
+
+
+def answer(asking: Asking, wanted: AnswerArguments) -> AnswerOutcome:
     handle = asking.runs.find(wanted.run)
     if wanted.revoke:
-        if wanted != shapes.AnswerArguments(wanted.run, revoke=True, question=wanted.question):
+        if wanted != AnswerArguments(wanted.run, revoke=True, question=wanted.question):
             raise UsageError("revoke goes with run and question only")
         done = handle.revoke(wanted.question, by=asking.by)
     elif wanted.decision is UNSET:
@@ -129,42 +256,102 @@ def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.AnswerOutco
             by=asking.by,
             note=wanted.note,
         )
-    questions = [*map(describing.question, done.questions)]
+    questions = [*map(descriptions.question, done.questions)]
     found = asking.status(handle)
-    return shapes.AnswerOutcome(done.id, done.is_recorded, done.was_before, questions, found.next)
+    return AnswerOutcome(done.id, done.is_recorded, done.was_before, questions, found.next)
 
 
-def send(asking: Asking, wanted: shapes.SendArguments) -> shapes.SentFiles:
+class SendArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    content: Annotated[Any, Meta(description="A text is a task in words, everything else is a task as data.")]
+    message: Annotated[bool, Meta(description="A message to the agent, not a task. It must be a text.")] = False
+
+
+class SentFile(Struct):
+    file: str
+    kind: str
+
+
+class SentFiles(Struct):
+    sent: list[SentFile]
+    next: str
+
+
+def send(asking: Asking, wanted: SendArguments) -> SentFiles:
     handle = asking.runs.find(wanted.run)
     if inbox.is_firing(wanted.content):
         raise UsageError("a time of a schedule can't be sent", remedy="only `satchel serve` makes them; send a task")
     sent = handle.send(wanted.content, message=wanted.message)
-    return shapes.SentFiles([shapes.SentFile(each.file, each.kind) for each in sent], asking.status(handle).next)
+    return SentFiles([SentFile(each.file, each.kind) for each in sent], asking.status(handle).next)
 
 
-def pause(asking: Asking, wanted: shapes.PauseArguments) -> shapes.StopOutcome:
+class PauseArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    reason: Reason = "asked over MCP"
+    until: Annotated[str | None, Meta(description="When it may continue by itself: 22:30, or 45m from now.")] = None
+
+
+class StopOutcome(Struct):
+    """The outcome of asking a run to stop. `requested`: it stops at its next safe point."""
+
+    run: str
+    status: str
+    said: str
+
+
+def pause(asking: Asking, wanted: PauseArguments) -> StopOutcome:
     handle = asking.runs.find(wanted.run)
     found = handle.pause(reason=wanted.reason, until=wanted.until, by=asking.by)
-    return shapes.StopOutcome(asking.runs.name(handle), found.status, found.said)
+    return StopOutcome(asking.runs.name(handle), found.status, found.said)
 
 
-def cancel(asking: Asking, wanted: shapes.EndArguments) -> shapes.StopOutcome:
+class EndArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    reason: Reason = "asked over MCP"
+
+
+def cancel(asking: Asking, wanted: EndArguments) -> StopOutcome:
     handle = asking.runs.find(wanted.run)
     found = handle.cancel(reason=wanted.reason, by=asking.by)
-    return shapes.StopOutcome(asking.runs.name(handle), found.status, found.said)
+    return StopOutcome(asking.runs.name(handle), found.status, found.said)
 
 
-def stop(asking: Asking, wanted: shapes.EndArguments) -> shapes.Killed:
+class Killed(Struct):
+    """The outcome of the emergency stop: stopped, idle, elsewhere, draining or failed."""
+
+    run: str
+    how: str
+    said: str
+
+
+def stop(asking: Asking, wanted: EndArguments) -> Killed:
     handle = asking.runs.find(wanted.run)
     found = handle.stop(reason=wanted.reason, by=asking.by)
-    return shapes.Killed(asking.runs.name(handle), found.how, found.said)
+    return Killed(asking.runs.name(handle), found.how, found.said)
 
 
-def fork(asking: Asking, wanted: shapes.ForkArguments) -> shapes.ForkOutcome:
+class ForkArguments(Struct, forbid_unknown_fields=True):
+    run: Name
+    to: Annotated[str, Meta(description="The name of the new run: a folder that is empty or missing.", min_length=1)]
+    at: Annotated[int | str | None, Meta(description="From which moment: as for show. Left out: from now.")] = None
+
+
+class ForkOutcome(Struct):
+    """The new run. It has not started."""
+
+    run: str
+    run_id: str
+    seq: Annotated[int, Meta(description="The record of the other run that it begins at.")]
+    files: int
+    effects: Annotated[list[str], Meta(description="What the other run has done since; an equal call is not repeated.")]
+    next: str
+
+
+def fork(asking: Asking, wanted: ForkArguments) -> ForkOutcome:
     handle = asking.runs.find(wanted.run)
     found = handle.history.fork(asking.runs.place_of(wanted.to), at=wanted.at, by=asking.by)
     new = asking.runs.find(wanted.to)
-    return shapes.ForkOutcome(
+    return ForkOutcome(
         asking.runs.name(new),
         found.run_id,
         found.seq,
@@ -196,8 +383,8 @@ READING = (
         "list_runs",
         "List the runs",
         "All runs with their states, plan progress and open questions.",
-        shapes.ListArguments,
-        shapes.RunList,
+        ListArguments,
+        RunList,
         list_runs,
     ),
     Tool(
@@ -205,25 +392,34 @@ READING = (
         "Status of a run",
         "Where a run is: what is done, what it asks, what went wrong, its result and "
         "outputs, and what to do next. Call it again every few seconds while a run is running.",
-        shapes.OneRun,
-        shapes.RunSummary,
+        OneRun,
+        RunSummary,
         status,
     ),
     Tool(
         "log",
         "What happened",
         "The records of a run, oldest first: steps, items, questions, answers, pauses, edits.",
-        shapes.LogArguments,
-        shapes.Log,
+        LogArguments,
+        Log,
         log,
     ),
     Tool(
         "show",
         "A run at a moment",
         "The plan and the data of each agent of a run, now or right after any record.",
-        shapes.ShowArguments,
-        shapes.ShownMoment,
+        ShowArguments,
+        ShownMoment,
         show,
+    ),
+    Tool(
+        "call",
+        "One call of a step",
+        "One call of a step or an effect of a run, whole: arguments, result, error with its lines of code, attempts, "
+        "prompts, cost, who has answered. The log and a failed run name calls.",
+        CallArguments,
+        ShownCall,
+        call,
     ),
 )
 
@@ -233,8 +429,8 @@ ACTING = (
         "Start a run",
         "Start a run in the background, or continue one after a crash. Returns at once; status "
         "tells how it goes on. A run that is running stays as it is, and one that is paused needs resume.",
-        shapes.StartArguments,
-        shapes.RunSummary,
+        StartArguments,
+        RunSummary,
         start,
     ),
     Tool(
@@ -242,8 +438,8 @@ ACTING = (
         "Answer a question",
         "Answer an open question of a run, or revoke a standing approval. A recorded answer can't be changed. Answer "
         "only what your user has decided; the question may be there so that a person decides.",
-        shapes.AnswerArguments,
-        shapes.AnswerOutcome,
+        AnswerArguments,
+        AnswerOutcome,
         answer,
         is_destructive=True,
     ),
@@ -251,8 +447,8 @@ ACTING = (
         "send",
         "Send work",
         "Put a task, or a message to the agent, into the inbox of a run.",
-        shapes.SendArguments,
-        shapes.SentFiles,
+        SendArguments,
+        SentFiles,
         send,
         is_idempotent=False,
     ),
@@ -260,8 +456,8 @@ ACTING = (
         "pause",
         "Pause a run",
         "Stop a run at its next safe point. Running work finishes, and resume continues.",
-        shapes.PauseArguments,
-        shapes.StopOutcome,
+        PauseArguments,
+        StopOutcome,
         pause,
     ),
     Tool(
@@ -269,16 +465,16 @@ ACTING = (
         "Resume a run",
         "Continue a run that is paused, waits, sleeps, was interrupted or has failed, in the "
         "background. Returns at once.",
-        shapes.OneRun,
-        shapes.RunSummary,
+        OneRun,
+        RunSummary,
         resume,
     ),
     Tool(
         "cancel",
         "Cancel a run",
         "End a run for good at its next safe point. Its files stay.",
-        shapes.EndArguments,
-        shapes.StopOutcome,
+        EndArguments,
+        StopOutcome,
         cancel,
         is_destructive=True,
     ),
@@ -287,8 +483,8 @@ ACTING = (
         "Emergency stop",
         "Kill what runs a run, at once, in the middle of its work. What it was doing to the "
         "world may then be in doubt. Use pause unless there is danger.",
-        shapes.EndArguments,
-        shapes.Killed,
+        EndArguments,
+        Killed,
         stop,
         is_destructive=True,
     ),
@@ -296,8 +492,8 @@ ACTING = (
         "fork",
         "Fork a run",
         "Make a new run from an earlier moment of a run, which is only read. start begins it.",
-        shapes.ForkArguments,
-        shapes.ForkOutcome,
+        ForkArguments,
+        ForkOutcome,
         fork,
         is_idempotent=False,
     ),
@@ -367,10 +563,10 @@ def told(result: Struct) -> types.CallToolResult:
             f"the result has {len(data):,} bytes, and at most {LIMIT:,} are given",
             remedy="ask for less, or read the files of the run as resources",
         )
-    text = describing.headline(result) if isinstance(result, shapes.RunSummary) else data.decode()
+    text = descriptions.headline(result) if isinstance(result, RunSummary) else data.decode()
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=msgspec.json.decode(data))
 
 
 def failed(text: str, given: Any = None) -> types.CallToolResult:
     """`given`: by the client."""
-    return types.CallToolResult(content=[types.TextContent(text=describing.error(text, given))], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=descriptions.error(text, given))], is_error=True)

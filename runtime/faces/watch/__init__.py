@@ -2,7 +2,7 @@
 
 command      `satchel watch`: begins the application, and ends it
 list_screen  the application, and its screen with all runs below a root
-run_screen   the screen of one run; `panes` are its parts
+run_screen   the screen of one run, in panes
 actions      what a person does to a run
 dialogs      what a person is asked: the form for an answer, a confirmation, work to send
 feed         what is known of one run: it reads in the background

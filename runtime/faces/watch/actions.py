@@ -252,7 +252,9 @@ class Acting:
         if not asked:
             self._say("there is no open question")
             return
-        given = await self._app.push_screen_wait(AnswerForm(asked[min(index, len(asked) - 1)]))
+        at, more = min(index, len(asked) - 1), len(asked) - 1
+        while (given := await self._app.push_screen_wait(AnswerForm(asked[at], more))) == "next":
+            at = (at + 1) % len(asked)
         if given is None:
             self._say("nothing was answered")
             return
@@ -306,13 +308,21 @@ def _answer(handle: Handle, given: TypedAnswer, *, is_active: bool) -> str:
         why, remedy = str(error), 'put a value with spaces into quotes: to="Ada Lovelace"'
         raise UsageError(f"{given.changes!r} can't be read", why=why, remedy=remedy) from None
     done = handle.answer(
-        given.decision, given.id, arguments=changes, result=given.result, note=given.note, typed=given.is_typed
+        given.decision,
+        given.id,
+        arguments=changes,
+        standing=given.standing,
+        result=given.result,
+        note=given.note,
+        typed=given.is_typed,
     )
     if not done.is_recorded:
         return f"{done.id}: the answer is in {done.file}; {done.waits_for} has not taken it yet"
     said = f"{done.id} is{' already' * done.was_before} answered"
     if done.answer and done.answer.arguments:
         said += f": {with_changes(given.decision, done.answer.arguments)}"
+    if done.answer and done.answer.standing:
+        said += f": {given.decision}, for later calls too"
     if done.questions:
         return f"{said}; {counted(len(done.questions), 'question')} still open"
     return said if is_active else f"{said}; r resumes the run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from rich.text import Text
 from textual import events
@@ -16,8 +16,18 @@ from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
+from ....workspace.inbound.approvals import APPROVE
 from ...api import OpenQuestion
-from ...present import choice_meaning, context_text, describe_reply, expiry_line
+from ...present import (
+    argument_rows,
+    choice_meaning,
+    choice_tone,
+    colour,
+    context_text,
+    covered,
+    describe_reply,
+    expiry_line,
+)
 from .lines import Bar, Lines, fold, plain
 
 KEYS = """\
@@ -31,8 +41,8 @@ Enter  open a run     b  back to all runs
 o      order by what needs a person, or by name
 
 One run
-1 ... 7, left, right  views: overview, plan, timeline, text,
-       questions, messages, details
+1 ... 8, left, right  views: overview, plan, timeline, text,
+       questions, messages, details, time
 a  answer a question
 p  pause at the next safe point
 r  start or resume, in the background
@@ -120,11 +130,14 @@ class Writing(Screen[str]):
 
 
 _CONTEXT = 20_000  # characters
+_NAME = 20  # of an argument
+_STANDING = "\0standing"
+"""The choice to approve later calls of the tool, too. No choice of an agent has this name."""
 
 
 class TypedAnswer(NamedTuple):
     """An answer as a person has typed it, as `Handle.answer` takes it. `is_typed`: texts as on a command line.
-    `changes`: the arguments that it changes, as there."""
+    `changes`: the arguments that it changes, as there. `standing`: it approves later calls of the tool, too."""
 
     id: str
     decision: Any
@@ -132,6 +145,7 @@ class TypedAnswer(NamedTuple):
     result: str | None
     is_typed: bool
     changes: str = ""
+    standing: bool = False
 
 
 class Field(NamedTuple):
@@ -181,8 +195,9 @@ def _described(schema: Any) -> tuple[str, str]:
     return kind if isinstance(kind, str) else "", ", ".join(parts)
 
 
-class AnswerForm(Screen[TypedAnswer | None]):
-    """Asks for one answer. Its result is None if a person leaves without answering."""
+class AnswerForm(Screen[TypedAnswer | Literal["next"] | None]):
+    """Asks for one answer. Its result is None if a person leaves without answering, and "next" to read the next
+    question first."""
 
     DEFAULT_CSS = """
     AnswerForm #question-lines { height: 1fr; min-height: 2; }
@@ -193,13 +208,17 @@ class AnswerForm(Screen[TypedAnswer | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False, priority=True),
         Binding("ctrl+s,f2", "give", show=False, priority=True),
+        Binding("ctrl+n", "dismiss('next')", show=False, priority=True),
         Binding("pagedown", "read(1)", show=False, priority=True),
         Binding("pageup", "read(-1)", show=False, priority=True),
     ]
 
-    def __init__(self, asked: OpenQuestion) -> None:
+    def __init__(self, asked: OpenQuestion, more: int = 0) -> None:
+        """`more`: how many other questions are open."""
         super().__init__()
-        self._asked = asked
+        self._asked, self._more = asked, more
+        tool = asked.question.tool if APPROVE in asked.choices else ""
+        self._choices = [*asked.choices, *[_STANDING] * bool(tool)]
         self._fields = [] if asked.choices else fields_of(asked.schema)
 
     def compose(self) -> ComposeResult:
@@ -240,8 +259,9 @@ class AnswerForm(Screen[TypedAnswer | None]):
             self.query_one("#label-changes", Bar).show(Text(plain(label), "bold"))
         self.query_one("#label-note", Bar).show(Text("note (may be empty)", "bold"))
         enter = "Enter answer" if self._asked.choices else "Ctrl-S answer"
-        self.query_one("#keys", Bar).show(Text(f"{enter}   Tab next field   Escape leave", "reverse"))
-        if choices := self._asked.choices:
+        more = f"   Ctrl-N next question ({self._more} more)" if self._more else ""
+        self.query_one("#keys", Bar).show(Text(f"{enter}   Tab next field{more}   Escape leave", "reverse"))
+        if choices := self._choices if self._asked.choices else []:
             lines = self.query_one("#choices", Lines)
             lines.show(len(choices), self._choice)
             lines.styles.height = min(len(choices), 8)
@@ -274,11 +294,17 @@ class AnswerForm(Screen[TypedAnswer | None]):
     def _show_question(self) -> None:
         question, lines = self._asked.question, self.query_one("#question-lines", Lines)
         parts = [question.text]
-        if question.may_change:
-            parts += ["", context_text(question.arguments)[:_CONTEXT]]
+        if self._asked.named and self._asked.call:
+            parts += ["", f"call {self._asked.named}  {self._asked.call}"]
+        if rows := argument_rows(self._asked):
+            width = min(max(len(name) for name, _ in rows), _NAME)
+            lined = ((name, text.rstrip("\n").replace("\n", f"\n{' ' * (width + 2)}")) for name, text in rows)
+            parts += ["", "\n".join(f"{name:<{width}}  {text}" for name, text in lined)[:_CONTEXT]]
         if "context" in question.facts:
             context = question.facts["context"]
             parts += ["", context_text(context)[:_CONTEXT]]
+        if _STANDING in self._choices:
+            parts += ["", f"an approval of later calls covers {covered(question.tool, question.asked.agent)}"]
         if said := expiry_line(question):
             parts += ["", said]
         if said := describe_reply(self._asked):
@@ -287,9 +313,11 @@ class AnswerForm(Screen[TypedAnswer | None]):
         lines.show(len(folded), lambda index, width: Text(folded[index]), 0)
 
     def _choice(self, index: int, width: int) -> Text:
-        choice, question = self._asked.choices[index], self._asked.question
-        means = choice_meaning(question, choice)
-        return Text(plain(f"{index + 1}  {choice}" + (f"  ({means})" if means else ""), width))
+        choice, question = self._choices[index], self._asked.question
+        if choice == _STANDING:
+            return Text(plain(f"{index + 1}  {APPROVE}, and each later call of {question.tool}", width), "green")
+        means, style = choice_meaning(question, choice), colour(choice_tone(question, choice)) or ""
+        return Text(plain(f"{index + 1}  {choice}" + (f"  ({means})" if means else ""), width), style)
 
     def on_key(self, event: events.Key) -> None:
         """A digit chooses."""
@@ -318,10 +346,12 @@ class AnswerForm(Screen[TypedAnswer | None]):
             if chosen < 0:
                 self.query_one("#keys", Bar).show(Text("choose an answer with the arrows first", "reverse"))
                 return
-            decision: Any = self._asked.choices[chosen]
+            is_standing = self._choices[chosen] == _STANDING
+            decision: Any = APPROVE if is_standing else self._choices[chosen]
             has_result = bool(result) and question.has_happened(decision)
             changes = self.query_one("#changes", Input).value if question.may_change else ""
-            self.dismiss(TypedAnswer(self._asked.id, decision, note, result if has_result else None, True, changes))
+            told = result if has_result else None
+            self.dismiss(TypedAnswer(self._asked.id, decision, note, told, True, changes, is_standing))
             return
         typed = [self._typed(number) for number in range(len(self._fields))]
         if self._fields[0].name:

@@ -8,7 +8,7 @@ strangers safe first.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -26,7 +26,19 @@ from textual.widgets import Static
 from ....workspace.base import lines as lines_of
 from ....workspace.base import moment_of, visible
 from ...api import RunStatus
-from ...present import MARKS, TimelineEvent, ago, colour, cost, duration, fraction, one_line, run_id_of, state_colour
+from ...present import (
+    MARKS,
+    Piece,
+    TimelineEvent,
+    ago,
+    colour,
+    cost,
+    duration,
+    fraction,
+    one_line,
+    run_id_of,
+    state_colour,
+)
 
 Line = Callable[[int, int], Text]
 """Makes the line with this number for this width."""
@@ -251,6 +263,11 @@ def event_line(told: TimelineEvent, width: int) -> Text:
     line = Text.assemble((f"{clock(told.at)} ", "dim"), (f"{plain(told.words.act, _ACT):<9} ", style))
     said = plain(" ".join((told.words.text, *told.files)), max(1, width - line.cell_len - len(took)))
     return line.append(said, style).append(took, "dim")
+
+
+def pieces(line: Iterable[Piece]) -> Text:
+    """A line of words with tones."""
+    return Text.assemble(*((visible(text), "dim" if tone == "rest" else colour(tone) or "") for text, tone in line))
 
 
 def head_line(status: RunStatus | None, name: str, width: int) -> Text:

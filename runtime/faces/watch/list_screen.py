@@ -86,7 +86,7 @@ class RunsScreen(Screen[None]):
         self._shown: list[SeenRun] = []
         self._number, self._problem, self._read = -1, "", ""
         self._by_need, self._chosen = True, ""
-        self._has_looked = False
+        self._has_looked = self._has_moved = False
 
     def compose(self) -> ComposeResult:
         yield Bar("head")
@@ -122,8 +122,8 @@ class RunsScreen(Screen[None]):
                         if not self._has_looked and [run.name for run in seen.runs] == [""]:
                             self._open(seen.runs[0], is_alone=True)
                             return
-                        self._number, self._has_looked = seen.number, True
                         self._choose()
+                        self._number, self._has_looked = seen.number, True
                 except Exception as error:  # one that no reader has foreseen must not end the screen either
                     self._problem = str(error) or type(error).__name__
                 self._read = ""
@@ -134,12 +134,14 @@ class RunsScreen(Screen[None]):
         if not self._has_looked:
             self._read = f"looking: {done:,} of {total:,}"
             if done == total or done % 50 == 0:
+                self._choose()
                 self._draw()
 
     def _choose(self) -> None:
-        """The runs that the filter leaves, in their order. The cursor stays at its run."""
+        """The runs that the filter leaves, in their order. The cursor stays at its run; during the first look, at the
+        first line, until a person moves it."""
         lines, seen = self.query_one(Lines), self._overview.seen
-        if self._shown and 0 <= lines.cursor < len(self._shown):
+        if (self._has_looked or self._has_moved) and 0 <= lines.cursor < len(self._shown):
             self._chosen = self._shown[lines.cursor].name
         wanted = self.query_one("#filter", Input).value.lower().split()
         runs = seen.runs if seen else []
@@ -215,6 +217,9 @@ class RunsScreen(Screen[None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.query_one("#filter", Input).display = bool(event.value)
         self.query_one(Lines).focus()
+
+    def on_lines_moved(self, event: Lines.Moved) -> None:
+        self._has_moved = True
 
     def on_lines_chosen(self, event: Lines.Chosen) -> None:
         if 0 <= event.index < len(self._shown):

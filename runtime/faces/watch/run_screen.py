@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, ClassVar
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
 from textual import work
@@ -14,21 +15,43 @@ from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.screen import Screen
 
-from ...api import Handle, conversation
-from ...present import why_lines
-from . import panes
+from ....workspace.plan import Task
+from ...api import ACTIVE, Handle, RunStatus, logs_of, messages_of
+from ...present import (
+    agent_lines,
+    approval_line,
+    budget_lines,
+    call_name,
+    cost_lines,
+    counted,
+    describe_reply,
+    describe_retry,
+    detail,
+    done_of,
+    file_lines,
+    inbox_line,
+    json_line,
+    pause_lines,
+    progress,
+    queue_lines,
+    schedule_lines,
+    since,
+    size,
+    timing_lines,
+    usage_line,
+    why_lines,
+)
 from .actions import Acting
-from .feed import Feed
-from .lines import Bar, Lines, fold, head_line, key_line, plain
-from .panes import Content, Pane
+from .feed import Feed, StreamedAnswer
+from .lines import Bar, Line, Lines, event_line, fold, head_line, key_line, pieces, plain, task_line
 
-VIEWS = ("overview", "plan", "timeline", "text", "questions", "messages", "details")
+VIEWS = ("overview", "plan", "timeline", "text", "questions", "messages", "details", "time")
 _WIDE = 110  # columns from which the plan and the timeline are next to each other
 _LOW = 16  # lines below which each view has one pane, and nothing above it but a line
 _NOW = 3  # lines of what is running
 _DETAIL = 3  # lines of why it is in its state
 _SAID = 4  # what came of an action has at most such a part of the lines
-_MESSAGES = 200
+_MESSAGES = 50
 _DRAW = 0.15  # seconds between two drawings
 _SAID_FOR = 30.0  # seconds
 
@@ -77,11 +100,13 @@ class RunScreen(Screen[None]):
         self.view = VIEWS[0]
         self._make, self._called, self._is_alone = make, name, is_alone
         self._is_changed = True
-        self._outline = panes.Outline()
+        self._outline = Outline()
         self._said: tuple[str, bool] = ("", False)
         self._saying = 0
         self._messages: list[tuple[str, Any]] = []
         self._messages_at = -1  # the number of the record up to which they are read
+        self._drawn: list[Text] = []
+        self._drawn_at = (-1, 0)  # up to which record, and how wide
 
     def compose(self) -> ComposeResult:
         yield Bar("head")
@@ -97,6 +122,7 @@ class RunScreen(Screen[None]):
             yield Pane("questions", has_cursor=True)
             yield Pane("messages", follows=True)
             yield Pane("details")
+            yield Pane("time")
         yield Bar("said")
         yield Bar("keys")
 
@@ -157,7 +183,7 @@ class RunScreen(Screen[None]):
             more = "  (7: all)"
             why[most - 1] = plain(why[most - 1], max(1, width - len(more))) + more
         self._bar("detail").show(*(Text(line, "red" if is_bad else "yellow") for line in why[:most]))
-        self._bar("now").show(*([] if self._is_low else panes.now(self.feed, width, _NOW)))
+        self._bar("now").show(*([] if self._is_low else now(self.feed, width, _NOW)))
         self._bar("asks").show(*self._asks(width))
         self._bar("tabs").show(self._tabs(width))
         said, is_error = self._said
@@ -177,16 +203,23 @@ class RunScreen(Screen[None]):
             case "plan":
                 return self._outline.content(status)
             case "text":
-                return panes.streams(self.feed, width, is_brief=self.view == "overview")
+                return streams(self.feed, width, is_brief=self.view == "overview")
             case "timeline":
-                return panes.timeline(self.feed)
+                return timeline(self.feed)
             case "questions":
-                return panes.questions(status)
+                return questions(status)
             case "messages":
-                self._read_messages()
-                return panes.messages(self._messages, width)
+                if self.feed.seq != self._messages_at:
+                    self._messages_at = self.feed.seq
+                    self.run_worker(self._fetch_messages(), group="messages", exclusive=True)
+                return messages(self._messages, width)
+            case "time":
+                if (self.feed.seq, width) != self._drawn_at:
+                    self._drawn_at = self.feed.seq, width
+                    self.run_worker(self._fetch_timing(width), group="timing", exclusive=True)
+                return drawn(self._drawn)
             case _:
-                return panes.details(status, width)
+                return details(status, width)
 
     def _asks(self, width: int) -> list[Text]:
         asked = self.feed.status.questions if self.feed.status else []
@@ -203,10 +236,11 @@ class RunScreen(Screen[None]):
         tabs = Text()
         asked = len(self.feed.status.questions) if self.feed.status else 0
         named = [f"{name} ({asked})" if name == "questions" and asked else name for name in VIEWS]
-        is_short = sum(len(name) + 4 for name in named) > width
+        is_short = sum(len(name) + 3 for name in named) > width
         for number, (name, text) in enumerate(zip(VIEWS, named, strict=True)):
             is_chosen = name == self.view
-            shown = f" {number + 1} {text} " if is_chosen or not is_short else f" {number + 1} "
+            shown = f" {number + 1} {text}" if is_chosen or not is_short else f" {number + 1}"
+            shown += " " if is_short else ""
             tabs.append(shown, "bold reverse" if is_chosen else "")
         return tabs
 
@@ -214,7 +248,7 @@ class RunScreen(Screen[None]):
         """What is of use now comes first; how to leave is always there."""
         status = self.feed.status
         found = ["a answer"] if status and status.questions else []
-        if status is not None and status.state not in ("cancelled", "moved", "damaged"):
+        if status is not None and status.state not in ("cancelled", "held", "moved", "backup", "damaged"):
             is_new = status.moment is not None and status.moment.is_new
             starts = ["r start" if is_new else "r resume"] if status.next else []
             starts = ["r withdraw the pause"] if status.state == "draining" else starts
@@ -260,15 +294,17 @@ class RunScreen(Screen[None]):
     def on_lines_chosen(self, event: Lines.Chosen) -> None:
         self._act_on("answer", event.index)
 
-    def _read_messages(self) -> None:
-        if self.feed.seq != self._messages_at:
-            self._messages_at = self.feed.seq
-            self.run_worker(self._fetch_messages(), group="messages", exclusive=True)
-
     async def _fetch_messages(self) -> None:
         try:
             self._messages = await asyncio.to_thread(_messages_of, self._make)
         except Exception as error:  # one that no reader has foreseen must not end the screen either
+            self.say(str(error) or type(error).__name__, is_error=True)
+        self._changed()
+
+    async def _fetch_timing(self, width: int) -> None:
+        try:
+            self._drawn = await asyncio.to_thread(_drawn, self._make, width)
+        except Exception as error:  # as above
             self.say(str(error) or type(error).__name__, is_error=True)
         self._changed()
 
@@ -285,23 +321,261 @@ class RunScreen(Screen[None]):
             case "answer":
                 at = self._pane("questions").lines.cursor if self.view == "questions" else index
                 await self.acting.answer(at)
-            case "pause":
-                await self.acting.pause()
-            case "resume":
-                await self.acting.resume()
-            case "stop":
-                await self.acting.stop()
-            case "cancel":
-                await self.acting.cancel()
-            case "revoke":
-                await self.acting.revoke()
             case "send" | "message":
                 await self.acting.send(message=name == "message")
-            case "todo":
-                await self.acting.edit("todo.md")
-            case "state":
-                await self.acting.edit("state.json")
+            case "todo" | "state":
+                await self.acting.edit("todo.md" if name == "todo" else "state.json")
+            case _:
+                await getattr(self.acting, name)()
 
 
 def _messages_of(make: Callable[[], Handle]) -> list[tuple[str, Any]]:
-    return [(said.role, said.content) for said in conversation(make())[-_MESSAGES:]]
+    """The newest ones of all agents."""
+    handle = make()
+    moment = handle.status(brief=True).moment
+    agents = [agent for agent, log, _ in logs_of(moment) if not log] if moment else []
+    found = [said for agent in agents for said in messages_of(handle, moment, agent).messages] if moment else []
+    return [(said.role, said.content) for said in sorted(found, key=lambda said: said.at)[-_MESSAGES:]]
+
+
+def _drawn(make: Callable[[], Handle], width: int) -> list[Text]:
+    """The run drawn in time, and its costs below."""
+    handle = make()
+    costs = cost_lines(handle.history.costs(), handle.status().budget, width)
+    return [pieces(line) for line in (*timing_lines(handle.history.timing(), width), [], *costs)]
+
+
+# Its panes: a title, and lines below it
+
+_TAIL = 4000
+"""Characters of a streamed answer that are folded again at each change."""
+
+_TITLES = 12  # columns of the titles
+_VALUE = 400  # characters of a value
+
+
+class Content(NamedTuple):
+    """What a pane shows. `at`: the line to keep in sight, -1 for the last."""
+
+    title: str
+    number: int
+    line: Line
+    at: int = -1
+
+
+class Pane(Vertical):
+    """A title, and lines that scroll."""
+
+    DEFAULT_CSS = "Pane { height: 1fr; width: 1fr; }"
+
+    def __init__(self, name: str, *, has_cursor: bool = False, follows: bool = False) -> None:
+        super().__init__(id=name)
+        self.bar, self.lines = Bar(f"{name}-title"), Lines(f"{name}-lines", has_cursor=has_cursor, follows=follows)
+        self._titled, self._number = name, 0
+
+    def compose(self) -> ComposeResult:
+        yield self.bar
+        yield self.lines
+
+    def show(self, content: Content) -> None:
+        self._titled, self._number = content.title, content.number
+        self.lines.show(content.number, content.line, content.at)
+        self._show_title()
+
+    def on_lines_moved(self, event: Lines.Moved) -> None:
+        event.stop()
+        self._show_title()
+
+    def _show_title(self) -> None:
+        """With the place in the list, if that is longer than the pane."""
+        seen = self.lines.seen
+        is_cut = self._number > len(seen) > 0
+        place = f"{seen.start + 1:,}-{seen.stop:,} of {self._number:,}" if is_cut else ""
+        title = plain(self._titled, max(1, self.size.width - len(place) - 2))
+        self.bar.show(Text.assemble((title, "bold underline"), "  ", (place, "dim")))
+
+
+def _lines_of(title: str, found: Sequence[Text], at: int = -1) -> Content:
+    return Content(title, len(found), lambda index, width: found[index].copy(), at)
+
+
+def _folded(title: str, texts: Sequence[str]) -> Content:
+    return Content(title, len(texts), lambda index, width: Text(texts[index]), 0)
+
+
+class Outline:
+    """The plan with the depth of each task, made once for each plan."""
+
+    def __init__(self) -> None:
+        self._of: tuple[str, Content] | None = None
+
+    def content(self, status: RunStatus | None) -> Content:
+        if status is None or status.plan is None or not status.plan.tasks:
+            return _folded("plan", ["" if status is None else "no items yet"])
+        plan = status.plan
+        if self._of is None or self._of[0] != plan.text:
+            self._of = plan.text, _outline(plan.tasks, *plan.progress)
+        return self._of[1]
+
+
+def _outline(tasks: Sequence[Task], settled: int, leaves: int) -> Content:
+    depths: list[int] = []
+    for task in tasks:
+        depths.append(0 if task.parent is None else depths[task.parent] + 1)
+    begun = next((task.index for task in tasks if task.mark == "begun" and task.is_work), None)
+    first = next((task.index for task in tasks if task.is_work and not task.is_finished), 0)
+
+    def line(index: int, width: int) -> Text:
+        return task_line(tasks[index].text, tasks[index].mark, depths[index], width)
+
+    return Content(f"plan  {done_of(settled, leaves)}", len(tasks), line, first if begun is None else begun)
+
+
+def timeline(feed: Feed) -> Content:
+    if not feed.seen:
+        return _folded(
+            "timeline", [plain(feed.problem) if feed.problem else "" if feed.status is None else "nothing yet"]
+        )
+    seen = [*feed.seen]
+    return Content("timeline", len(seen), lambda index, width: event_line(seen[index], width))
+
+
+def streams(feed: Feed, width: int, *, is_brief: bool) -> Content:
+    """The answers that are being streamed, the newest last; with `is_brief` only the newest one."""
+    found = [*feed.streams.values()]
+    status = feed.status
+    if not found and not is_brief and status is not None:
+        return _left(status, width)
+    shown: list[Text] = []
+    for stream in found[-1:] if is_brief else found:
+        if not is_brief:
+            shown.append(Text(plain(f"{_where(stream)}  {stream.call}", width), "bold"))
+        shown += map(Text, fold(stream.text[-_TAIL:] if is_brief else stream.text, width))
+    newest = f"text  {found[-1].call}, {counted(found[-1].length, 'character')}" if found else "text"
+    return _lines_of(newest if is_brief else f"text  {counted(len(found), 'answer')} being streamed", shown)
+
+
+def _left(status: RunStatus, width: int) -> Content:
+    """Text that a crash has cut off."""
+    shown: list[Text] = []
+    for each in status.streams:
+        shown.append(Text(plain(each.path, width), "bold"))
+        shown += map(Text, fold(each.text[-_TAIL:], width))
+    title = "text  cut off by a crash; the next start keeps it" if shown else "text"
+    return _lines_of(title, shown or [Text("no answer is being streamed")])
+
+
+def _where(stream: StreamedAnswer) -> str:
+    return f"{stream.agent}:{stream.scope}" if stream.agent else stream.scope
+
+
+def questions(status: RunStatus | None) -> Content:
+    asked = status.questions if status else []
+
+    def line(index: int, width: int) -> Text:
+        each = asked[index]
+        said = f" ({reply})" if (reply := describe_reply(each)) else ""
+        return Text(plain(f"{each.id}  {each.text}", max(1, width - len(said)))).append(said, "yellow")
+
+    if not asked:
+        return _folded("questions", ["no open question"])
+    return Content("questions  Enter: read and answer", len(asked), line)
+
+
+def messages(found: Sequence[tuple[str, Any]], width: int) -> Content:
+    """The conversation: each message with its role."""
+    shown: list[Text] = []
+    for role, content in found:
+        shown.append(Text(plain(role, width), "bold"))
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1, default=str)
+        shown += (Text(f"  {line}") for line in fold(text, max(1, width - 2)))
+    return _lines_of(f"messages  the last {len(found)}" if found else "messages", shown or [Text("no messages")])
+
+
+def drawn(found: Sequence[Text]) -> Content:
+    return _lines_of("time and cost", found, 0) if found else _folded("time and cost", ["looking ..."])
+
+
+def details(status: RunStatus | None, width: int) -> Content:
+    if status is None:
+        return _folded("details", ["looking ..."])
+    shown: list[Text] = []
+    for title, value in _details(status):
+        for number, line in enumerate(fold(value[:20_000], max(10, width - _TITLES))):
+            shown.append(Text.assemble((f"{'' if number else title:<{_TITLES}}", "bold"), line))
+    return _lines_of("details", shown, 0)
+
+
+def _details(status: RunStatus) -> Iterator[tuple[str, str]]:
+    """Titles and values; both may be from strangers."""
+    yield "place", status.url
+    if status.definition:
+        yield "agent", status.definition.agent
+    for each in queue_lines(status):
+        yield each.title, each.text
+    why, stops = detail(status), pause_lines(status)
+    below = {why.lstrip(": "), *(each.text for each in file_lines(status))}  # they have lines of their own
+    if stops and status.state == "paused" and status.moment and status.moment.pause:
+        why = f": {stops[0]}"  # it says more
+        below.add(f"pause: {stops[0]}")
+    yield "state", "\n".join([f"{status.state}{why}", *(each for each in why_lines(status) if each not in below)])
+    if status.holder and status.holder.process not in why:
+        yield "process", f"{status.holder.process}"
+    if status.input is not None:
+        yield "input", json_line(status.input, _VALUE)
+    if status.result is not None:
+        yield "result", json_line(status.result, _VALUE)
+    for share in budget_lines(status):
+        yield share.title, share.text
+    moment = status.moment
+    if moment is not None:
+        yield "usage", usage_line(moment)
+        for agent in agent_lines(moment):
+            yield "agent", "  ".join(filter(None, (agent.path, agent.status, progress(agent.plan), agent.at)))
+        for path, output in moment.outputs.items():
+            yield "output", f"{path}  {size(output.bytes)}"
+    for said in schedule_lines(status):
+        yield "schedule", said
+    for id, approval in status.approved.items():
+        yield "approved", f"{approval_line(id, approval)}; v revokes it"
+    if inbox := inbox_line(status):
+        yield "inbox", inbox
+    for line in file_lines(status):
+        yield line.title, line.text
+    for complaint in status.complaints:
+        yield "note", complaint
+    for remark in status.report:
+        yield "opening", f"{remark.kind}: {remark.text}"
+    if status.at:
+        yield "last", f"record {moment.seq if moment else 0:,}, {since(status.at)}"
+    if status.next:
+        yield "next", status.next
+
+
+def now(feed: Feed, width: int, most: int) -> list[Text]:
+    """What is running: streams, effects, calls that wait to be tried again, and begun items."""
+    status = feed.status
+    if status is None or status.moment is None or status.state not in ACTIVE:
+        return []
+    found: list[Text] = []
+    for stream in reversed(feed.streams.values()):
+        found.append(Text(f"> {stream.call}, {counted(stream.length, 'character')}", "cyan"))
+    for each in status.retries:
+        found.append(Text(f"~ {describe_retry(each)}", "yellow"))
+    shown = {(each.agent, each.scope, each.no) for each in status.running}
+    for long in status.running:
+        if (long.agent, long.scope, long.no) not in feed.streams:
+            found.append(Text(f"> {long.words}", "cyan"))
+    for agent in status.moment.agents.values():
+        above = f"{agent.path}: " if agent.path else ""
+        for key, scope in agent.scopes.items():
+            for call in scope.started.values():
+                if (agent.path, key, call.no) not in shown:
+                    found.append(Text(f"> {above}{call_name(call)}, an effect", "cyan"))
+            if scope.title:
+                steps = f", {counted(len(scope.done), 'step')} done" if scope.done else ""
+                found.append(Text(f"/ {above}^{key} {scope.title}{steps}", "yellow"))
+    lines = [Text(plain(each.plain, width), each.style) for each in found[:most]]
+    if len(found) > most > 0:
+        lines[-1] = Text(f"and {len(found) - most + 1} more", "dim")
+    return lines

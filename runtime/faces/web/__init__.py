@@ -1,19 +1,17 @@
-"""Runs over HTTP: the web page for people who run agents, and tasks from other programs.
+"""The web page for people who run agents.
 
 command      `satchel page`
 server       listens, and serves the page with uvicorn: the routes of the modules below, and what an error looks like
-site         what all requests share: the runs below the root, how a template is rendered, and notes of what was done
-reading      the pages that read: all runs, one run; its log, plan, any moment, differences, origins, messages, outputs
+site         what all requests share: the runs below the root, notes of what was done, and how a template is rendered
+listing      the list of all runs, acts on several of them, and the page that stops all
+reading      the pages that read: one run; its log, plan, any moment, origins, calls, time, cost; and what two moments
+             or two runs differ in
+contents     what a run contains: conversations, files, images, and JSON of any size, a part at a time
 live         server-sent events: parts of a page when they change
 facts        what the page of a run shows, and JSON of any size
-acting       the forms that act: pause, resume, stop, answer, send; and the page that stops all runs
+starting     the form of a new run, and of the arguments of one that never began; start and resume
+acting       the forms that act: pause, resume, stop, answer, send; and what all forms share
 correcting   the forms that correct: edit, settle conflicts, rewind, redo, fork
-forms        what these share
-words        facts as words of a page: times, sizes, states
-guard        around all of it: which requests are let in
-listen       `satchel serve --listen`: tasks that arrive by HTTP
-access       where a server listens, its names, the token that requests have to show, and what slows down those who
-             guess it; MCP has these, too
 templates/   Jinja2, each value escaped. layout.html is around every page. run/*.html are parts of run.html, which
              live.py sends again; act/*.html are included where a person can act, and need no JavaScript
 static/      the style, the script, and htmx with its extension for server-sent events (htmx.LICENSE)
@@ -31,7 +29,5 @@ of the pages allows neither inline scripts nor inline styles, so templates have 
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .access import Address, Guesses, Names, address_of, bound, given_token, is_address, is_bearer, tokens_of
-    from .listen import listening
     from .server import Access, make_app, serve_page
     from .site import Site

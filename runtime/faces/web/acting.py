@@ -1,19 +1,18 @@
-"""The forms that act: pause, resume, cancel, stop, answer, revoke, send; and the emergency stop of all runs below ROOT.
+"""The forms that act: pause, resume, cancel, stop, answer, revoke, send; and what all forms share.
 
 Each is a plain form, so it works without JavaScript. It calls a method of the handle, as a command does, and leads back
-to the run with a note about the outcome. After a mistake the same form is shown again, with what was typed. The
-emergency stop is a page that says what it will kill, and one press.
+to the run with a note about the outcome. After a mistake the same form is shown again, with what was typed.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -21,17 +20,100 @@ from starlette.routing import BaseRoute, Route
 from ....workspace.base import SatchelError, UsageError
 from ....workspace.inbound.approvals import APPROVE, properties_of, with_changes
 from ....workspace.state import folder_of_agent
-from ... import api
-from ...api import EXIT_CODES, OpenQuestion, is_pausing, say_revoked
-from ...present import counted, describe_stop
-from ...supervision.emergency import StopResult
-from . import forms
-from .forms import Act, Again, Done, RunForm, said
-from .site import Note, Site
+from ...api import Handle, OpenQuestion, Seen, SeenRun, by_need, say_revoked, value_of
+from ...present import describe_stop
+from . import starting
+from .site import Note, Site, run_url
+
+
+class RunForm(Struct, frozen=True):
+    """A form about one run, as it came from the browser."""
+
+    site: Site
+    request: Request
+    run: SeenRun
+    handle: Handle
+    typed: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.site.name_of(self.run)
+
+    def text(self, field: str) -> str:
+        return self.typed.get(field, "").strip()
+
+    def is_on(self, field: str) -> bool:
+        return self.typed.get(field) == "yes"
+
+
+class Done(NamedTuple):
+    """What an act has done, and the page that shows it: of the run, or below it, and the place on it; or the page of
+    another run."""
+
+    note: Note
+    below: str = ""
+    name: str = ""
+    anchor: str = ""
+
+
+class Again(Exception):
+    """An act that was refused: the template of its form, and what that needs."""
+
+    def __init__(self, error: SatchelError, template: str = "act/again.html", **facts: Any):
+        super().__init__(str(error))
+        self.error, self.template, self.facts = error, template, facts
+
+
+Act = Callable[[RunForm], Done]
+
+
+def act_routes(site: Site, acts: Mapping[str, Act]) -> list[BaseRoute]:
+    """A route for each act, by its name."""
+    made = list[BaseRoute]()
+    for name, act in acts.items():
+        path = f"/run/{{name:path}}/-/act/{name}"
+        made.append(Route(path, lambda request, act=act: _act(site, request, act), methods=["POST"]))
+    return made
+
+
+def form_of(site: Site, request: Request, typed: Mapping[str, str]) -> RunForm:
+    """The run that a request is about, and what was typed."""
+    run = site.find(request.path_params["name"])
+    return RunForm(site, request, run, site.handle(run), dict(typed))
+
+
+def _act(site: Site, request: Request, act: Act) -> Response:
+    form = form_of(site, request, dict(request.state.form))
+    try:
+        done = act(form)
+    except Again as again:
+        facts = {"typed": form.typed, "error": again.error, "name": form.name, **again.facts}
+        if "status" not in facts:
+            try:
+                facts["status"] = form.handle.status(brief=True)
+            except SatchelError:  # then the form can't be shown, but why it was refused can
+                raise again.error from None
+        return site.page(request, again.template, 422, **facts)
+    note = f"?note={site.notes.keep(done.note)}"
+    return RedirectResponse(f"{run_url(done.name or form.name)}{done.below}{note}{done.anchor}", 303)
+
+
+def said(*lines: str, is_bad: bool = False) -> Done:
+    """An outcome that the page of the run shows."""
+    return Done(Note(tuple(lines), is_bad))
+
+
+# What acts
 
 _KINDS = ("continue", "restart_step", "await_instructions")
 _AGENTS = 40
 _OPTIONS = 50
+_FIELDS = 100
+"""Arguments that have a field. The others stay as they were asked."""
+
+_LIMIT = "limit-"
+"""Before the name of a limit, in the name of its field."""
+
 _SHORT = 80
 """Characters of a value that fits into one line."""
 
@@ -39,7 +121,7 @@ _SHORT = 80
 def routes(site: Site) -> list[BaseRoute]:
     """The routes of this module."""
     site.templates.filters.update(FILTERS)
-    return [*forms.routes(site, ACTS), *stop_all_routes(site)]
+    return act_routes(site, ACTS)
 
 
 def pause(asked: RunForm) -> Done:
@@ -70,29 +152,30 @@ def stop(asked: RunForm) -> Done:
     return said(f"Emergency stop: {describe_stop(done)}.", is_bad=done.how == "failed")
 
 
-_SAID = {code: status for status, code in EXIT_CODES.items() if status != "failed"}
-
-
 def resume(asked: RunForm) -> Done:
-    """In the background, by another process: the page itself runs no code of a workspace."""
+    form = starting.start_form(asked.run.url)
     try:
-        if is_pausing(asked.handle):
-            done = asked.handle.withdraw()
-            return said(f"Resume: {done.said}.", is_bad=done.status != "withdrawn")
         is_new = asked.handle.status(brief=True).state == "new"
-        begun = asked.handle.detach(resume=not is_new, accept_drift=asked.is_on("accept_drift"))
-        if begun.exit_code is not None and begun.exit_code not in _SAID:
-            raise UsageError("the run did not start", why=begun.said.strip() or f"exit code {begun.exit_code}")
+        given = starting.arguments_of(form, asked.typed) if is_new else None
+        return Done(starting.go_on(asked.handle, accept_drift=asked.is_on("accept_drift"), input=given))
     except SatchelError as error:
-        raise Again(error, form="act/stop.html", open="resume") from None
-    if begun.exit_code is None:
-        return said(f"The run is active in the background: process {begun.pid}.")
-    return said(f"The run is {_SAID[begun.exit_code]}.")
+        wrong = starting.beside(error, form)
+        raise Again(error, form="act/stop.html", open="resume", wrong_fields=wrong) from None
+
+
+def raise_budget(asked: RunForm) -> Done:
+    """Raise the limits that are used up, and resume."""
+    typed = {name.removeprefix(_LIMIT): text for name, text in asked.typed.items() if name.startswith(_LIMIT)}
+    try:
+        done = asked.handle.files.raise_budget({kind: value_of(text.strip()) for kind, text in typed.items()})
+    except SatchelError as error:
+        raise Again(error, form="act/budget.html", status=asked.handle.status()) from None
+    return Done(starting.go_on_after(asked.handle, f"In workspace.yaml {', '.join(done.says)}."))
 
 
 def answer(asked: RunForm) -> Done:
     id = asked.text("question")
-    decision, result = asked.typed.get("decision", ""), asked.text("result")
+    decision, result = asked.typed.get("change") or asked.typed.get("decision", ""), asked.text("result")
     try:
         if not id:
             raise UsageError("name the question")
@@ -118,7 +201,22 @@ def answer(asked: RunForm) -> Done:
     lines = [f"{id} is {'already ' if done.was_before else ''}answered: {words}."]
     if not done.waits_for and not done.questions and asked.handle.status(brief=True).holder is None:
         lines.append("No process runs the run. Resume it, if `satchel serve` does not.")
-    return said(*lines)
+    if done.questions:
+        return Done(Note(tuple(lines)), anchor=f"#question-{done.questions[0].id}")
+    return Done(Note(tuple(lines), next_run=_next_to_ask(asked)))
+
+
+def count_asked(seen: Seen | None) -> int:
+    """How many questions are open below the root, for the title of the list."""
+    return sum(len(run.status.questions) for run in seen.runs) if seen else 0
+
+
+def _next_to_ask(asked: RunForm) -> str:
+    """Another run that asks something, as far as the last look at all runs has shown; empty if none does."""
+    seen = asked.site.overview.seen
+    runs = sorted(seen.runs if seen else (), key=lambda run: by_need(run.status))
+    asking = (run for run in runs if run.status.questions and run.url != asked.run.url)
+    return next((asked.site.name_of(run) for run in asking), "")
 
 
 def revoke(asked: RunForm) -> Done:
@@ -191,7 +289,8 @@ def argument_fields(asked: OpenQuestion) -> list[Argument]:
     if values is None:
         return []
     schemas = properties_of(asked.schema)
-    return [_field(name, values, schemas.get(name)) for name in dict.fromkeys((*values, *schemas))]
+    names = islice(dict.fromkeys((*values, *schemas)), _FIELDS)
+    return [_field(name, values, schemas.get(name)) for name in names]
 
 
 def _field(name: str, values: Mapping[str, Any], schema: Any) -> Argument:
@@ -202,7 +301,13 @@ def _field(name: str, values: Mapping[str, Any], schema: Any) -> Argument:
     options = ["true", "false"] if schema.get("type") == "boolean" else schema.get("enum")
     if not isinstance(options, list) or not all(isinstance(each, str) for each in options) or text not in options:
         options = []
-    return Argument(name, text, tuple(options[:_OPTIONS]), is_text, len(text) > _SHORT or "\n" in text)
+    is_long = len(text) > _SHORT or "\n" in _as_sent(text)
+    return Argument(name, text, tuple(options[:_OPTIONS]), is_text, is_long)
+
+
+def _as_sent(text: str) -> str:
+    """A text as a browser sends it that was not touched: HTML has no other line ends, and no NUL."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
 
 
 def _changes(asked: RunForm, id: str) -> dict[str, str] | None:
@@ -212,9 +317,17 @@ def _changes(asked: RunForm, id: str) -> dict[str, str] | None:
     each = next((each for each in asked.handle.questions() if each.id == id), None)
     changes = {}
     for argument in argument_fields(each) if each else ():
-        typed = asked.typed.get(argument.field, argument.value).replace("\r\n", "\n")
-        if typed != argument.value.replace("\r\n", "\n"):
+        typed = _as_sent(asked.typed.get(argument.field, argument.value))
+        if typed != _as_sent(argument.value):
             changes[argument.name] = json.dumps(typed, ensure_ascii=False) if argument.is_text else typed
+    if asked.typed.get("change") and not changes:
+        raise UsageError("no argument has another value", remedy="change one, or approve the call as it was asked")
+    if changes and not asked.typed.get("change"):
+        raise UsageError(
+            f"another value is typed for {', '.join(changes)}",
+            why="this button approves the call as it was asked",
+            remedy="press `Approve with these changes`, or type the value that was asked again",
+        )
     return changes or None
 
 
@@ -234,6 +347,7 @@ def _words(value: Any) -> str:
 ACTS: dict[str, Act] = {
     "pause": pause,
     "resume": resume,
+    "raise_budget": raise_budget,
     "cancel": cancel,
     "stop": stop,
     "answer": answer,
@@ -244,78 +358,8 @@ ACTS: dict[str, Act] = {
 FILTERS: dict[str, Callable[..., Any]] = {
     "answer_kind": answer_kind,
     "argument_fields": argument_fields,
+    "asked": count_asked,
     "capitalize_first": capitalize_first,
     "editable_agents": editable_agents,
 }
 """The filters of the templates in act/."""
-
-
-PATH = "/-/stop-all"
-
-_NAMED = 40
-"""Active runs that the page names before it kills them."""
-
-_IDLE = 500
-"""Runs without a process that are named afterwards, one a line. All the others are."""
-
-_ORDER = ("failed", "elsewhere", "draining", "stopped", "idle", "new")
-"""What a person may have to do something about comes first."""
-
-
-def stop_all_routes(site: Site) -> list[BaseRoute]:
-    """The routes of the emergency stop."""
-
-    def page(show: Callable[[Site, Request], Response]) -> Callable[[Request], Response]:
-        return lambda request: show(site, request)
-
-    return [Route(PATH, page(confirm), methods=["GET"]), Route("/-/act/stop-all", page(stop_all), methods=["POST"])]
-
-
-def confirm(site: Site, request: Request) -> Response:
-    """What will be killed, and the form. After a stop also what became of each run."""
-    return site.page(request, "stop_all.html", **_facts(site))
-
-
-def stop_all(site: Site, request: Request) -> Response:
-    """Kill what runs below the root, as `satchel stop --all` does: found now, not from the last look of the list."""
-    typed = dict(request.state.form)
-    try:
-        places = api.open_all(site.overview.url)
-        stopped = api.stop_all(places, reason=typed.get("reason", "").strip() or "emergency")
-    except SatchelError as error:
-        return site.page(request, "stop_all.html", 422, typed=typed, error=error, **_facts(site))
-    is_bad = any(each.how == "failed" for each in stopped)
-    site.runs(patience=None, now=not site.overview.is_remote)  # the page that follows shall not name what is dead
-    note = site.notes.keep(Note(tuple(told(site, stopped)), is_bad))
-    return RedirectResponse(f"{PATH}?note={note}", 303)
-
-
-def told(site: Site, stopped: list[StopResult]) -> list[str]:
-    """A line about all, and one for each run."""
-    if not stopped:
-        return ["There is no run to stop."]
-    count = Counter[str](each.how for each in stopped)
-    words = {
-        "failed": "not stopped",
-        "elsewhere": "asked to stop on another machine",
-        "draining": "stopping",
-        "stopped": "stopped",
-        "idle": "not running",
-        "new": "never begun and left alone",
-    }
-    rest = max(0, count["idle"] - _IDLE)
-    begun = [each for each in stopped if each.how != "new"]
-    shown = sorted(begun, key=lambda each: _ORDER.index(each.how))[: len(begun) - rest]
-    lines = [
-        f"Of {counted(len(stopped), 'run')}: {', '.join(f'{count[how]} {words[how]}' for how in _ORDER if count[how])}."
-    ]
-    lines += [f"{site.name_at(each.url)}: {describe_stop(each)}." for each in shown]
-    return [*lines, f"And {rest} more that were not running."] if rest else lines
-
-
-def _facts(site: Site) -> dict[str, Any]:
-    """The runs that a process runs, by name, and how many there are. `seen` is None before the first look."""
-    seen = site.runs()
-    runs = seen.runs if seen else []
-    active = [site.name_of(run) for run in runs if run.status.holder is not None]
-    return {"seen": seen, "active": active, "named": active[:_NAMED], "others": len(runs) - len(active)}

@@ -10,7 +10,7 @@ import click
 from ....workspace.base import Refused, visible
 from ...cli import complete_folders, given, storage_option
 
-_NEEDS = ("starlette", "jinja2", "uvicorn")
+_NEEDS = ("starlette", "jinja2", "prometheus_client", "uvicorn")
 
 _EXAMPLES = """\b
 Examples:
@@ -53,7 +53,7 @@ def command(root: str, listen: str, token_file: BinaryIO | None, names: tuple[st
         raise Refused(
             f"`satchel page` needs {', '.join(missing)}", remedy="install it with `pip install 'satchel[page]'`"
         )
-    from .access import address_of, given_token
+    from ..http import address_of, given_token
     from .server import Access, serve_page
 
     token = given_token("SATCHEL_PAGE_TOKEN", token_file)

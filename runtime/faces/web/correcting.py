@@ -1,11 +1,10 @@
-"""The forms that correct a run: edit its plan and data, settle conflicts, rewind, redo, fork."""
+"""The forms that correct a run: edit its plan and data, check its files, settle conflicts, rewind, redo, fork."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -13,11 +12,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import Conflicting, SatchelError, UsageError, check_path, urls
-from ....workspace.formats import jsontext
-from ....workspace.inbound.edits import FileConflict
-from ....workspace.views import STATE
-from . import forms
-from .forms import Act, Again, Done, RunForm, said
+from ...present import choice_line, offered_choices, side_texts
+from .acting import Act, Again, Done, RunForm, act_routes, form_of, said
 from .site import Note, Site
 
 LIMIT = 1 << 20
@@ -25,20 +21,22 @@ LIMIT = 1 << 20
 
 _LINES = 200
 _TOLD = 12
+_FOUND = 200  # errors of files
 
 
 def routes(site: Site) -> list[BaseRoute]:
     """The routes of this module: the forms, and the pages that show them."""
-    site.templates.filters["two_sides"] = two_sides
+    site.templates.globals |= {"choice_line": choice_line, "offered_choices": offered_choices, "side_texts": side_texts}
 
     def page(show: Callable[[RunForm], Response]) -> Callable[[Request], Response]:
-        return lambda request: show(forms.asked(site, request, {}))
+        return lambda request: show(form_of(site, request, {}))
 
     below = "/run/{name:path}/-"
     return [
-        *forms.routes(site, ACTS),
+        *act_routes(site, ACTS),
         Route(f"{below}/edit", page(editor)),
         Route(f"{below}/merge", page(conflicts)),
+        Route(f"{below}/check", page(check)),
         Route(f"{below}/back/{{at}}", page(back)),
         Route(f"{below}/redo/{{item:path}}", page(redo_page)),
     ]
@@ -104,29 +102,34 @@ def difference(old: str, new: str) -> str:
     return "\n".join([*lines[:_LINES], *more])
 
 
-def two_sides(question: FileConflict) -> str:
-    """The lines that differ between the run's version and the file's. Of state.json only the data: the rest is the
-    run's own, and differs as the moments do."""
-    sides = [side.decode(errors="replace") for side in (question.ours, question.theirs)]
-    if question.path.rpartition("/")[2] == STATE:
-        with suppress(SatchelError, TypeError, KeyError):  # then it is shown as it is
-            sides = [jsontext.dump({"data": jsontext.load(side, STATE)["data"]}) for side in sides]
-    return difference(*sides)
-
-
 def conflicts(asked: RunForm) -> Response:
-    """The conflicts of files and the run, both versions of each."""
-    return _page(asked, "act/merge.html", merging=asked.handle.merge(), error=None)
+    """The conflicts of files and the run: the versions of each place, and what each choice does."""
+    return _page(asked, "act/merge.html", **_merging(asked), error=None)
+
+
+def _merging(asked: RunForm) -> dict[str, Any]:
+    return {"merging": asked.handle.merge(), "version_of": asked.handle.store.version}
 
 
 def merge(asked: RunForm) -> Done:
     use: Any = asked.text("use") or ""
+    file = asked.text("file")
     try:
-        done = asked.handle.merge(use, files=[asked.text("file")])
+        if asked.typed.get("version", "") != (asked.handle.store.version(file) or ""):
+            raise UsageError(
+                "has changed since you have read it here", path=file, remedy="look at the versions again, then choose"
+            )
+        done = asked.handle.merge(use, files=[file])
     except SatchelError as error:
-        raise Again(error, "act/merge.html", merging=asked.handle.merge()) from None
+        raise Again(error, "act/merge.html", **_merging(asked)) from None
     note = Note((f"{', '.join(done.settled)}: settled.", *(each.text for each in done.report[1:_TOLD])))
     return Done(note, "/-/merge" if done.open else "")
+
+
+def check(asked: RunForm) -> Response:
+    """What is wrong with the files of the run, and what the next start would do about it."""
+    found = asked.handle.check()
+    return asked.site.run_page(asked.request, "check.html", asked.run, asked.handle, found=found, most=_FOUND)
 
 
 # Earlier moments

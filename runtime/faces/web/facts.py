@@ -1,5 +1,5 @@
-"""What the page of one run shows, from a look at it. Pure, and bounded: a huge run makes no huge page, and JSON values
-of any size are shown one level at a time, each value in a line."""
+"""What the page of one run shows, from a look at it. Pure, and bounded: a huge run makes no huge page, and of JSON
+values of any size it has a part; the rest comes when it is opened."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from ....workspace.base import UsageError
+from ....workspace.journal.records import Line
 from ....workspace.plan import Plan, Task
 from ....workspace.state import ROOT, json_patch
-from ...api import LogRow, RunningCall, RunStatus, Shot
+from ...api import RunningCall, RunStatus, Shot
 from ...present import StatusLine, Timeline, TimelineEvent, agent_lines, call_name, file_lines, json_line, stream_name
 
-PLAN = 60
+PLAN = 24
 """Items of a plan on the page of a run; the plan has a page of its own."""
+
+DONE = 12
+"""Items of a plan without anything left to do: what came of it is more worth the room."""
 
 BEFORE = 8
 """Of these, how many come before the first that is not finished."""
@@ -40,13 +44,12 @@ PIECE = 500
 
 
 class PlanRow(Struct, frozen=True):
-    """An item of a plan. `is_next`: it has begun, or it is the next one."""
+    """An item of a plan."""
 
     id: str
     text: str
     mark: str
     depth: int
-    is_next: bool
 
 
 class PlanPart(Struct, frozen=True):
@@ -98,13 +101,17 @@ def of_shot(shot: Shot) -> dict[str, Any]:
         "status": status,
         "shot": shot,
         "moment": status.moment,
-        "plan": plan_part(status.plan, centred=True),
-        "timeline": timeline(shot.rows)[: -TIMELINE - 1 : -1],
+        "plan": plan_part(status.plan, centred=True, most=PLAN if _is_open(status.plan) else DONE),
+        "timeline": timeline(row.line for row in shot.rows)[: -TIMELINE - 1 : -1],
         "doing": doing(status),
         "streams": [*streams(status)],
         "below": [*agent_lines(status.moment)] if status.moment else [],
         "outputs": outputs(status),
     }
+
+
+def _is_open(plan: Plan | None) -> bool:
+    return plan is not None and plan.next_to_do() is not None
 
 
 def times(status: RunStatus) -> list[str]:
@@ -141,8 +148,9 @@ def plan_part(plan: Plan | None, *, centred: bool = False, begin: int = 0, most:
     if centred:
         first = at.index if at else len(tasks)
         begin = max(0, min(first - BEFORE, len(tasks) - most))
+    begin = min(begin, max(0, len(tasks) - 1))
     shown = tasks[begin : begin + most]
-    rows = [PlanRow(each.id or "", each.text, each.mark, _depth(each, tasks), each == at) for each in shown]
+    rows = [PlanRow(each.id or "", each.text, each.mark, _depth(each, tasks)) for each in shown]
     return PlanPart(rows, begin, len(tasks) - begin - len(shown))
 
 
@@ -153,10 +161,9 @@ def _depth(task: Task, tasks: Sequence[Task]) -> int:
     return depth
 
 
-def timeline(rows: Iterable[LogRow]) -> list[TimelineEvent]:
+def timeline(lines: Iterable[Line]) -> list[TimelineEvent]:
     """Records in words, in their order."""
-    words = Timeline()
-    return [words.of(row.line) for row in rows]
+    return [*map(Timeline().of, lines)]
 
 
 def doing(status: RunStatus) -> list[Doing]:
@@ -203,44 +210,7 @@ def outputs(status: RunStatus) -> list[tuple[str, int]]:
     return sorted((path, each.bytes) for path, each in status.moment.outputs.items()) if status.moment else []
 
 
-MOST = 200
-"""Values of one level on a page."""
-
 _WIDTH = 160
-_TEXT = 20_000
-
-
-class Value(Struct, frozen=True):
-    """A value inside another one. `path` is its JSON pointer; `size` the number of values in it, None for a text or a
-    number."""
-
-    key: str
-    path: str
-    shown: str
-    size: int | None
-
-
-class Level(Struct, frozen=True):
-    """The values of one level. `text` is the whole value if it has no parts. `above` are the pointers that lead to
-    it, with their keys."""
-
-    values: list[Value]
-    total: int
-    begin: int
-    text: str
-    above: list[tuple[str, str]]
-
-
-def level(data: Any, pointer: str, begin: int = 0) -> Level:
-    """What is at a JSON pointer. UsageError if there is nothing."""
-    at, above = data, [("", "")]
-    for part in json_patch.split(pointer):
-        at = _inside(at, part, pointer)
-        above.append((f"{above[-1][0]}/{json_patch.escape(part)}", part))
-    found = [_value(key, each, pointer) for key, each in islice(_parts(at), begin, begin + MOST)]
-    total = len(at) if isinstance(at, dict | list) else 0
-    text = "" if isinstance(at, dict | list) else at if isinstance(at, str) else json.dumps(at, ensure_ascii=False)
-    return Level(found, total, begin, text[:_TEXT], above[1:])
 
 
 def _inside(value: Any, part: str, pointer: str) -> Any:
@@ -248,7 +218,7 @@ def _inside(value: Any, part: str, pointer: str) -> Any:
         return value[part]
     if isinstance(value, list) and part.isascii() and part.isdecimal() and int(part[:9]) < len(value):
         return value[int(part[:9])]
-    raise UsageError(f"the state has no value {pointer}", remedy="look at the whole state")
+    raise UsageError(f"there is no value {pointer}", remedy="look at the whole of it")
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
@@ -258,6 +228,57 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(index), each) for index, each in enumerate(value))
 
 
-def _value(key: str, value: Any, above: str) -> Value:
-    size = len(value) if isinstance(value, dict | list) else None
-    return Value(key, f"{above}/{json_patch.escape(key)}", json_line(value, _WIDTH), size)
+NODES = 300
+"""Values of a folded value that are on a page from the beginning; the others come when they are opened."""
+
+DEPTH = 8
+
+PIECE_OF_TEXT = 20_000
+"""Characters of a long text in one piece."""
+
+_SHORT_TEXT = 2_000
+
+
+class Folded(Struct, frozen=True):
+    """A JSON value to unfold. `path` is its JSON pointer. `text`: the value itself, or the beginning of a long text.
+    `parts`: the values in it, of which there are `size` (None: it has none). `rest`: where to go on, in values or in
+    characters; None at its end."""
+
+    key: str
+    path: str
+    text: str
+    is_text: bool
+    size: int | None
+    parts: list[Folded]
+    rest: int | None = None
+
+
+def folded(value: Any, pointer: str = "", begin: int = 0, *, nodes: int = NODES, text: int = PIECE_OF_TEXT) -> Folded:
+    """The value at a JSON pointer, its first `nodes` values unfolded, those of a level before those in them, and so
+    many characters of its text. Bounded, whatever its size. UsageError if there is nothing."""
+    for part in json_patch.split(pointer):
+        value = _inside(value, part, pointer)
+    return _fold(pointer.rpartition("/")[2], pointer, value, begin, [nodes], text, 0)
+
+
+def above(pointer: str) -> list[tuple[str, str]]:
+    """The pointers that lead to a value, and it, each with its key."""
+    found = [("", "")]
+    for part in json_patch.split(pointer):
+        found.append((f"{found[-1][0]}/{json_patch.escape(part)}", part))
+    return found[1:]
+
+
+def _fold(key: str, path: str, value: Any, begin: int, left: list[int], longest: int, depth: int) -> Folded:
+    if isinstance(value, str):
+        rest = begin + longest if len(value) > begin + longest else None
+        return Folded(key, path, value[begin : begin + longest], True, None, [], rest)
+    if not isinstance(value, dict | list):
+        return Folded(key, path, json.dumps(value, ensure_ascii=False), False, None, [])
+    most = left[0] if depth < DEPTH else 0
+    here = [*islice(_parts(value), begin, begin + most)]
+    left[0] -= len(here)
+    inside = min(longest, _SHORT_TEXT)
+    parts = [_fold(name, f"{path}/{json_patch.escape(name)}", each, 0, left, inside, depth + 1) for name, each in here]
+    at = begin + len(here)
+    return Folded(key, path, json_line(value, _WIDTH), False, len(value), parts, at if at < len(value) else None)

@@ -7,19 +7,22 @@ browser gets a part only if its content has changed. The data of an event is HTM
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from typing import Any, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from ....workspace.base import SatchelError, StorageFailed, lines
-from ...api import Latest, SeenRun, Shot
-from . import facts, reading
+from ...api import Handle, Latest, SeenRun, Shot
+from . import contents, facts, listing, reading
 from .site import Site
 
 STREAMS = 100
@@ -31,14 +34,31 @@ BEAT = 15.0
 _BEAT = ": still here\n\n"
 """A comment, which a browser ignores. Sending it shows whether the browser is still there."""
 
-_SOON = 0.5
+_SOON = 0.3
 """Seconds between two looks at how much of the first listing is read."""
 
 _AGAIN = 3.0
 """Seconds until the next attempt to read a run that can't be read."""
 
+_PRINTED = 1.0
+"""Seconds between two looks at what a process prints, which no record tells."""
+
+_REST = 0.5
+"""Seconds that a page below that of a run stays as it is, however fast it changes: each browser has its own."""
+
 PARTS = ("head", "wanted", "now", "approved", "plan", "timeline", "facts")
 """The parts of run.html: run/NAME.html is inside the element with the id `part-NAME`."""
+
+
+class Tab(NamedTuple):
+    """A page below that of a run that is kept current: what run/NAME.html needs besides the name and the status, and
+    the seconds after which it is looked at although no record has come."""
+
+    facts: Callable[[Site, Request, SeenRun, Handle], dict[str, Any]]
+    every: float
+
+
+TABS = {"messages": Tab(contents.message_facts, BEAT), "process": Tab(reading.process_facts, _PRINTED)}
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -46,13 +66,25 @@ def routes(site: Site) -> list[BaseRoute]:
     watching, streams = Watching(site), set[Stream]()
 
     async def of_list(request: Request) -> Response:
+        listing.ListQuery.of(request.query_params.multi_items())  # a wrong one is refused before the answer begins
         return _stream(site, streams, lambda: _list_events(site, request))
 
     async def of_run(request: Request) -> Response:
         run = await run_in_threadpool(site.find, request.path_params["name"])  # not one of the few for live pages
         return _stream(site, streams, lambda: _run_events(site, watching, run, request))
 
-    return [Route("/-/events", of_list), Route("/run/{name:path}/-/events", of_run)]
+    async def of_tab(request: Request) -> Response:
+        tab = request.path_params["tab"]
+        if tab not in TABS:
+            raise HTTPException(404)
+        run = await run_in_threadpool(site.find, request.path_params["name"])
+        return _stream(site, streams, lambda: _tab_events(site, watching, run, request, tab))
+
+    return [
+        Route("/-/events", of_list),
+        Route("/run/{name:path}/-/events", of_run),
+        Route("/run/{name:path}/-/events/{tab}", of_tab),
+    ]
 
 
 class Watching:
@@ -62,8 +94,8 @@ class Watching:
         self._site = site
         self._runs: dict[str, _Watched] = {}
 
-    async def shots(self, run: SeenRun) -> AsyncGenerator[Shot | SatchelError | None, None]:
-        """The run now and after each change; an error if it can't be read at all. None: it is as it was, and `BEAT`
+    async def shots(self, run: SeenRun, beat: float = BEAT) -> AsyncGenerator[Shot | SatchelError | None, None]:
+        """The run now and after each change; an error if it can't be read at all. None: it is as it was, and `beat`
         seconds have passed."""
         watched = self._runs.get(run.url)
         if watched is None:
@@ -78,7 +110,7 @@ class Watching:
                     yield seen
                     continue
                 try:
-                    await asyncio.wait_for(changed.wait(), BEAT)
+                    await asyncio.wait_for(changed.wait(), beat)
                 except TimeoutError:
                     yield None
         finally:
@@ -130,13 +162,13 @@ async def _list_events(site: Site, request: Request) -> AsyncGenerator[str, None
     sent: object = None
     waited = 0.0
     while True:
-        found = await asyncio.to_thread(reading.list_facts, site, request)
+        found = await asyncio.to_thread(listing.list_facts, site, request)
         seen = found["seen"]
-        now = (seen.number, str(seen.problem)) if seen else site.progress
+        now = (seen.number, seen.unread, str(seen.problem)) if seen else site.progress
         if now != sent:
             sent, waited = now, 0.0
             yield _event([("runs", await asyncio.to_thread(site.render, "runs.html", request=request, **found))])
-        rest = site.overview.every if seen else _SOON
+        rest = site.overview.every if seen and not seen.unread else _SOON
         await asyncio.sleep(rest)
         waited += rest
         if waited >= BEAT:
@@ -173,6 +205,42 @@ def _parts(site: Site, run: SeenRun, request: Request, shot: Shot, names: Iterab
     told = facts.of_shot(shot)
     name = site.name_of(run)
     return [(part, site.render(f"run/{part}.html", request=request, name=name, run=run, **told)) for part in names]
+
+
+async def _tab_events(
+    site: Site, watching: Watching, run: SeenRun, request: Request, tab: str
+) -> AsyncGenerator[str, None]:
+    """The content of a page below that of a run, and the state above it, when they have changed."""
+    said: dict[str, Any] = {"request": request, "name": site.name_of(run), "status": None}
+    handle = await asyncio.to_thread(site.handle, run)
+    sent: dict[str, str] = {}
+    quiet = time.monotonic()
+
+    def parts() -> list[tuple[str, str]]:
+        found = said | TABS[tab].facts(site, request, run, handle)
+        return [(part, site.render(f"run/{part}.html", **found)) for part in ("title", tab)]
+
+    async with aclosing(watching.shots(run, TABS[tab].every)) as shots:
+        async for shot in shots:
+            if isinstance(shot, Shot):
+                said["status"] = shot.status
+            elif shot is None and not sent:
+                continue  # it is still being read
+            try:
+                if isinstance(shot, SatchelError):
+                    raise shot
+                found = await asyncio.to_thread(parts)
+            except SatchelError as error:
+                found = [(tab, await asyncio.to_thread(site.render, "run/unreadable.html", error=error))]
+            changed = [(name, html) for name, html in found if sent.get(name) != html]
+            if changed:
+                sent.update(changed)
+                quiet = time.monotonic()
+                yield _event(changed, prefix="part-")
+                await asyncio.sleep(_REST)
+            elif time.monotonic() - quiet >= BEAT:
+                quiet = time.monotonic()
+                yield _BEAT
 
 
 def _event(parts: Iterable[tuple[str, str]], prefix: str = "") -> str:

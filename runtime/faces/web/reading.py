@@ -1,160 +1,63 @@
-"""The pages that read: all runs, one run, and its past: log, plan, messages, any moment, what two moments differ in,
-who set a value, and the files that it has made, as text: outputs, recovered answers, and the reasons of refused edits.
-"""
+"""The pages that read: one run, its past (log, plan, any moment, who set a value, each call, time, cost), and what two
+moments or two runs differ in."""
 
 from __future__ import annotations
 
 import functools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from typing import Any
-from urllib.parse import quote
-from zlib import crc32
+from typing import Any, NamedTuple
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, StorageFailed, UsageError
-from ...api import (
-    RECORD_TYPES,
-    STATES,
-    ConversationMessage,
-    Handle,
-    Latest,
-    LogRow,
-    Seen,
-    SeenRun,
-    State,
-    by_need,
-    conversation,
-    records_before,
-)
-from ...present import json_line
+from ...api import RECORD_TYPES, Handle, Latest, LogRow, RunQuery, SeenRun, agent_of, records_before
+from ...present import GAPS, PARTS, call_name, cost_curve, cost_tables, describe_call, draw, json_line, side_rows
 from . import facts
-from .site import Site, run_url
-
-PAGE = 100
-"""Runs on one page of the list."""
+from .site import Shows, Site, number, run_url
 
 LOG = 200
 """Records on one page of the log, and items on one page of a plan."""
 
 CHANGES = 200
-"""Differences, and values with their origins, on one page."""
+"""Differences of a kind, and values with their origins, on one page."""
 
-Shows = Callable[[Site, Request, SeenRun, Handle], Response]
+CHOICES = 50
+"""Runs to choose from on one page, to compare with."""
+
+LANES = 60
+"""Rows of one page of what is drawn in time."""
+
+CELLS = 100
+"""Marks in a layer of a row, at most."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
     """The routes of this module. The last one matches the others, too."""
-
-    def of_run(show: Shows) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
-            run = site.find(request.path_params["name"])
-            return show(site, request, run, site.handle(run))
-
-        return answer
 
     past: dict[str, Shows] = {
         "log": log,
         "plan": plan,
         "at/{at}": moment,
         "at": to_moment,
-        "diff": diff,
         "blame": blame,
-        "messages": messages,
+        "call": call,
+        "time": time,
+        "cost": cost,
+        "process": process,
+        "diff": diff,
+        "compare": compare,
     }
     others: dict[str, Callable[[Site, Request], Response]] = {
-        "/": all_runs,
-        "/run/{name:path}/-/files": all_files,
-        "/run/{name:path}/-/file": one_file,
         "/run/{name:path}/-/": to_run,
         "/run/{name:path}": one_run,
     }
     return [
-        *(Route(f"/run/{{name:path}}/-/{path}", of_run(show)) for path, show in past.items()),
+        *(Route(f"/run/{{name:path}}/-/{path}", site.of_run(show)) for path, show in past.items()),
         *(Route(path, functools.partial(show, site)) for path, show in others.items()),
     ]
-
-
-class Listed(Struct, frozen=True):
-    """A page of the list of runs. `total`: all; `matching`: those that match the search, and `counts`, by state."""
-
-    runs: list[SeenRun]
-    total: int
-    matching: int
-    counts: list[tuple[State, int]]
-    wanted: int
-    number: int
-    pages: int
-
-
-class ListQuery(Struct, frozen=True):
-    """What a person wants to see of the list: a text in names, ids and items; a state, or `wanted`; and which page."""
-
-    text: str = ""
-    state: str = ""
-    number: int = 1
-
-    @property
-    def key(self) -> str:
-        """Another one for another query, as part of an id in HTML."""
-        return f"{crc32(repr((self.text, self.state, self.number)).encode()):08x}"
-
-    @classmethod
-    def of(cls, request: Request) -> ListQuery:
-        number = request.query_params.get("page", "1")
-        return cls(
-            request.query_params.get("q", "").strip()[:200],
-            request.query_params.get("state", ""),
-            min(int(number), 1_000_000) if number.isascii() and number.isdecimal() and len(number) < 7 else 1,
-        )
-
-
-def listed(site: Site, seen: Seen, query: ListQuery) -> Listed:
-    """The runs that match, those first that need a person; of each state the latest first."""
-    found = [run for run in seen.runs if matches(site, run, query.text)]
-    matching, counts = len(found), Counter[str](run.status.state for run in found)
-    needing = [run for run in found if run.status.needs_person]
-    if query.state == "wanted":
-        found = needing
-    elif query.state:
-        found = [run for run in found if run.status.state == query.state]
-    found.sort(key=lambda run: run.status.at, reverse=True)
-    found.sort(key=lambda run: by_need(run.status))
-    pages = max(1, -(-len(found) // PAGE))
-    number = min(max(1, query.number), pages)
-    shown = found[(number - 1) * PAGE : number * PAGE]
-    by_state = [(state, counts[state]) for state in STATES if counts[state]]
-    return Listed(shown, len(seen.runs), matching, by_state, len(needing), number, pages)
-
-
-def matches(site: Site, run: SeenRun, text: str) -> bool:
-    """Whether each word is in the run's name, id, agent, or in the item that it is at."""
-    if not text:
-        return True
-    status = run.status
-    parts = [site.name_of(run), status.state]
-    if status.definition:
-        parts += [status.definition.run_id, status.definition.agent]
-    if status.at_work:
-        parts.append(status.at_work.text)
-    there = " ".join(parts).casefold()
-    return all(word in there for word in text.casefold().split())
-
-
-def list_facts(site: Site, request: Request) -> dict[str, Any]:
-    """What list.html and runs.html show. `seen` is None while the first listing is being read."""
-    query, seen = ListQuery.of(request), site.runs()
-    return {"seen": seen, "query": query, "listed": listed(site, seen, query) if seen else None}
-
-
-def all_runs(site: Site, request: Request) -> Response:
-    """The list. For htmx, which asks while a person types, only its rows."""
-    is_part = request.headers.get("hx-request-type") == "partial"
-    return site.page(request, "runs.html" if is_part else "list.html", **list_facts(site, request))
 
 
 def one_run(site: Site, request: Request) -> Response:
@@ -175,12 +78,6 @@ def to_run(site: Site, request: Request) -> Response:
 # The past of a run
 
 
-def number(request: Request, name: str, least: int = 0) -> int | None:
-    """A number of the query. None if it is missing or none."""
-    text = request.query_params.get(name, "")
-    return max(least, int(text)) if text.isascii() and text.isdecimal() and len(text) <= 12 else None
-
-
 def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     """The records, newest first."""
     before, item = number(request, "before", 1), request.query_params.get("item", "").strip()[:200]
@@ -198,7 +95,7 @@ def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
         except SatchelError as error:
             problem = error
         rows = [*wanted]
-    found = facts.timeline(rows)[::-1]
+    found = facts.timeline(row.line for row in rows)[::-1]
     query = {"type": kind, "item": item}
     return site.run_page(
         request,
@@ -250,7 +147,7 @@ def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respon
     by_path = {each.path: each for each in shown.agents}
     agent = by_path.get(request.query_params.get("agent", "")) or shown.agents[0]
     pointer = request.query_params.get("path", "")
-    here = facts.level(agent.data, pointer if pointer.startswith("/") else "", number(request, "begin") or 0)
+    pointer = pointer if pointer.startswith("/") else ""
     around = [row for row in (shown.before, shown.record, shown.after) if row is not None]
     part = facts.plan_part(shown.moment.agents[agent.path].plan, centred=True)
     return site.run_page(
@@ -260,13 +157,67 @@ def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respon
         handle,
         shown=shown,
         agent=agent,
-        level=here,
+        state=facts.folded(agent.data, pointer, number(request, "begin") or 0),
+        above=facts.above(pointer),
         plan=part,
-        around=facts.timeline(around),
+        around=facts.timeline(row.line for row in around),
         is_latest=at == "latest",
         at=at,
-        most=facts.MOST,
     )
+
+
+def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """Which record set each value."""
+    path = request.query_params.get("path", "").strip() or "state.json"
+    found = handle.history.blame(path)
+    return site.run_page(request, "blame.html", run, handle, blame=found, path=path, most=CHANGES, preview=json_line)
+
+
+def call(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """One call of a step or an effect, with all that its records tell."""
+    found = handle.history.call(request.query_params.get("of", "").strip()[:200])
+    facts_of: dict[str, Any] = {
+        "call": found.call,
+        "arguments": None if found.arguments is None else facts.folded(found.arguments),
+        "result": facts.folded(found.result) if found.call.state == "completed" else None,
+        "timeline": facts.timeline(found.records),
+    }
+    return site.run_page(request, "call.html", run, handle, found=found, **facts_of)
+
+
+def time(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """When each call worked and waited, drawn: a part of the items, or the calls of one."""
+    of = request.query_params.get("of", "").strip()[:200]
+    longest, begin = request.query_params.get("by") == "took", number(request, "begin") or 0
+    timing = handle.history.timing(of or None)
+    drawing = draw(timing, longest=longest, begin=begin, most=LANES, cells=CELLS)
+    shown: dict[str, Any] = {"timing": timing, "drawing": drawing, "of": of, "longest": longest, "most": LANES}
+    return site.run_page(request, "time.html", run, handle, parts=PARTS, gaps=GAPS, **shown)
+
+
+def cost(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """What the run has cost, in tables with bars, and how the sum has grown."""
+    report, status = handle.history.costs(), handle.status()
+    curve = cost_curve(report, status.budget)
+    return site.run_page(
+        request, "cost.html", run, handle, report=report, status=status, tables=cost_tables(report), curve=curve
+    )
+
+
+def process(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """What the processes of the run have printed: the end, or a page of it. live.py keeps the end current."""
+    return site.run_page(request, "process.html", run, handle, **process_facts(site, request, run, handle))
+
+
+def process_facts(site: Site, request: Request, run: SeenRun, handle: Handle) -> dict[str, Any]:
+    """All that run/process.html needs besides the name and the status."""
+    before, after = number(request, "before"), number(request, "after")
+    found = handle.history.process_log_page(before=before, after=after)
+    is_newest = (before is None and after is None) or found.end >= found.bytes
+    return {"found": found, "is_newest": is_newest, "is_remote": handle.store.abilities.remote}
+
+
+# Two moments, or two runs
 
 
 def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
@@ -277,84 +228,56 @@ def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response
         raise UsageError("there is nothing to compare with", remedy="name a record, an item such as ^3, or another run")
     against = site.handle(site.find(other)) if other else None
     found = handle.history.diff(against or old, new or "latest")
-    facts_of: dict[str, Any] = {"difference": found, "most": CHANGES, "other": other, "preview": json_line}
+    facts_of: dict[str, Any] = {
+        "difference": found,
+        "rows": side_rows(found, 400),
+        "most": CHANGES,
+        "other": other,
+        "preview": json_line,
+        "outcome": describe_call,
+        "call_name": call_name,
+    }
     return site.run_page(request, "diff.html", run, handle, **facts_of)
 
 
-def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
-    """Which record set each value."""
-    path = request.query_params.get("path", "").strip() or "state.json"
-    found = handle.history.blame(path)
-    return site.run_page(request, "blame.html", run, handle, blame=found, path=path, most=CHANGES, preview=json_line)
+class Choice(NamedTuple):
+    """A run to compare with, and why it comes early in the list: `kin`."""
+
+    run: SeenRun
+    kin: str
 
 
-def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
-    """The conversation, its end first."""
-    before = number(request, "before", 1)
-    found: list[ConversationMessage] = []
-    problem: SatchelError | None = None
-    try:
-        found = conversation(handle)[:before]
-    except SatchelError as error:
-        problem = error
-    return site.run_page(
-        request,
-        "messages.html",
-        run,
-        handle,
-        messages=found[: -LOG - 1 : -1],
-        problem=problem,
-        more=max(0, len(found) - LOG),
-    )
-
-
-_LIMIT = 64 << 20
-"""Bytes of a file that the page reads at most."""
-
-_SHOWN = 200_000
-"""Characters of it that are shown; the download has all."""
-
-
-def all_files(site: Site, request: Request) -> Response:
-    """The outputs, by name."""
-    run = site.find(request.path_params["name"])
-    handle = site.handle(run)
-    status = handle.status(brief=True)
+def compare(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """The runs to compare with: forks and originals first, then those of the same agent, the latest first."""
+    text = request.query_params.get("q", "").strip()[:200]
+    seen = site.runs()
+    found = RunQuery(text, sort="activity").of(seen.runs if seen else ())
+    others = [each for each in found if each.url != run.url and each.status.moment and not each.status.moment.is_new]
+    choices = [Choice(each, _kin(run, each)) for each in others]
+    agent = agent_of(run.status)
+    choices.sort(key=lambda each: (not each.kin, agent_of(each.run.status) != agent))
     begin = number(request, "begin") or 0
-    found = facts.outputs(status)
     return site.run_page(
         request,
-        "files.html",
+        "compare.html",
         run,
         handle,
-        status=status,
-        files=found[begin : begin + LOG],
-        begin=begin,
-        total=len(found),
-        most=LOG,
-    )
-
-
-def one_file(site: Site, request: Request) -> Response:
-    """A readable file as text, redacted; with `?raw` as a download. Never as a page of its own, because a stranger may
-    have written it."""
-    run = site.find(request.path_params["name"])
-    path, handle = request.query_params.get("path", ""), site.handle(run)
-    data = handle.files.read(path, limit=_LIMIT)
-    if "raw" in request.query_params:
-        name = quote(path.rpartition("/")[2])
-        headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "x-content-type-options": "nosniff"}
-        return Response(data, media_type="application/octet-stream", headers=headers)
-    is_text = b"\0" not in data[:8192]
-    text = data[: _SHOWN * 4].decode(errors="replace")[:_SHOWN] if is_text else ""
-    return site.run_page(
-        request,
-        "file.html",
-        run,
-        handle,
-        path=path,
         text=text,
-        bytes=len(data),
-        is_text=is_text,
-        is_cut=is_text and len(text) >= _SHOWN,
+        agent=agent,
+        choices=choices[begin : begin + CHOICES],
+        begin=begin,
+        total=len(choices),
+        most=CHOICES,
     )
+
+
+def _kin(run: SeenRun, other: SeenRun) -> str:
+    if _is_fork(other, run):
+        return "a fork of this run"
+    return "this run is its fork" if _is_fork(run, other) else ""
+
+
+def _is_fork(run: SeenRun, original: SeenRun) -> bool:
+    forked = run.status.moment.forked if run.status.moment else None
+    there = original.status.definition
+    return forked is not None and there is not None and forked.run_id == there.run_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 from collections.abc import Callable, Mapping
@@ -14,14 +15,14 @@ from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from ....workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
 from ...api import Overview
-from . import acting, correcting, live, reading
-from .access import Address, bound, tokens_of
-from .guard import Guard, Rules
+from ...supervision.serve import Census
+from ..http import Address, Guard, Rules, bound, metric_routes, tokens_of
+from . import acting, contents, correcting, listing, live, reading, starting
 from .site import FOLDER, NoSuchRun, Site
 
 if TYPE_CHECKING:
@@ -29,10 +30,16 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 
+_PATIENCE = 0.5
+"""Seconds that a request for metrics waits for a look. Then it gets the numbers of the one before."""
+
+
 def make_app(site: Site, rules: Rules | None = None) -> ASGIApp:
     """The whole page as an ASGI app. `rules` say who may use it; by default, every program of this machine."""
-    rooms = (acting, correcting, live, reading)  # the paths of the last one match the others, too
-    routes = [Mount("/static", StaticFiles(directory=FOLDER / "static"))]
+    # The paths of the last one match the others, too
+    rooms = (acting, contents, correcting, listing, live, starting, reading)
+    routes: list[BaseRoute] = [Mount("/static", StaticFiles(directory=FOLDER / "static"))]
+    routes += metric_routes(site.census, functools.partial(site.runs, patience=_PATIENCE))
     routes += [route for module in rooms for route in module.routes(site)]
 
     def error(request: Request, error: Exception) -> HTMLResponse:
@@ -150,9 +157,10 @@ def serve_page(
     `tell` is called with the URL once it listens. `opens`: show it in the browser of this machine. UsageError if `root`
     is no folder, or the address is taken.
     """
-    overview = Overview(root, storage_options=storage_options)
+    census = Census(knows_due=False)
+    overview = Overview(root, census=census, storage_options=storage_options)
     with bound(access.address) as (listener, address):
-        site = Site(overview, root=root)
+        site = Site(overview, census, root=root)
         site.runs(patience=0)  # so that the first page need not wait for it
         config = uvicorn.Config(
             make_app(site, access.rules),

@@ -1,33 +1,42 @@
-"""What all requests share: the runs below the root, how a template is rendered, and notes of what acts have done."""
+"""What all requests share: the runs below the root, notes of what acts have done, and how a template is rendered, with
+facts as words of a page: times, sizes, states."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import secrets
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
-from ....workspace.base import SatchelError, UsageError, version, visible
+from ....workspace.base import SatchelError, UsageError, moment_of, version, visible
+from ....workspace.inbound.approvals import with_changes
+from ....workspace.state import tone
 from ... import api, present
 from ...api import Handle, Overview, RunStatus, Seen, SeenRun
-from . import facts, words
+from ...supervision.serve import Census
+from . import facts
 
 _MOST = 500
 
 
 class Note(NamedTuple):
-    """What an act has done, for the page after it."""
+    """What an act has done, for the page after it. `next_run`: another one that asks something."""
 
     lines: tuple[str, ...]
     is_bad: bool = False
+    next_run: str = ""
 
 
 class Notes:
@@ -54,6 +63,11 @@ FOLDER = Path(__file__).parent
 PATIENCE = 1.0
 """Seconds that a page waits for a listing. Then it shows the one before, or that it is loading."""
 
+_FIRST = 0.2
+"""Seconds after which it shows what a first listing has read so far, if many are left."""
+
+_MANY = 50
+
 
 class NoSuchRun(UsageError):
     """The root has no run of this name."""
@@ -66,12 +80,17 @@ class ListingProgress(NamedTuple):
     total: int
 
 
+Shows = Callable[["Site", Request, SeenRun, Handle], Response]
+"""Answers a request for a page of one run."""
+
+
 class Site:
     """The runs below a root, for all requests. Its methods block, so an event loop calls them in threads."""
 
-    def __init__(self, overview: Overview, *, root: str = ""):
-        """`root`: as a person has typed it."""
+    def __init__(self, overview: Overview, census: Census | None = None, *, root: str = ""):
+        """`census` is that of the overview. `root`: as a person has typed it."""
         self.overview, self.root = overview, root or overview.url
+        self.census = census or Census(knows_due=False)
         self.progress = ListingProgress(0, 0)
         self.notes = Notes()
         self.stopping = asyncio.Event()  # set by the server, in its event loop
@@ -80,15 +99,21 @@ class Site:
         self.templates = _templates(self)
 
     def runs(self, *, patience: float | None = PATIENCE, now: bool = False) -> Seen | None:
-        """All runs. If looking takes longer than `patience` seconds, the ones that were seen last; None if that is the
-        first look. None as `patience`: wait for it. `now`: look, although the last look is still current."""
+        """All runs. If looking takes longer than `patience` seconds, the ones that were seen last; of the first look
+        those that are read, and None if none is. None as `patience`: wait for it. `now`: look, although the last look
+        is still current."""
         look = self._look
         if look is None or look.done():
             look = self._look = self._looks.submit(self.overview.look, now=now, progress=self._note)
-        try:
-            return look.result(patience)
-        except TimeoutError:
-            return self.overview.seen
+        if patience is None:
+            return look.result()
+        for seconds in (min(_FIRST, patience), max(0.0, patience - _FIRST)):
+            try:
+                return look.result(seconds)
+            except TimeoutError:
+                if (seen := self.overview.seen) is not None and seen.unread > _MANY:
+                    break
+        return self.overview.seen
 
     def known(self, name: str) -> SeenRun | None:
         """The run with this name among those that were seen last. Does not look."""
@@ -107,6 +132,15 @@ class Site:
     def handle(self, run: SeenRun) -> Handle:
         """A handle of its own on a run, which shares no listing with the others."""
         return api.open(run.url)
+
+    def of_run(self, show: Shows) -> Callable[[Request], Response]:
+        """The answer to a request whose path names a run."""
+
+        def answer(request: Request) -> Response:
+            run = self.find(request.path_params["name"])
+            return show(self, request, run, self.handle(run))
+
+        return answer
 
     def render(self, template: str, **facts: Any) -> str:
         return self.templates.get_template(template).render(facts)
@@ -159,18 +193,152 @@ def run_url(name: str, *parts: str | int) -> str:
     return f"/run/{quote(name)}{below}"
 
 
+def number(request: Request, name: str, least: int = 0) -> int | None:
+    """A number of the query. None if it is missing or none."""
+    text = request.query_params.get(name, "")
+    return max(least, int(text)) if text.isascii() and text.isdecimal() and len(text) <= 12 else None
+
+
+# Words of a page
+
+LONG = 20_000
+"""Characters of one text that a page shows at most."""
+
+
+def ago(at: str) -> Markup:
+    """`3 min ago`, with the whole time as its title. The script keeps it current."""
+    then = moment_of(at)
+    if then is None:
+        return escape(visible(at[:40]))
+    return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(
+        then.isoformat(), _whole(then), present.ago(then)
+    )
+
+
+def clock(at: str) -> Markup:
+    """The time of day in UTC, with the date if that is not today. The script puts it into the zone of the browser."""
+    then = moment_of(at)
+    if then is None:
+        return escape(visible(at[:40]))
+    is_today = then.date() == datetime.now(UTC).date()
+    return Markup('<time datetime="{}" title="{}" data-clock>{}</time>').format(
+        then.isoformat(), _whole(then), f"{then:%H:%M:%S} UTC" if is_today else _whole(then)
+    )
+
+
+def _whole(then: datetime) -> str:
+    return f"{then:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def zone() -> str:
+    """The zone of this machine, for times that people type without one."""
+    return datetime.now().astimezone().tzname() or "UTC"
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?: UTC|Z)(?: \([^()]* ago\)| \(in [^()]*\))?")
+
+
+def timed(text: object, *times: str) -> Markup:
+    """A sentence of Satchel with these times in it as on the rest of the page. Without how long ago they are, which
+    would soon be untrue. Others stay: they are in the words of agents and people."""
+    shown, found, at = visible(str(text)), Markup(), 0
+    own = {then.replace(microsecond=0) for each in times if (then := moment_of(each)) is not None}
+    for match in _TIME.finditer(shown):
+        then = moment_of(f"{match[1]}T{match[2]}Z")
+        if then is not None and then.replace(microsecond=0) in own:
+            found += escape(shown[at : match.start()]) + clock(then.isoformat())
+            at = match.end()
+    return found + escape(shown[at:])
+
+
+def one_line(text: object, width: int = 120) -> str:
+    """A text in one line, cut to `width` characters."""
+    line = " ".join(str(text)[: width * 8].split())
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
+
+
+def cut(text: object, width: int = LONG) -> str:
+    """The beginning of a text, or of what an error says."""
+    return str(text)[:width]
+
+
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """JSON for people."""
+    return json.dumps(value, indent=indent, ensure_ascii=False)
+
+
+def utc(ms: int) -> str:
+    """A time in milliseconds since 1970, as records have it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def query(values: Mapping[str, object]) -> str:
+    """The query of a URL, without what is empty."""
+    return urlencode({name: str(value) for name, value in values.items() if value})
+
+
+def as_typed(text: str) -> Markup:
+    """A text in a field that a person edits: escaped, but each character as it is. HTML would take CR for a LF."""
+    return escape(text).replace("\r", Markup("&#13;"))
+
+
+def coded(text: object) -> Markup:
+    """A sentence with what is between backticks as code."""
+    parts = _CODE.split(visible(str(text)))
+    return Markup().join(Markup("<code>{}</code>").format(each) if at % 2 else each for at, each in enumerate(parts))
+
+
+_CODE = re.compile("`([^`\n]+)`")
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "tone": tone,
+    "ago": ago,
+    "clock": clock,
+    "timed": timed,
+    "coded": coded,
+    "one_line": one_line,
+    "cut": cut,
+    "as_json": as_json,
+    "query": query,
+    "number": "{:,}".format,
+    "utc": utc,
+    "usd": present.usd,
+    "seconds": present.duration,
+    "size": present.size,
+    "as_typed": as_typed,
+    "call_tone": lambda state: present.CALLS.get(state, "good" if state == "completed" else "active"),
+    "with_changes": with_changes,
+}
+"""The filters of the templates."""
+
+
+# Templates
+
 _WORDS = (
-    "approval_line",
+    "answer_line",
+    "argument_rows",
+    "attempt_line",
     "budget_lines",
+    "call_facts",
     "call_name",
     "choice_meaning",
+    "choice_tone",
     "cost",
+    "covered",
+    "describe_cost",
+    "describe_ms",
     "describe_reply",
     "describe_retry",
     "detail",
+    "diagnose",
     "expiry_line",
     "inbox_line",
+    "limits_to_raise",
+    "mark_line",
+    "missing_log",
     "pause_lines",
+    "question_title",
+    "queue_lines",
     "schedule_lines",
     "usage_line",
 )
@@ -186,8 +354,8 @@ def _templates(site: Site) -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    found.filters.update(words.FILTERS)
-    names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version(), "zone": words.zone}
+    found.filters.update(FILTERS)
+    names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version(), "zone": zone}
     told = {name: getattr(present, name) for name in _WORDS}
     found.globals.update(
         names, **told, notices=facts.notices, times=facts.times, wanted=api.wanted, new_key=secrets.token_urlsafe

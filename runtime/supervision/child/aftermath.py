@@ -47,7 +47,7 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
         if moment.clean:
             was_closed = bool(moment.opened_at) and datetime.fromisoformat(moment.opened_at) >= since
             return Left(moment.status, was_closed) if was_closed else Left()
-        with opened(store, "forced", Report()) as workspace:
+        with opened(store, "forced", Report(), backs_up=True) as workspace:
             _describe(workspace, request, waited)
         return Left(workspace.moment.status)
 
@@ -58,7 +58,7 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
 
 
 def _pause(store: Store, request: PauseRequested) -> Status:
-    with opened(store, "pause", Report()) as workspace:
+    with opened(store, "pause", Report(), backs_up=True) as workspace:
         wanted: pausing.PauseWish | None = None
         with suppress(InvalidFile, Unsettled):
             wanted = pausing.wish(store, workspace.moment, BRIEF)
@@ -76,7 +76,7 @@ def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:
         moment = look(store).moment
         if moment.clean and moment.pause is not None:
             return
-        with opened(store, "recover", Report()) as workspace:
+        with opened(store, "recover", Report(), backs_up=True) as workspace:
             if workspace.was_finished:
                 workspace.close()
             else:
@@ -128,7 +128,7 @@ def after_stop(store: Store) -> str:
         seen = look(store)
         if seen.moment.is_new:
             return ""  # it has never run, so the request in the file is enough
-        with opened(store, "forced", Report(), seen=seen) as workspace:
+        with opened(store, "forced", Report(), seen=seen, backs_up=True) as workspace:
             wanted = pausing.wish(store, workspace.moment)
             if workspace.was_finished or wanted is None:
                 workspace.close()

@@ -1,19 +1,23 @@
-"""Start a supervisor that outlives the terminal, and wait until its run is active or over; and the place of its log."""
+"""Start a supervisor that outlives the terminal, and wait until its run is active or over; and the log of a run."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from threading import Thread
 from typing import IO
 
 from msgspec import Struct
 
-from ....workspace.base import UsageError, slug
+from ....workspace.base import SatchelError, UsageError, slug, time_text
 from ....workspace.inspect import lease
-from ....workspace.store import Store
+from ....workspace.store import FileChanged, Store, read_if_there
 from .child import environment, interpreter, standard_input
 
 LOG = ".satchel/run.log"
@@ -22,6 +26,9 @@ _PATIENCE = 60.0  # seconds; only an agent's code takes longer to import
 _LOOK = 0.02
 _REMOTE_LOOK = 1.0
 _TOLD = 20  # lines
+_UPLOADS = 3  # tries
+_MARK = "==== a process starts, {} ===="
+_MARKED = re.compile(re.escape(_MARK).replace(r"\{\}", r"([0-9TZ:.-]{20,24})"))
 
 
 class Background(Struct, frozen=True):
@@ -99,6 +106,49 @@ def open_log(store: Store) -> IO[bytes]:
     return file
 
 
+def mark_start(store: Store, log: IO[bytes] | None) -> None:
+    """Mark in the log that a process starts now, which will write to it: to `log`, or, if that is None, to where this
+    process writes. That may be a terminal, and has no mark then."""
+    with suppress(OSError, ValueError):  # a full disk must not stop a run over its log
+        if log is None and not os.path.samestat(os.fstat(1), os.stat(log_of(store))):
+            return
+        sys.stdout.flush()
+        os.write(1 if log is None else log.fileno(), f"{_MARK.format(time_text(datetime.now(UTC)))}\n".encode())
+
+
+def started_at(line: str) -> str:
+    """The time in UTC of a line that marks the start of a process; empty for any other line."""
+    found = _MARKED.fullmatch(line)
+    return found[1] if found else ""
+
+
+@contextmanager
+def uploaded_log(store: Store) -> Iterator[None]:
+    """Where the workspace is not on this machine, append what the body adds to its log to the one in the workspace,
+    which has those of other machines. Not guaranteed: the storage may be away, or this process may die."""
+    if not store.abilities.remote:
+        yield
+        return
+    with open_log(store) as log:
+        begin = log.tell()
+    yield
+    with suppress(SatchelError, OSError), open(log_of(store), "rb") as file:
+        file.seek(begin if begin <= os.fstat(file.fileno()).st_size else 0)  # it may have been bounded
+        _append_to_upload(store, file.read())
+
+
+def _append_to_upload(store: Store, data: bytes) -> None:
+    for _ in range(_UPLOADS if data else 0):
+        store.refresh(os.path.dirname(LOG))
+        there = read_if_there(store, LOG, limit=_LOG_LIMIT)
+        with suppress(FileChanged, FileExistsError):  # by another machine, which has had the run meanwhile
+            if there is None:
+                store.create(LOG, data)
+            else:
+                store.replace(LOG, (there.data + data)[-_LOG_LIMIT:], if_version=there.version)
+            return
+
+
 def bound_log(store: Store) -> None:
     """If the workspace's log is larger than its limit, keep its end as `run.log.old` and start it again. Its writers
     append, so they need not know. Not guaranteed: a line that is written at this moment may be lost."""
@@ -132,4 +182,4 @@ def _said(log: str, begin: int) -> str:
     with open(log, "rb") as file:
         file.seek(begin)
         lines = file.read().decode("utf-8", "replace").splitlines()
-    return "\n".join(lines[-_TOLD:])
+    return "\n".join([each for each in lines if not started_at(each)][-_TOLD:])

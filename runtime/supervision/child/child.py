@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
 from ...live import Word, release, supervisor_link
-from ..emergency import processes
+from . import processes
 
 ASKED = (signal.SIGINT, signal.SIGTERM)
 _HEARD = (*ASKED, signal.SIGCHLD, signal.SIGTSTP)
@@ -60,7 +60,7 @@ RESTARTS = 75
 _IMPORTS = 60.0
 """Seconds that a child may take to import its agent before it must report."""
 
-_TOKENS = ("SATCHEL_LISTEN_TOKEN", "SATCHEL_MCP_TOKEN", "SATCHEL_PAGE_TOKEN")
+_TOKENS = ("SATCHEL_LISTEN_TOKEN", "SATCHEL_MCP_TOKEN", "SATCHEL_METRICS_TOKEN", "SATCHEL_PAGE_TOKEN")
 
 FORCE_AFTER = 5.0
 """Seconds that a child gets after its drain timeout. If its loop runs, it forces the stop itself."""
@@ -75,13 +75,14 @@ class Child:
         *,
         is_only: bool,
         patience: float | None,
-        output: IO[bytes] | None = None,
-        given: bytes = b"",
+        output: IO[bytes] | int | None = None,
+        given: bytes | int = b"",
+        variables: Mapping[str, str] | None = None,
     ):
-        """`words` are those of the command line, and `given` is what it can read from stdin. `is_only`: this
-        process supervises no other child, and may be stopped with it. `patience` (seconds): how long it may
+        """`words` are those of the command line, and `given` is what it can read from stdin, or its stdin. `is_only`:
+        this process supervises no other child, and may be stopped with it. `patience` (seconds): how long it may
         drain if this process dies, until `may_drain_for` tells it otherwise; None: for ever. `output` is where
-        it writes; None: where this process does."""
+        it writes; None: where this process does. `variables` are added to its environment."""
         reading, self._lifeline = os.pipe()
         self._uplink, writing = os.pipe()
         os.set_blocking(self._uplink, False)
@@ -96,7 +97,7 @@ class Child:
                     stderr=output,
                     start_new_session=True,
                     pass_fds=(reading, writing),
-                    env=environment(),
+                    env={**environment(), **(variables or {})},
                 )
         except BaseException:
             os.close(self._lifeline)
@@ -109,6 +110,7 @@ class Child:
         self.pid, self._patience = self._process.pid, patience
         self._closing = threading.Lock()  # the pipes are closed once: `serve` polls in threads, and collects orphans
         self.last_word: Word | None = None
+        self.rests = False  # its run has stopped, and it only waits for its notices
         self._began = time.monotonic()
         self._heard = 0.0  # when its loop has last reported; 0: not yet
 
@@ -116,6 +118,11 @@ class Child:
     def age(self) -> float:
         """Seconds since it was started."""
         return time.monotonic() - self._began
+
+    @property
+    def has_died(self) -> bool:
+        """The process has ended."""
+        return self._process.returncode is not None
 
     def poll(self) -> int | None:
         """None while it runs; then its exit code, negative for the signal that it died of."""
@@ -139,6 +146,7 @@ class Child:
         if heard.is_alive:
             self._heard = time.monotonic()
         self.last_word = heard.word or self.last_word
+        self.rests = self.rests if heard.rests is None else heard.rests
 
     def ask(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -187,11 +195,11 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def standard_input(data: bytes) -> Iterator[int]:
+def standard_input(data: bytes | int) -> Iterator[int]:
     """The stdin of a process that is started in the block: it reads `data` there. On its command line, `ps` would show
-    that to all users of the machine."""
-    if not data:
-        yield subprocess.DEVNULL
+    that to all users of the machine. A number is a descriptor that it gets."""
+    if not data or isinstance(data, int):
+        yield data or subprocess.DEVNULL
         return
     reading, writing = os.pipe()
     try:

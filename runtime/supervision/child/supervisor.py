@@ -1,6 +1,7 @@
 """Drain, kill and restart the child of one workspace.
 
-A state machine that never waits: `supervise` and `serve` turn it.
+A state machine that never waits: `supervise` and `serve` turn it. The child is a process of the run's own, or its seat
+in a process that it shares with others. A seat that is lost counts as no crash: the run goes on alone.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Literal
 
@@ -19,10 +20,12 @@ from ....workspace.formats import pause_file
 from ....workspace.inspect import lease
 from ....workspace.state import EXIT_CODES
 from ....workspace.store import Store
-from ..emergency import processes
-from .background import bound_log
+from . import processes
+from .background import bound_log, mark_start
 from .child import ASKED, FORCE_AFTER, RESTARTS, Bell, Child, how_it_died, listening
 from .deadline import Deadline, Glance
+from .keeper_process import KeeperProcess, wants_keeper
+from .sharing import ALONE, RunSharing, Seat
 
 if TYPE_CHECKING:
     from ....workspace.journal.records import PauseRequested
@@ -31,6 +34,7 @@ PAUSED, FAILED, STORAGE = 3, 1, 8
 INTERRUPTED = 130
 
 _GLANCE = 0.5  # seconds between two glances at what may ask for a stop
+_TURN = 0.05  # seconds between two looks at a child where no signal tells of its end
 _ONE_PRESS = 0.2  # seconds in which two SIGINTs are one: some tools send it to a process and to its group
 
 
@@ -56,6 +60,9 @@ class Order(Struct, frozen=True):
     is_only: bool = True  # the supervisor's process has no other child
     output: Callable[[], IO[bytes]] | None = None
     given: bytes = b""
+    sharing: RunSharing | None = None  # None: it has a process of its own
+    keeper: KeeperProcess | None = None  # for runs that want one
+    is_kept: bool = False  # this one does, whatever workspace.yaml says
 
 
 Phase = Literal["running", "draining", "resting", "over"]
@@ -75,10 +82,12 @@ class Supervisor:
     ):
         """`say` is called with events of the child, `late` with delays."""
         self.store, self.code, self.why = store, None, ""
+        self.is_last = False  # this child: what it leaves is started by another supervisor
         self._order, self._say, self._policy = order, say, policy or Policy()
         self._late, self._named = late or say, set[str]()
         self._phase: Phase = "over"
-        self._child: Child | None = None
+        self._child: Child | Seat | None = None
+        self._is_alone = order.sharing is None
         self._early_deaths = 0
         self._due = 0.0  # when the phase is over by itself; inf: never
         self._glance = float("inf")
@@ -92,6 +101,11 @@ class Supervisor:
     code: int | None
     why: str
     error: str = ""  # what the child itself has said
+
+    @property
+    def rests(self) -> bool:
+        """The run has stopped, and its process only waits for its notices."""
+        return self._child is not None and self._child.rests
 
     @property
     def wake_at(self) -> float:
@@ -108,6 +122,8 @@ class Supervisor:
         if glances:
             self._glance = now + _GLANCE  # also if it fails
             bound_log(self.store)
+            if self._order.keeper is not None:
+                self._order.keeper.look()
             if self._child is not None and self._child.age > self._policy.early:
                 _prepare()
         try:
@@ -131,10 +147,12 @@ class Supervisor:
 
     def _rest(self, now: float) -> None:
         """Wait until it is time to start again."""
-        request = self._stop_wanted() if self._has_stop() else None
+        request = self._stop_wanted() if self._pause.has_changed() and self._pause.is_stopped() else None
         if request is not None:
             self._request = request
             self._put_right(0.0, f"not started again: {pause_file.PATH} says that the run is to stay stopped")
+        elif self.is_last:
+            self._over(INTERRUPTED)
         elif now >= self._due:
             self._start(self._order.restart)
 
@@ -143,11 +161,7 @@ class Supervisor:
 
         return stop_wanted(self.store, self._deadline.began)
 
-    def _has_stop(self) -> bool:
-        """Whether pause.yaml requests a stop since the last look."""
-        return self._pause.has_changed() and self._pause.is_stopped()
-
-    def _name_if_late(self, child: Child, now: float) -> None:
+    def _name_if_late(self, child: Child | Seat, now: float) -> None:
         silent, asked = child.silent_for(now), self._deadline.waited(now)
         if self._phase == "draining":
             asked = max(asked, now - (self._drains_since or now))
@@ -216,14 +230,37 @@ class Supervisor:
         self._deadline = Deadline(self.store, self._pause, timeout, grace, time.monotonic())
         output = self._order.output() if self._order.output else None
         try:
+            mark_start(self.store, output)
             patience = self._deadline.patience_so_far  # reading workspace.yaml now would delay the child
             order = self._order
-            self._child = Child(words, is_only=order.is_only, patience=patience, output=output, given=order.given)
+            self._child = self._seat() or Child(
+                words,
+                is_only=order.is_only,
+                patience=patience,
+                output=output,
+                given=order.given,
+                variables=self._variables,
+            )
         finally:
             if output:
                 output.close()
         self._phase, self._due = "running", float("inf")
         self._glance = time.monotonic() + _GLANCE
+
+    @property
+    def _variables(self) -> Mapping[str, str]:
+        """Those that lead the child to a keeper, if the run wants one."""
+        order = self._order
+        if order.keeper is None or not (order.is_kept or wants_keeper(self.store)):
+            return {}
+        return order.keeper.variables(self.store.url)
+
+    def _seat(self) -> Seat | None:
+        if self._order.sharing is None or self._is_alone:
+            return None
+        seat = self._order.sharing.seat()
+        seat.may_drain_for(self._deadline.patience_so_far)
+        return seat
 
     def _drain(self, number: signal.Signals) -> None:
         self._phase, self._asked_at = "draining", time.monotonic()
@@ -238,24 +275,34 @@ class Supervisor:
         self._due = float("inf") if patience is None else self._drains_since + patience
 
     def _force(self, why: str) -> None:
-        self._late(f"{why}; killing process {self._the_child().pid}")
+        child = self._the_child()
+        others = ", and with it the runs that share it" if isinstance(child, Seat) else ""
+        self._late(f"{why}; killing process {child.pid}{others}")
         self._forced_by = self._forced_by or why
         self._phase, self._due = "draining", float("inf")
-        self._the_child().kill()
+        child.kill()
 
-    def _ended(self, child: Child, code: int) -> None:
+    def _ended(self, child: Child | Seat, code: int) -> None:
         self._child = None
-        if self.store.abilities.remote:
+        if self.store.abilities.remote and child.has_died:
             from ...agent import code as download
 
             download.clear(child.pid)
         child.kill_rest()  # like the end of a shell's job or a service: nothing of it is left to the next one
         word = child.last_word
-        if word is not None and word.code == RESTARTS and self._phase == "running":
+        if word is not None and word.code == RESTARTS and self._phase == "running" and self.is_last:
+            self._over(EXIT_CODES["sleeping"])
+        elif word is not None and word.code == RESTARTS and self._phase == "running":
             self._early_deaths = 0
             self._say(f"process {child.pid} has ended for `restart_every`; another one continues")
             self._start(self._order.restart)
-        elif word is not None and not (word.code in (RESTARTS, INTERRUPTED) and self._phase == "draining"):
+        elif word is not None and word.code == ALONE and self._phase == "running":
+            self._leave_the_others(word.text)
+            if self.is_last:
+                self._over(INTERRUPTED)
+            else:
+                self._start(self._order.restart)
+        elif word is not None and not (word.code in (RESTARTS, ALONE, INTERRUPTED) and self._phase == "draining"):
             self.error = word.text
             self._over(word.code)
         elif self._phase == "draining":
@@ -278,11 +325,22 @@ class Supervisor:
             why += f"; {left.error}"
         self._over(EXIT_CODES.get(left.status, PAUSED), why)
 
-    def _crashed(self, child: Child, code: int) -> None:
+    def _leave_the_others(self, why: str) -> None:
+        """It gets a process of its own."""
+        assert self._order.sharing is not None
+        self._is_alone = True
+        self._order.sharing.left(why)
+
+    def _crashed(self, child: Child | Seat, code: int) -> None:
         policy = self._policy
-        is_early = child.age < policy.early
+        is_shared = isinstance(child, Seat)
+        if self._order.sharing is not None and not is_shared:
+            self._order.sharing.has_crashed()
+        is_early = child.age < policy.early and not is_shared
         self._early_deaths = self._early_deaths + 1 if is_early else 0
         died = f"process {child.pid} died {how_it_died(code)} after {child.age:.1f} s"
+        if isinstance(child, Seat):
+            died = f"process {child.pid}, which other runs shared, {child.why or f'died {how_it_died(code)}'}"
         request = None
         with suppress(SatchelError, OSError):  # the next start looks at it again
             self._pause.has_changed()  # from now on only a change counts
@@ -299,18 +357,24 @@ class Supervisor:
 
             error = after_crashes(self.store, why)
             self._over(FAILED, f"{why}; {error}" if error else why)
+        elif self.is_last:
+            self._over(INTERRUPTED, died)
         else:
             import random  # for a run that has died
 
             longest = min(policy.longest_delay, policy.first_delay * 2 ** max(0, self._early_deaths - 1))
-            delay = longest * random.uniform(0.75, 1.0)  # many that died together must not come back together
+            share = random.uniform(0.0, 2.0) if is_shared else random.uniform(0.75, 1.0)
+            delay = longest * share  # many that died together must not come back together
             self._phase, self._due = "resting", time.monotonic() + delay
-            self._say(f"{died}; it starts again in {delay:.1f} s")
+            if is_shared:
+                self._leave_the_others(f"{died}; it starts again in a process of its own")
+            else:
+                self._say(f"{died}; it starts again in {delay:.1f} s")
 
     def _over(self, code: int, why: str = "") -> None:
         self._phase, self._due, self.code, self.why = "over", float("inf"), code, why
 
-    def _the_child(self) -> Child:
+    def _the_child(self) -> Child | Seat:
         assert self._child is not None
         return self._child
 
@@ -342,6 +406,26 @@ def supervise(store: Store, order: Order, say: Callable[[str], None], policy: Po
             except (SatchelError, OSError):
                 continue  # the child needs the storage, too, and stops by itself if that lasts
         return supervisor
+
+
+def supervise_aside(
+    store: Store, order: Order, say: Callable[[str], None], should_stop: Callable[[], bool]
+) -> Supervisor:
+    """`supervise` in any thread, for a program that runs several at once. Handles no signals: `should_stop` is asked
+    again and again, and once it says so the child is drained."""
+    supervisor = Supervisor(store, order, say)
+    supervisor.start()
+    is_asked = False
+    while supervisor.code is None:
+        if not is_asked and should_stop():
+            is_asked = True
+            supervisor.ask(signal.SIGTERM)
+        with suppress(SatchelError, OSError):  # as above
+            supervisor.poll()
+        if order.sharing is not None:
+            order.sharing.look()
+        time.sleep(max(0.0, min(supervisor.wake_at - time.monotonic(), _TURN)))
+    return supervisor
 
 
 def heard(bell: Bell, until: float, supervisors: Collection[Supervisor]) -> list[signal.Signals]:

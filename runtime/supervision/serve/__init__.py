@@ -1,9 +1,12 @@
 """`satchel serve`: many workspaces, a few at a time.
 
-judging.py     decides which workspaces may be started, by their files
-roots.py       finds workspaces below a folder or URL
-schedule.py    creates the tasks of schedules
 run_server.py  starts the workspaces that may be started, as many at a time as there are cores
+isolation.py   in which process a run runs: one of its own, or one that several share
+lookout.py     decides what is due now, for those who start it, and remembers which runs of many rest
+known_run.py   one of these: whether it may be started, the tasks of its schedule, the claim to start it
+fair_order.py  decides which of those that are due start next
+census.py      what looks have found, in numbers
+roots.py       finds workspaces below a folder or URL
 """
 
 # mypy: implicit-reexport
@@ -11,6 +14,10 @@ run_server.py  starts the workspaces that may be started, as many at a time as t
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .judging import Going, Known
-    from .roots import FolderRoot, Root, RootSignature, UrlRoot
-    from .run_server import ServeEvent, Server, serve, usable_cores
+    from .census import COUNTED, Census, CensusNumbers, RunFigures, SightedRun, figures_of
+    from .fair_order import FairOrder
+    from .isolation import Isolate, may_share, shared_processes, usable_cores
+    from .known_run import Going, Known
+    from .lookout import Lookout, ServeEvent
+    from .roots import FolderRoot, Root, RootSignature, UrlRoot, uncollected
+    from .run_server import Server, ServeResult, serve

@@ -16,9 +16,9 @@ from unittest import mock
 
 from satchel.workspace.base import SatchelError
 from satchel.workspace.history import moment_at
-from satchel.workspace.inspect import look
+from satchel.workspace.inspect import look, transfer_file
 from satchel.workspace.store import DiskStore
-from satchel.workspace.transfer import copy, copy_files, destination, fork, move, transfer
+from satchel.workspace.transfer import copy, destination, fork, move, transfer
 
 from . import legal, memory
 from .checker import Violation
@@ -80,7 +80,7 @@ def _on(system: Memory) -> Iterator[None]:
 
 
 def _carried(nodes: Nodes) -> dict[str, bytes]:
-    return {path: data for path, data in files(nodes, TO).items() if copy_files.goes_along(path)}
+    return {path: data for path, data in files(nodes, TO).items() if transfer_file.goes_along(path)}
 
 
 def explore(name: Name, seed: int, *, every: int, per_call: int) -> int:

@@ -156,8 +156,9 @@ class Explorer:
         elif not is_kill:
             return
         rng = self._rng
-        why: Why = rng.choice(("run", "recover"))
-        other: Why = "recover" if why == "run" else "run"  # so that a record that was lost is not written alike again
+        takes = self._workload.takes
+        why: Why = rng.choice((takes, "recover"))
+        other: Why = "recover" if why == takes else takes  # so that a record that was lost is not written alike again
         after = self._checked(past, Stage(crash, why, rng.choice(_THENS)))
         if after is past:
             return
@@ -176,7 +177,7 @@ class Explorer:
             return  # of a kill it may still be another part that is durable
         last = self._checked(after, Stage(again, why, self._rng.choice(_THENS)))
         if self._rng.random() < 0.2 and (third := self._some_crash(last, power=True)):
-            self._checked(last, Stage(third, "run", "work"))
+            self._checked(last, Stage(third, self._workload.takes, "work"))
 
     def _is_new(self, past: _Past, crash: Crash, before: int = 0) -> bool:
         tree = files(legal.state_after(past.log, crash))
@@ -233,7 +234,7 @@ class Explorer:
                 opened = len(system.log)
                 check_opened(before, files(system.nodes), witness)
                 if stage.then == "close":
-                    play.workspace.close("paused")
+                    play.workspace.close("paused" if self._workload.takes == "run" else None)
                 elif stage.then == "work" and not self._workload.finish:
                     go_on(play)
             if stage.then == "close":

@@ -169,12 +169,10 @@ class Memory(Syscalls):
     def status(self, fd: int) -> os.stat_result:
         return self._status(self._open_file(fd)[0])
 
-    def has_name(self, fd: int) -> bool:
-        number, path = self._open_file(fd)
+    def is_at(self, fd: int, path: str) -> bool:
         with suppress(OSError):
-            if self._number(path) == number:
-                return True
-        return any(number in node.entries.values() for node in self.nodes.values() if isinstance(node, Folder))
+            return self._number(path) == self._open_file(fd)[0]
+        return False
 
     def close(self, fd: int) -> None:
         _, path = self._open_file(fd)
@@ -283,6 +281,17 @@ class Memory(Syscalls):
         data, status = self.read(path, sys.maxsize - 1)
         return data[max(0, status.st_size - size) :]
 
+    def read_part(self, path: str, begin: int, size: int) -> bytes:
+        return self.read(path, sys.maxsize - 1)[0][begin : begin + size]
+
+    def read_from(self, path: str, offset: int) -> bytes:
+        fd = self.open_append(path)
+        try:
+            self.sync_data(fd)
+        finally:
+            self.close(fd)
+        return self._file(self._number(path)).data[offset:]
+
     def stat(self, path: str) -> os.stat_result:
         return self._status(self._number(path))
 
@@ -294,12 +303,9 @@ class Memory(Syscalls):
             return None
         return number in {open_one for open_one, _ in self._fds.values()}
 
-    def scan(self, path: str) -> list[tuple[str, bool, int]]:
-        found = []
-        for name, number in self._folder(self._number(path), path).entries.items():
-            node = self.nodes[number]
-            found.append((name, isinstance(node, Folder), len(node.data) if isinstance(node, File) else 0))
-        return found
+    def scan(self, path: str) -> dict[str, os.stat_result]:
+        entries = self._folder(self._number(path), path).entries.items()
+        return {name: self._status(number) for name, number in entries}
 
     def is_link(self, path: str) -> bool:
         return False

@@ -30,7 +30,7 @@ from satchel.runtime.live import pace
 from satchel.runtime.steps import partial as streaming
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
-from satchel.workspace.journal import Journal, append_log
+from satchel.workspace.journal import Journal, segment_log
 from satchel.workspace.journal.records import line
 from satchel.workspace.lifecycle import acquire, opening, recovery, retention, workspace
 from satchel.workspace.lifecycle import workspace as opened_workspace
@@ -104,8 +104,8 @@ def steady() -> Iterator[None]:
             (line, "time", _Clock),
             (opened_workspace, "Projector", partial(Projector, clock=_Impatient.time)),
             (workspace, "REREAD_BYTES", SEGMENT_BYTES),
-            (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
-            (append_log, "MANY", 2),
+            (segment_log, "SEGMENT_BYTES", SEGMENT_BYTES),
+            (segment_log, "MANY", 2),
             (retention, "ENOUGH", 500),
             (checkpoint, "_APART", 1),
             (Journal, "flush", flush_and_tell),

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from satchel.workspace.store import DiskStore
-from satchel.workspace.transfer import transfer
+from satchel.workspace.store.disk import store
 
 from .carrying import Name, explore
 from .checker import Violation
@@ -28,7 +28,13 @@ def test_a_crash_takes_a_run_on_its_way_or_what_was_told(name: Name, every: int,
 
 
 def _folders_that_were_made_not_synced() -> Fault:
-    return mock.patch.object(transfer, "settle_place", lambda folder, calls: None)
+    settle = store.settle_place
+
+    def of_the_workspace_only(folder: str, calls: Any, *, levels: int = 100) -> None:
+        if levels < 100:
+            settle(folder, calls, levels=levels)
+
+    return mock.patch.object(store, "settle_place", of_the_workspace_only)
 
 
 def _copied_names_not_synced() -> Fault:

@@ -48,7 +48,8 @@ class _Applied:
         if name == "read":
             return found[0], found[1].st_size
         if name == "scan":
-            return sorted((entry, is_folder, 0 if is_folder else size) for entry, is_folder, size in found)
+            modes = {entry: stat.S_IFMT(status.st_mode) for entry, status in found.items()}
+            return sorted((entry, mode, found[entry].st_size * stat.S_ISREG(mode)) for entry, mode in modes.items())
         if name == "stat":
             return stat.S_IFMT(found.st_mode)
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from unittest import mock
@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from properties import ROUNDS
 
 from satchel.runtime.engine.open_scope import OpenScope
+from satchel.runtime.hold.hold_opening import HoldOpening
 from satchel.runtime.live import data
 from satchel.workspace import journal
-from satchel.workspace.inbound.edits import plan_edits
+from satchel.workspace.inbound.edits import Noticed, plan_edits
 from satchel.workspace.journal import Kept, Tail, blobs, segment
-from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
+from satchel.workspace.journal.records import Message, PartialPromoted, SavedFile, StepStarted
 from satchel.workspace.lifecycle import opening, recovery
 from satchel.workspace.lifecycle.recovery import Leftover
 from satchel.workspace.lifecycle.retention import Pruner, carry_out
@@ -238,6 +239,51 @@ def _doubts_are_forgotten_by_a_return() -> Fault:
     return mock.patch.object(earlier_moment, "_scope", forgetful)
 
 
+def _append_returns_before_it_is_durable() -> Fault:
+    append = HoldOpening.append
+
+    def hasty(self: HoldOpening, *call: Any) -> int:
+        with mock.patch.object(self.workspace.journal, "flush", lambda: None):
+            return append(self, *call)
+
+    return mock.patch.object(HoldOpening, "append", hasty)
+
+
+def _rows_of_an_append_count_one_by_one() -> Fault:
+    append = HoldOpening.append
+
+    def piecemeal(self: HoldOpening, log: str, rows: Sequence[Message], key: str) -> int:
+        known = self.moment.root.logs.get(log) if log else self.moment.root
+        if known is not None and key in known.appended:
+            return append(self, log, rows, key)
+        return [append(self, log, [row], key if row is rows[-1] else "") for row in rows][-1]
+
+    return mock.patch.object(HoldOpening, "append", piecemeal)
+
+
+def _blob_of_a_file_not_durable_before_its_record() -> Fault:
+    keep = blobs.keep_file
+
+    def careless(store: Store, data: bytes, mark: int) -> SavedFile:
+        replace = store.replace
+        with mock.patch.object(store, "replace", lambda path, data: replace(path, data, sync="data")):
+            return keep(store, data, mark)
+
+    return mock.patch.object(blobs, "keep_file", careless)
+
+
+def _files_are_taken_to_show_the_record() -> Fault:
+    join = opening.Workspace.join_files
+
+    def trusting(self: opening.Workspace, noticed: Noticed) -> None:
+        join(self, noticed)
+        held = self.files[""].held
+        assert held is not None
+        held.are_shown({path: file.version for path, file in self.moment.root.files.items()})
+
+    return mock.patch.object(opening.Workspace, "join_files", trusting)
+
+
 _LOST = r"acknowledged and is gone|another one stands in its place|refused|was edited|forgotten"
 _TORN = r"(state.json|todo.md|why.md) is torn|has another hash|the hash of \S+ is not its own"
 _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
@@ -277,6 +323,14 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_blobs_removed_that_a_checkpoint_refers_to, "prunes", r"blob of record \d+ is gone|forgotten"),
     (_blob_not_durable_before_its_record, "returns", r"blob of record \d+, a return, is gone or torn"),
     (_doubts_are_forgotten_by_a_return, "returns", r"every effect is due once"),
+    (_append_returns_before_it_is_durable, "holds", r"calls that have returned don't count"),
+    (_rows_of_an_append_count_one_by_one, "holds", r"don't count, or one in part|the next program reads"),
+    (
+        _blob_of_a_file_not_durable_before_its_record,
+        "holds",
+        r"blob of files/\S+ is gone or torn|is missing|was refused",
+    ),
+    (_files_are_taken_to_show_the_record, "holds", r"files/ shows"),
     (
         _plan_forgets_what_a_person_had_written,
         "persons-plan",

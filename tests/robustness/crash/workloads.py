@@ -6,9 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from satchel.workspace.lifecycle.opening import Why
+
 from . import agents, inboxes, pipelined
 from .answering import Answering
 from .editing import EDITINGS, Editing
+from .holding import Holding
 from .memory import Memory
 from .pauses import Pausing
 from .play import Play, playing
@@ -30,9 +33,10 @@ class Workload(NamedTuple):
     files: dict[str, bytes]
     live: Callable[[Memory], None]
     finish: Callable[[Memory, Witness], None] | None = None
-    editing: Editing | Answering | Pausing | Returning | None = None
+    editing: Editing | Answering | Pausing | Returning | Holding | None = None
     every: int = 1  # of its calls, this many are gone over for one that is crashed at
     is_new: bool = False  # its folder was made a moment ago, so a power failure may take all of it
+    takes: Why = "run"  # what the processes after a crash open it for, unless they only recover it
 
 
 def go_on(play: Play) -> None:
@@ -200,6 +204,7 @@ def _plan_of_a_person(system: Memory) -> None:
 
 _PLAN = b"# Mail\r\n\r\n- [ ] Call back\r\n- [ ] Call back\r\n  - [ ] Find the number\r\n\r\nThanks.\r\n"
 
+_OTHERS = {"asks-people": Answering(), "pauses": Pausing(), "returns": Returning(), "holds": Holding()}
 _EVERY = {"asks-people": 4, "pauses": 4, "returns": 4, "obeys-once": 8, "tree": 12, "tree-pipelined": 12}
 
 WORKLOADS = {
@@ -220,7 +225,9 @@ WORKLOADS = {
         Workload("inbox", inboxes.FILES, inboxes.live, inboxes.finish),
     )
 } | {
-    name: Workload(name, {}, each.live, each.finish, each, _EVERY.get(name, 1))
-    for name, each in {**EDITINGS, "asks-people": Answering(), "pauses": Pausing(), "returns": Returning()}.items()
+    name: Workload(
+        name, {}, each.live, each.finish, each, _EVERY.get(name, 1), takes="hold" if name == "holds" else "run"
+    )
+    for name, each in {**EDITINGS, **_OTHERS}.items()
 }
 """Each is a run of another name, so no two share a state."""

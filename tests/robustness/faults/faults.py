@@ -27,7 +27,7 @@ def hang(seconds: float | None = None, *, arrives: bool = False) -> Fault:
 
     def hang(exchange: Exchange) -> None:
         if arrives:
-            exchange.forward()
+            exchange.note(exchange.forward().status)
         exchange.wait(seconds)
         exchange.drop()
 

@@ -164,8 +164,12 @@ def test_a_dropped_connection(
 
 @pytest.mark.parametrize("arrives", [False, True])
 def test_what_hangs_is_given_up_by_the_client(seaweedfs: Server, proxy: Proxy, key: str, arrives: bool) -> None:
-    with proxy.plant(hang(arrives=arrives), method="PUT"), pytest.raises(ReadTimeoutError):
-        client(proxy.url, timeout=0.3).put_object(Bucket=BUCKET, Key=key, Body=BODY)
+    with proxy.plant(hang(arrives=arrives), method="PUT") as planted:
+        with pytest.raises(ReadTimeoutError):
+            client(proxy.url, timeout=0.3).put_object(Bucket=BUCKET, Key=key, Body=BODY)
+        planted.await_strike()
+        if arrives:
+            proxy.await_answer(proxy.seen[-1])  # the client may have given up before that
     assert (there(seaweedfs, key) == BODY) is arrives
 
 
@@ -256,11 +260,11 @@ def test_a_slow_answer_is_whole(through: Any, proxy: Proxy, key: str) -> None:
 @pytest.mark.parametrize("silent", [True, False])
 def test_one_client_is_cut_off_and_the_other_is_not(seaweedfs: Server, key: str, silent: bool) -> None:
     with proxying(seaweedfs.endpoint) as one, proxying(seaweedfs.endpoint) as other:
-        mine, theirs = client(one.url, timeout=0.3), client(other.url)
+        mine, theirs, impatient = client(one.url), client(other.url), client(one.url, timeout=0.3)
         mine.put_object(Bucket=BUCKET, Key=key, Body=b"mine")
         with partition(one, silent=silent):
             with pytest.raises((ReadTimeoutError, ConnectionClosedError, EndpointConnectionError)):
-                mine.put_object(Bucket=BUCKET, Key=key, Body=b"mine again")
+                impatient.put_object(Bucket=BUCKET, Key=key, Body=b"mine again")
             theirs.put_object(Bucket=BUCKET, Key=key, Body=b"theirs")
         assert mine.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"theirs"
 

@@ -14,7 +14,7 @@ from unittest import mock
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store.remote import bucket
 from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.store.remote.listing_cache import md5_tag
+from satchel.workspace.store.remote.remote_store import md5_tag
 from satchel.workspace.store.remote.s3 import Body, NoSuchObject, Patience, Requests, Unanswered, Unmet
 
 from .scheduler import Killed, Process, SimulatedLock, Simulation

@@ -19,9 +19,9 @@ from satchel.workspace.formats import Keep, Rule, definition
 from satchel.workspace.inbound.edits import rejection
 from satchel.workspace.inspect import lease, load
 from satchel.workspace.inspect.load import Look, look
-from satchel.workspace.journal import Own, first_kept, kept_lines, object_log, reader, writer
+from satchel.workspace.journal import Own, first_kept, kept_lines, reader, segment_log, writer
 from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, Pruned, StepStarted
-from satchel.workspace.journal.segment import segments
+from satchel.workspace.journal.segment import segment_path, segments
 from satchel.workspace.lifecycle import acquire, retention
 from satchel.workspace.lifecycle.acquire import Owned
 from satchel.workspace.state import checkpoint
@@ -356,6 +356,21 @@ class LateFence(Scripted):
             self._acknowledge(journal, "d")
 
 
+class HollowSegment(Scripted):
+    """A writer is killed while it sends a commit, and the server keeps an empty object under its name."""
+
+    def run(self) -> None:
+        self.simulation.begin(Process("both"), "both", self._both)
+        self._play()
+
+    def _both(self) -> None:
+        for name in ("first", "second"):
+            store = opened_store(self.simulation, self.bucket, None)
+            with self._writing(name, store, look(store)) as (journal, _, _):
+                self._acknowledge(journal, name)
+                self.bucket.put(segment_path(journal.next_seq), b"", "", None, "*")
+
+
 class LateLook(Scripted):
     """A writer finds another output than its own, and is stopped right behind the moment in which it still has the
     workspace. Then another takes it, and writes the output."""
@@ -412,11 +427,11 @@ def _simulated(simulation: Simulation) -> ExitStack:
         )
 
     for replaced, name, value in (
-        (object_log, "ThreadPoolExecutor", pool),
+        (segment_log, "ThreadPoolExecutor", pool),
         (writer, "ThreadPoolExecutor", pool),
         (writer, "wait", wait_for),
-        (object_log, "REPEATED_BYTES", 900),
-        (object_log, "ROLLED_BYTES", 3000),
+        (segment_log, "REPEATED_BYTES", 900),
+        (segment_log, "ROLLED_BYTES", 3000),
         (checkpoint, "_APART", 1),
         (acquire, "check_conditional_puts", lambda store: None),
         (load, "define", _define),

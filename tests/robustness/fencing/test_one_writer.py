@@ -7,6 +7,7 @@ import os
 import pytest
 from properties import ROUNDS
 
+from . import holding
 from .model import Model, Violation, explore
 
 FIRST = int(os.environ.get("SATCHEL_SEED") or 1)
@@ -19,6 +20,19 @@ def test_nothing_that_was_acknowledged_is_lost_in_any_schedule() -> None:
     print(f"seeds from {FIRST} on: {tally}")
     assert tally["owners"] > 150 and tally["kept out"] > 5 and tally["acknowledged"] > 1000
     assert tally["pruned"] > 5
+
+
+def test_no_append_to_a_held_workspace_is_lost_torn_or_doubled_in_any_schedule() -> None:
+    tally = holding.explore(range(FIRST, FIRST + 25))
+    print(f"seeds from {FIRST} on: {tally}")
+    assert tally["owners"] > 100 and tally["kept out"] > 3 and tally["appends"] > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_no_append_to_a_held_workspace_is_lost_in_many_more_schedules(part: int) -> None:
+    first = FIRST + 2_000_000 + part * _SCHEDULES
+    print(f"seeds from {first} on: {holding.explore(range(first, first + _SCHEDULES))}")
 
 
 @pytest.mark.slow

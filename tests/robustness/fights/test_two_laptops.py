@@ -40,11 +40,11 @@ from satchel.workspace.store import Store, open_store
 
 SEED = int(os.environ.get("SATCHEL_SEED") or 20261122)
 PARTS = 2 * ROUNDS
-_FIGHTS = 2  # of a part
+_FIGHTS = min(ROUNDS, 2)  # of a part
 LAPTOPS = 4
 TTL = 0.8
 CHAOS = (1.5, 3.5)  # seconds
-PATIENCE = 90.0
+PATIENCE = 450.0  # seconds: on a busy machine a lease is lost at each stall
 
 forking = multiprocessing.get_context("forkserver")
 forking.set_forkserver_preload([laptop.__name__])
@@ -241,7 +241,7 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["seaweedfs", "gcs", "azure"])
+@pytest.mark.parametrize("kind", ["gcs", "azure"])
 def test_one_fight_ends_in_one_history(kind: str, request: pytest.FixtureRequest, short_lease: None) -> None:
     print(f"seed {SEED}", flush=True)
     fight(request.getfixturevalue(kind), SEED)

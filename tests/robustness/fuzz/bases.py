@@ -17,6 +17,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import (
     AgentBegun,
     AgentEnded,
+    AnswersGrown,
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
@@ -79,6 +80,8 @@ settings:
 drain: {timeout: 2m, then: force}
 idle_below: 10m
 restart_every: 24h
+group: customer-a
+priority: 10
 on_drift: report
 on_reference: refuse
 prompts: pinned
@@ -251,6 +254,7 @@ ENDED: list[AnyRecord] = [
     ScopeCommitted(scope="2", plan=plan((5, 1, "- [x] mail ^2\n"))),
     ScopeBegun(scope="_late", title="late"),
     ScopeCommitted(scope="_late", cancelled="not needed"),
+    AnswersGrown(answers=1),
     Uncalled(scope="", calls=(("gone", "1" * 16, 0),)),
     Closed(status="completed", reason=""),
 ]

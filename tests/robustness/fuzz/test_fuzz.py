@@ -13,7 +13,7 @@ from . import bases
 from .bases import Files
 from .play import Player, remembering
 
-FEW, MANY, PARTS = 10, 800 * ROUNDS, 4
+FEW, MANY, PARTS = 10, 500 * ROUNDS, 4
 
 
 @pytest.fixture(scope="module")

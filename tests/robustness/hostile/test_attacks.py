@@ -416,8 +416,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.sampled(every=5)
-@pytest.mark.parametrize("place", range(len(PLACES)), ids=PLACES)
+@pytest.mark.parametrize("place", range(0, len(PLACES), 5), ids=PLACES[::5])
 def test_junk_in_a_file_is_refused_or_harmless(tmp_path: Path, place: int) -> None:
     """A third of it, each time another one."""
     _try_junk(tmp_path, PLACES[place], range(place % 3, len(JUNK), 3))

@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 from linked import linked
 from msgspec import Raw
-from waits import NOBODY_SAVES
 
 from satchel.runtime.api import stops
 from satchel.runtime.cli.group import group
@@ -41,7 +40,6 @@ from satchel.workspace.journal.records import (
     TaskTaken,
 )
 from satchel.workspace.plan import Splice
-from satchel.workspace.views import stable_read
 
 NAME = "\x9b1m\u202e\u2069\u200f"  # files may be called so
 EVIL = f"\x1b[2J\x1b[31m\x07\r{NAME}"
@@ -85,7 +83,6 @@ RECORDS: list[AnyRecord] = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
     monkeypatch.setattr(check, "_LOOKS", 1)
     monkeypatch.setattr(stops, "_MARGIN", 0.3 - stops.FORCE_AFTER)  # no process will notice it
     monkeypatch.setattr(click, "style", lambda text, **_: str(text))  # what is left of escapes is the files'

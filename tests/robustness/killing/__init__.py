@@ -24,7 +24,7 @@ from satchel import run
 from satchel.runtime.agent.declaration import Agent
 from satchel.workspace.store import DiskStore, Syscalls
 
-SUBJECTS = ("items", "parallel", "tree", "pipelined", "talking", "inbox", "interrupted")
+SUBJECTS = ("items", "parallel", "named", "tree", "pipelined", "talking", "inbox", "interrupted")
 _CALLS = ("write", "sync", "sync_data", "sync_folder", "rename", "link", "unlink", "open_new", "mkdir", "rmdir")
 _STATUS = {"completed": 0, "paused": 3}
 _PATIENCE = 600.0
@@ -68,7 +68,9 @@ def explore(subject: str, folder: Path, *words: object, needs: str = "sys") -> N
 
 def main() -> None:
     name, folder, how, *numbers = sys.argv[1:]
-    subject: Subject = __import__(f"killing.{name}", fromlist=["SUBJECT"]).SUBJECT
+    module, _, kind = name.partition(":")
+    found = __import__(f"killing.{module}", fromlist=["SUBJECT"])
+    subject: Subject = found.SUBJECTS[kind] if kind else found.SUBJECT
     {"seeded": seeded, "every": every}[how](subject, Path(folder), *map(int, numbers))
 
 

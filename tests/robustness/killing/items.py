@@ -28,7 +28,7 @@ class Receipt:
     line: int
 
 
-def make_agent(outside: Path, parallel: int = 1) -> Any:
+def make_work(outside: Path) -> Any:
     @step
     async def measure(text: str) -> int:
         return len(text)
@@ -71,6 +71,12 @@ def make_agent(outside: Path, parallel: int = 1) -> Any:
             await run.output(f"{item.text}.txt", loud)
         return {"loud": loud, "line": receipt.line}
 
+    return work
+
+
+def make_agent(outside: Path, parallel: int = 1) -> Any:
+    work = make_work(outside)
+
     @agent(state=State)
     async def main(run: Run[State]) -> None:
         if not run.todo.items:
@@ -83,10 +89,11 @@ def make_agent(outside: Path, parallel: int = 1) -> Any:
 def result(folder: Path, outside: Path) -> dict[str, Any]:
     """All that a run leaves and that must not depend on when it was killed."""
     state = json.loads((folder / "state.json").read_text())
+    todo = folder / "todo.md"
     messages = [json.loads(line) for line in (folder / "messages.jsonl").read_text().splitlines()]
     return {
         "effects": outside.read_text().splitlines(),
-        "todo": read_markdown((folder / "todo.md").read_bytes()).body.decode(),
+        "todo": read_markdown(todo.read_bytes()).body.decode() if todo.exists() else "",
         "data": state["data"],
         "status": state["status"],
         "usage": state["usage"]["items"],

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from satchel.workspace import plan as workspace_todo
-from satchel.workspace.inbound.edits import Edit, detection, plan_edits, rejection, state, steps
+from satchel.workspace.inbound.edits import Edit, detection, json_edits, plan_edits, rejection
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.plan import Plan
@@ -60,7 +60,7 @@ def _merge_of_a_plan_takes_the_file_as_it_is() -> Fault:
 
 
 def _merge_of_data_takes_the_file_as_it_is() -> Fault:
-    return mock.patch.object(state, "merge", lambda base, ours, theirs, prefer=None: Merged(theirs, ()))
+    return mock.patch.object(json_edits, "merge", lambda base, ours, theirs, prefer=None: Merged(theirs, ()))
 
 
 def _past_effects_are_forgotten() -> Fault:
@@ -83,7 +83,7 @@ def _refused_file_is_not_kept() -> Fault:
 
 
 def _result_in_a_step_is_ignored() -> Fault:
-    return mock.patch.object(steps, "_edited", lambda looking, agent, path, data, record: None)
+    return mock.patch.object(json_edits, "_edited_step", lambda looking, agent, path, data, record: None)
 
 
 def _a_sub_agents_new_work_is_not_reached() -> Fault:

@@ -8,19 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waits import NOBODY_SAVES
 
 from satchel import InboxTask, Item, Run, agent, run, step
 from satchel.workspace.base.errors import AgentError, DoesNotFit, SatchelError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal.records import ScopeFailed, StepProgress, TaskDone
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import stable_read
-
-
-@pytest.fixture(autouse=True)
-def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
 
 
 def drop(workspace: Path, *names: str) -> None:

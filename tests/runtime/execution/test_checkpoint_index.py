@@ -55,8 +55,8 @@ def test_the_checkpoints_have_no_index(ran: Path) -> None:
     found = rows(index(ran).read_text())
     assert [re.search(r"--to (\S+)`", row)[1] for row in found] == names(ran)  # type: ignore[index]
     last, *_, milestone, first = found
-    assert "`stop: the run is completed`" in last and "3 steps, 3,000 tokens, 0.7500 USD" in last
-    assert "| `milestone` | `1-a-b` | 1 step, 1,000 tokens, 0.2500 USD |" in milestone
+    assert "`stop: the run is completed`" in last and "3 steps, 3,000 tokens, $0.75" in last
+    assert "| `milestone` | `1-a-b` | 1 step, 1,000 tokens, $0.25 |" in milestone
     assert "| `start` |  | 0 steps |" in first
 
 

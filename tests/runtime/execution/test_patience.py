@@ -25,7 +25,7 @@ from waits import HANGS, PATIENCE
 from satchel import Item, Retry, Run, agent, effect, run, step
 from satchel.runtime.cli.group import group
 from satchel.runtime.engine import session
-from satchel.runtime.run import sleeping
+from satchel.runtime.run import own_steps
 from satchel.runtime.steps.retry import A_DAY, retry_after
 from satchel.workspace.base.errors import AgentError, UsageError
 
@@ -405,7 +405,7 @@ def test_a_sleep_is_over_when_its_time_is_over_and_not_begun_again(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process is needed for it: a second later another one goes on. Two equal waits are two waits."""
-    monkeypatch.setattr(sleeping, "_IN_PROCESS", 0.0)
+    monkeypatch.setattr(own_steps, "_IN_PROCESS", 0.0)
 
     @agent
     async def main(run: Run[Any]) -> str:
@@ -457,8 +457,8 @@ def test_a_sleep_begins_anew_after_a_kill(workspace: Path, crash: Any, monkeypat
         await run.sleep(PATIENCE)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sleeping, "_IN_PROCESS", HANGS)
-        patched.setattr(sleeping, "asyncio", SimpleNamespace(sleep=dies))
+        patched.setattr(own_steps, "_IN_PROCESS", HANGS)
+        patched.setattr(own_steps, "asyncio", SimpleNamespace(sleep=dies))
         with pytest.raises(crash):
             run(workspace, main)
     (progress,) = records(workspace, "step.progress")
@@ -602,7 +602,7 @@ def test_a_wait_until_a_time_that_is_counted_from_now_never_ends(
     workspace: Path, calls: list[str], crash: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is another time at each start."""
-    monkeypatch.setattr(sleeping, "_IN_PROCESS", 0.0)
+    monkeypatch.setattr(own_steps, "_IN_PROCESS", 0.0)
 
     @agent
     async def main(run: Run[Any]) -> None:

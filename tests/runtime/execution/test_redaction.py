@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waits import NOBODY_SAVES
 
 import satchel
 from satchel import Run, agent, effect, run, step
 from satchel.workspace.base.errors import AgentError, Refused
-from satchel.workspace.views import stable_read
 
 KEY = "canary-7f3a9b"
 
@@ -22,7 +20,6 @@ KEY = "canary-7f3a9b"
 @pytest.fixture
 def guarded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KEY", KEY)
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
     with (workspace / "workspace.yaml").open("a") as file:
         file.write("redact: {env: [KEY]}\n")
     return workspace

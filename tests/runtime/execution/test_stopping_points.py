@@ -19,8 +19,8 @@ from satchel.runtime.engine import session
 from satchel.runtime.live.stopping import Drain
 from satchel.workspace import journal
 from satchel.workspace.formats import yamltext
-from satchel.workspace.journal.append_log import AppendedSegments
 from satchel.workspace.journal.records import Forced, Line, StepCompleted
+from satchel.workspace.journal.segment_log import AppendedSegments
 from satchel.workspace.store import open_store
 
 Ask = Callable[[], Awaitable[None]]

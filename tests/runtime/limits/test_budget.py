@@ -66,7 +66,7 @@ def spending(calls: list[str], **amount: Any) -> Any:
 @pytest.mark.parametrize(
     ("limit", "amount", "reason"),
     [
-        ({"usd": 5}, {"usd": 1.7}, "cost: the budget of 5 usd is used up (5.1)"),
+        ({"usd": 5}, {"usd": 1.7}, "cost: the budget of $5.00 is used up ($5.10)"),
         ({"tokens": 30}, {"tokens": 10}, "cost: the budget of 30 tokens is used up (30)"),
         ({"steps": 3}, {}, "cost: the budget of 3 steps is used up (3)"),
     ],
@@ -92,7 +92,7 @@ def test_a_run_whose_budget_is_used_up_is_gone_on_with(workspace: Path, calls: l
     with pytest.raises(Refused) as caught:
         run(workspace, main, wake=wake)
     said = str(caught.value)
-    assert "the budget of 2 usd is used up (2)" in said
+    assert "the budget of $2.00 is used up ($2.00)" in said
     assert "budget: usd:" in said
     assert (workspace / "pause.yaml").read_text() == before
     assert moment(workspace).status == "paused"
@@ -270,6 +270,9 @@ def test_an_agent_that_only_spends_is_never_stopped(workspace: Path) -> None:
     "amount",
     [
         {"tokens": -1},
+        {"output_tokens": -1},
+        {"tokens": 2, "output_tokens": 3},
+        {"tokens": 2, "model": None},
         {"tokens": True},
         {"tokens": 1.5},
         {"usd": -0.01},
@@ -301,7 +304,7 @@ def test_nobody_is_warned_before_the_budget_is_used_up(workspace: Path, calls: l
     budget(workspace, usd=10, tokens=100)
     watch = Watching()
     assert run(workspace, spending(calls, usd=1.5, tokens=1), watch=watch).status == "completed"
-    assert watch.lines == [("budget", "9 of 10 usd used")]
+    assert watch.lines == [("budget", "$9.00 of $10.00 used")]
 
 
 def test_a_warning_of_what_was_spent_goes_ahead_of_its_record(workspace: Path) -> None:
@@ -383,7 +386,7 @@ def test_status_says_nothing_of_the_budget_and_resume_exits_with_another_code(wo
     (workspace / "agent.py").write_text(_AGENT)
     assert satchel(workspace, "run").returncode == 3
     told = satchel(workspace, "status").stdout
-    assert "5.02 of 5 usd" in told
+    assert "$5.02 of $5.00" in told
     assert "0 of 1000 tokens" in told
     shown = json.loads(satchel(workspace, "status", "--json").stdout)
     assert shown["budget"] == {

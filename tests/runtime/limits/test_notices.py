@@ -125,7 +125,7 @@ async def spends(run: Run[Any]) -> None:
         (completes, "completed", "info", "Completed."),
         (fails, "failed", "failure", "ValueError: no such file: brief.md"),
         (asks, "waiting", "info", "Has it happened?"),
-        (spends, "paused", "info", "Paused: cost: the budget of 1 usd is used up (1.8), by the budget."),
+        (spends, "paused", "info", "Paused: cost: the budget of $1.00 is used up ($1.80), by the budget."),
     ],
 )
 def test_nobody_is_told_how_a_run_has_ended(
@@ -140,8 +140,8 @@ def test_nobody_is_told_how_a_run_has_ended(
     assert said in last["message"]
     if status != "completed":
         assert str(workspace) in last["message"]
-    assert len([each for each in receiver.got if "usd used" not in each["title"]]) == 1
-    assert any("0.9 of 1 usd used" in each["title"] for each in receiver.got) == (main is spends)
+    assert len([each for each in receiver.got if "of $1.00 used" not in each["title"]]) == 1
+    assert any("$0.90 of $1.00 used" in each["title"] for each in receiver.got) == (main is spends)
 
 
 def test_a_notice_comes_before_the_stop_is_durable(workspace: Path, receiver: Receiver) -> None:

@@ -21,7 +21,7 @@ from waits import HANGS, PATIENCE
 
 import satchel
 from satchel import Answer, Item, Run, SatchelError, agent, effect, run, run_async, step
-from satchel.runtime.supervision.serve.judging import judge
+from satchel.runtime.supervision.serve.known_run import judge
 from satchel.workspace.inbound.approvals.question import Question
 from satchel.workspace.store import DiskStore
 
@@ -136,6 +136,7 @@ def test_a_file_from_the_agent_s_process_is_taken_only_at_the_next_start(workspa
     assert "not accepted" not in (workspace / "approvals/a1.yaml").read_text()
 
 
+@pytest.mark.usefixtures("somebody_saves")
 def test_a_half_saved_file_is_obeyed(workspace: Path) -> None:
     """Its text changes all the time: as long as it does not hold still, nothing is taken."""
 
@@ -404,6 +405,25 @@ def test_an_answer_that_the_schema_refuses_is_taken(workspace: Path) -> None:
     assert run(workspace, main).result == {"amount": 250}
 
 
+@pytest.mark.parametrize("hostile", ["a\x01b", "\u202eevorppa", "\ufeffx\U000e0001", 'a\x1b"b\\'])
+def test_what_can_not_be_seen_is_lost_from_a_question_or_keeps_it_from_being_asked(
+    workspace: Path, hostile: str
+) -> None:
+    @agent
+    async def main(run: Run) -> Any:
+        facts: dict[str, Any] = {"choices": ["approve", hostile], "context": {hostile: hostile}}
+        return (await run.ask(hostile, **facts, arguments={hostile: 1}, tool=hostile, wait_for=0)).decision
+
+    assert run(workspace, main).status == "waiting"
+    (asked,) = satchel.open(workspace).questions()
+    facts = (asked.text, asked.choices[1], asked.question.tool, asked.question.facts["context"], asked.arguments)
+    assert facts == (hostile, hostile, hostile, {hostile: hostile}, {hostile: 1})
+    comments = [line for line in (workspace / "approvals/a1.yaml").read_text().splitlines() if line.startswith("#")]
+    assert all(line.isprintable() for line in comments), comments
+    fill_in(workspace, "a1", comments[comments.index("#     approve") + 1].removeprefix("#     "))
+    assert run(workspace, main).result == hostile, "as it was typed from the file"
+
+
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
@@ -411,6 +431,9 @@ def test_an_answer_that_the_schema_refuses_is_taken(workspace: Path) -> None:
         ({"choices": "yes"}, "`choices` is a list of texts"),
         ({"choices": ["a", 3]}, "a choice is a line of text: got 3"),
         ({"choices": ["a", " b"]}, "a choice is a line of text"),
+        ({"choices": ["a\0b"]}, "a choice is a line of text: got 'a\\x00b'. Give one without spaces around it, and"),
+        ({"choices": ["a" * 300_000]}, "found more than 256 KiB"),
+        ({"context": [{"a" * 2000: 1}]}, "a key has 2,002 characters as YAML, of which a file can have 1,024"),
         ({"choices": ["a", "a"]}, "a choice is given twice"),
         ({"choices": ["a"], "schema": {}}, "`choices` or `schema`"),
         ({"schema": {"type": "nonsense"}}, "the schema of an answer can't be used"),

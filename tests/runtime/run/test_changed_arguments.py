@@ -348,7 +348,7 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return satchel.open(url)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("way", ["command", "file"])
 def test_a_kill_between_answer_intent_and_effect_pays_another_amount(
     killed: satchel.Handle, way: str, tmp_path: Path

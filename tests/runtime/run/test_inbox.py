@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from waits import NOBODY_SAVES
 
 from satchel import InboxTask, Run, agent, run, step
-from satchel.runtime.supervision.serve.judging import StartVerdict, judge
+from satchel.runtime.supervision.serve.known_run import StartVerdict, judge
 from satchel.workspace.base.errors import AgentError
 from satchel.workspace.inbound.inbox import inbox
 from satchel.workspace.inspect.load import look as look_at
@@ -23,11 +22,6 @@ from satchel.workspace.store import DiskStore
 from satchel.workspace.views import stable_read
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def nobody_is_in_the_middle_of_saving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
 
 
 def drop(workspace: Path, name: str, text: str | bytes) -> Path:
@@ -390,8 +384,8 @@ def test_what_an_editor_leaves_is_a_task(workspace: Path) -> None:
     assert len(left(workspace)) == 8
 
 
-def test_a_file_is_taken_while_it_is_being_saved(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_read, "WAITS", stable_read.Waits())
+@pytest.mark.usefixtures("somebody_saves")
+def test_a_file_is_taken_while_it_is_being_saved(workspace: Path) -> None:
     path = drop(workspace, "a.md", "the first half")
     os.utime(path, (time.time() + 60,) * 2)  # however slow this machine is, it was not saved long ago
 

@@ -290,7 +290,7 @@ def test_a_slice_costs_what_is_in_it_and_not_the_conversation(workspace: Path) -
         store.taken = 0
         assert len(run.messages) == 20_000
         assert [each["content"] for each in run.messages.slice(last=5)] == contents[-5:]
-        assert store.taken == 0, "its end was read at the opening"
+        assert store.taken <= KEPT, "the opening does not read a long one, so its end is read now"
         shown = run.messages.slice(last=3000)
         assert [each["content"] for each in shown] == contents[-3000:]
         assert 0 < store.taken < 4 * 180 * 3000

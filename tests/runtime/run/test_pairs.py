@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 
 from satchel import Run, agent, run
 from satchel.runtime.run.messages import LOOK_BACK, Pairs
-from satchel.workspace.formats.tool_calls import mentions
+from satchel.workspace.views.conversation import mentions
 
 
 class Turn(NamedTuple):

@@ -16,13 +16,11 @@ from typing import Any, TypedDict
 
 import pydantic
 import pytest
-from waits import NOBODY_SAVES
 
 import satchel
 from satchel import Refused, Run, Sealed, UsageError, agent, run, step
 from satchel.errors import InvalidFile
 from satchel.runtime.steps import Codec, encode
-from satchel.workspace.views import stable_read
 
 SECRET = "canary-7f3a9b"
 KEYS = [base64.b64encode(bytes([number]) * 32).decode() for number in range(3)]
@@ -32,7 +30,6 @@ KEYS = [base64.b64encode(bytes([number]) * 32).decode() for number in range(3)]
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SATCHEL_SEAL_KEY_FILE", raising=False)
     monkeypatch.setenv("SATCHEL_SEAL_KEY", KEYS[0])
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
 
 
 @dataclass

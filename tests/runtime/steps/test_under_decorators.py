@@ -127,6 +127,14 @@ def test_names_may_be_defined_after_the_step() -> None:
     assert typing.get_type_hints(later) == {"text": str, "return": str}
 
 
+@each
+def test_its_types_are_lost_once_somebody_has_asked_generic_for_its_own(one: Step) -> None:
+    before = repr(one.__annotations__)
+    _ = typing.Generic.__annotations__  # type: ignore[attr-defined]
+    assert "'text'" in before and repr(one.__annotations__) == before
+    assert typing.get_type_hints(type(one)) == {}
+
+
 def test_methods_look_like_bound_methods() -> None:
     assert [*inspect.signature(Box("").put).parameters] == ["text"]
     assert [*inspect.signature(Box.name).parameters] == ["text"]

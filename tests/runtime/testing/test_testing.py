@@ -108,6 +108,13 @@ async def test_a_streamed_step_continues_what_the_test_gives_it() -> None:
     assert out.pieces == ["upon a"] and out.has_new and not out.has_restarted
 
 
+def test_the_rest_of_an_answer_is_asked_for_in_ones_own_words() -> None:
+    said, asked = (out := MemoryPartial(recovered="once ")).continuation
+    assert said == {"role": "assistant", "content": "once "}
+    assert asked["role"] == "user" and asked["content"].startswith("Your answer was cut off. Continue with its next")
+    assert not out.has_restarted and MemoryPartial().continuation == MemoryPartial(recovered="").continuation == []
+
+
 @in_loop
 async def test_a_streamed_step_that_ignores_the_recovered_text_doubles_it() -> None:
     out = MemoryPartial(recovered="upon ")

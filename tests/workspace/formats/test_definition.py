@@ -177,3 +177,27 @@ def test_settings_of_any_shape_are_kept() -> None:
 def test_a_word_that_may_stand_for_a_length_of_time_is_not_named() -> None:
     with pytest.raises(InvalidFile, match=r"growth, item or milestone, or a length of time .*Did you mean item"):
         parse(MINIMAL + "checkpoints: {every: items}\n")
+
+
+@pytest.mark.parametrize("other", ["run-2", "a-1", "r" * 40 + "-" + "9" * 22])
+def test_a_file_that_differs_in_its_run_id_only_is_another_definition(other: str) -> None:
+    """Reading YAML is dear, so such files are read once."""
+    text = "format: 1\nrun_id: run-1\nagent: a.py:main\nsettings: {list: [1]}\n"
+    first = parse(text)
+    first.settings["list"].append(2)
+    second = parse(text.replace("run-1", other))
+    assert (first.run_id, second.run_id, second.agent) == ("run-1", other, "a.py:main")
+    assert second.settings == {"list": [1]} and second.recorded["settings"] == {"list": [1]}
+
+
+def test_a_run_id_is_taken_from_a_text_of_several_lines() -> None:
+    text = 'format: 1\nagent: "a.py:main"\nsettings: {note: "one\n\nrun_id: run-3\n\n"}\nrun_id: other-1\n'
+    assert parse(text).run_id == "other-1"
+    assert parse(text.replace("run-3", "run-4")).settings == {"note": "one\nrun_id: run-4\n"}
+
+
+def test_a_run_id_that_is_too_long_is_one_when_a_short_one_was_read() -> None:
+    text = "format: 1\nrun_id: run-1\nagent: a.py:main\n"
+    parse(text)
+    with pytest.raises(InvalidFile, match="up to 63"):
+        parse(text.replace("run-1", "run-" + "1" * 60))

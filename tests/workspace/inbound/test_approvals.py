@@ -325,6 +325,20 @@ def test_a_withdrawn_form_that_was_cut_off_stays_a_mistake(asked: Asked, end: in
     assert path.with_name("a2.yaml").exists()
 
 
+def test_a_withdrawn_form_is_not_marked_once_a_program_has_closed_it(asked: Asked, tmp_path: Path) -> None:
+    path = asked()
+    with opened(DiskStore(tmp_path), "recover", Report()) as workspace:
+        again = {**CALL, "no": 2, "n": 2, "choices": ("approve", "deny")}
+        workspace.journal.add(ApprovalAsked(**again, id="a2", question="Grant admin rights?", withdraws=("a1",)))
+        workspace.journal.flush()
+        with path.open("a"):
+            workspace.desk.write_questions()
+            assert not path.read_text().startswith("# withdrawn")
+        workspace.desk.write_questions()
+        assert path.read_text().startswith("# withdrawn")
+        workspace.close()
+
+
 def test_the_form_of_another_run_is_an_answer(asked: Asked, tmp_path: Path) -> None:
     """Its number is that of a question here, and its words may be the same."""
     path = asked()

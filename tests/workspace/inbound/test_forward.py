@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from waits import NOBODY_SAVES
 
 from satchel.workspace.base import urls
 from satchel.workspace.inbound.edits.findings import sha
@@ -20,12 +19,6 @@ from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.store import DiskStore, Store
-from satchel.workspace.views import stable_read
-
-
-@pytest.fixture(autouse=True)
-def nobody_is_in_the_middle_of_saving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
 
 
 @pytest.fixture

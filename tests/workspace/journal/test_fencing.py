@@ -14,7 +14,7 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import object_log
+from satchel.workspace.journal import segment_log
 from satchel.workspace.journal.records import Fenced, Line, Opened, StepStarted, encode, written
 from satchel.workspace.journal.segment import segment_path
 from satchel.workspace.lifecycle import acquire
@@ -146,7 +146,7 @@ def test_whoever_is_always_too_late_gives_up() -> None:
     store = place.store()
     with (
         mock.patch.object(store, "create", side_effect=FileExistsError),
-        pytest.raises(LeaseHeld, match=f"{object_log._TRIES} attempts"),
+        pytest.raises(LeaseHeld, match=f"{segment_log._TRIES} attempts"),
     ):
         acquire._take(store, look(store))
 
@@ -164,7 +164,7 @@ def test_a_new_owner_need_not_look_twice_if_nothing_has_come() -> None:
 def test_the_same_fence_is_known_by_its_nonce() -> None:
     """Two processes may write the same line at the same moment."""
     place = Place()
-    with mock.patch.object(object_log, "now", lambda: AT):
+    with mock.patch.object(segment_log, "now", lambda: AT):
         place.owner()
         found = place.all()[0]
         twin = Line(1, 1, AT, 1, Fenced(), opening="0" * 16)
@@ -175,7 +175,7 @@ def test_the_same_fence_is_known_by_its_nonce() -> None:
 
 def test_an_owner_whose_journal_is_its_own_is_told_that_another_has_it() -> None:
     place = Place()
-    object_log.check_newest(place.store(), 1)  # before there is a journal
+    segment_log.check_newest(place.store(), 1)  # before there is a journal
     owner = place.owner()
     for _ in range(3):
         owner.owned.check_has_it(owner.store)

@@ -29,7 +29,7 @@ from satchel.workspace.base.errors import (
     SatchelError,
     StorageFailed,
 )
-from satchel.workspace.journal import Journal, Tail, append_log, records
+from satchel.workspace.journal import Journal, Tail, records, segment_log
 from satchel.workspace.journal import writer as writing_end
 from satchel.workspace.journal.records import Closed, Fenced, Line
 from satchel.workspace.store import DiskStore, Entry, FileContent, Syscalls
@@ -467,7 +467,7 @@ def test_nothing_is_told_before_it_is_synced(tmp_path: Path) -> None:
     order.clear()
     writing.journal.add(Closed())
     writing.journal.flush()
-    assert order == ["write", "sync_data", "has_name", "told"]
+    assert order == ["write", "sync_data", "is_at", "told"]
 
 
 def test_a_hundred_concurrent_waiters_share_one_sync(writing: Writing) -> None:
@@ -663,7 +663,7 @@ def test_an_interrupt_in_the_middle_of_a_write_poisons(writing: Writing) -> None
 def test_a_new_segment_starts_at_its_size_and_is_named_by_its_first_record(
     writing: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append_log, "SEGMENT_BYTES", 300)
+    monkeypatch.setattr(segment_log, "SEGMENT_BYTES", 300)
     for _ in range(20):
         writing.journal.add(Closed())
         writing.journal.flush()
@@ -676,7 +676,7 @@ def test_a_new_segment_starts_at_its_size_and_is_named_by_its_first_record(
 
 
 def test_a_group_is_never_split_over_two_segments(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_log, "SEGMENT_BYTES", 10)
+    monkeypatch.setattr(segment_log, "SEGMENT_BYTES", 10)
     for size in (1, 5, 2, 7):
         for _ in range(size):
             writing.journal.add(Closed())
@@ -747,7 +747,7 @@ WRITTEN = [f"{epoch}.{number}" for epoch in range(1, 101) for number in (1, 2)]
 
 def test_many_short_openings_leave_few_segments(tmp_path: Path) -> None:
     store = short_openings(tmp_path, 100)
-    assert len(journal.segments(store)) <= append_log.MANY + 1
+    assert len(journal.segments(store)) <= segment_log.MANY + 1
     assert reasons(store) == WRITTEN
     assert journal.segments(store)[-1] == 199  # the newest is as it was written
 
@@ -773,33 +773,33 @@ def test_a_merge_that_is_cut_off_loses_and_doubles_no_record(tmp_path: Path) -> 
             self._call()
             super().unlink(path)
 
-    for calls in range(append_log.MANY):
+    for calls in range(segment_log.MANY):
         folder = tmp_path / str(calls)
         folder.mkdir()
-        short_openings(folder, append_log.MANY)
+        short_openings(folder, segment_log.MANY)
         system = Dying()
         store = DiskStore(folder, system)
-        due, crc = 2 * append_log.MANY + 1, journal.read(store, after=0).crc
+        due, crc = 2 * segment_log.MANY + 1, journal.read(store, after=0).crc
         writer = Journal(store, epoch=90, next_seq=due, prev=crc, apply=lambda line: None)
         writer.add(Closed(reason="last"))
         writer.flush()
         system.left = calls
         with pytest.raises(Killed):
             writer.roll_up()
-        assert reasons(DiskStore(folder)) == [*WRITTEN[: 2 * append_log.MANY], "last"]
+        assert reasons(DiskStore(folder)) == [*WRITTEN[: 2 * segment_log.MANY], "last"]
         crc = journal.read(DiskStore(folder), after=0).crc
-        later = short_openings(folder, append_log.MANY, 2 * append_log.MANY + 2, crc)
-        assert reasons(later) == [*WRITTEN[: 2 * append_log.MANY], "last", *WRITTEN[: 2 * append_log.MANY]]
-        assert len(journal.segments(later)) <= append_log.MANY + 1
+        later = short_openings(folder, segment_log.MANY, 2 * segment_log.MANY + 2, crc)
+        assert reasons(later) == [*WRITTEN[: 2 * segment_log.MANY], "last", *WRITTEN[: 2 * segment_log.MANY]]
+        assert len(journal.segments(later)) <= segment_log.MANY + 1
 
 
 def test_a_merge_leaves_a_damaged_segment_as_it_is(tmp_path: Path) -> None:
-    store = short_openings(tmp_path, append_log.MANY)
+    store = short_openings(tmp_path, segment_log.MANY)
     crc = journal.read(store, after=0).crc
     path = tmp_path / journal.segment_path(journal.segments(store)[4])
     path.write_bytes(path.read_bytes().replace(b'"reason":"', b'"reason":"!'))
     damaged = path.read_bytes()
-    short_openings(tmp_path, append_log.MANY, 2 * append_log.MANY + 1, crc)
+    short_openings(tmp_path, segment_log.MANY, 2 * segment_log.MANY + 1, crc)
     assert path.read_bytes() == damaged
     with pytest.raises(Damaged):
         journal.read(store, after=0)
@@ -809,7 +809,7 @@ def test_a_merge_leaves_a_damaged_segment_as_it_is(tmp_path: Path) -> None:
 def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_run_from_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(append_log, "MANY", 4)
+    monkeypatch.setattr(segment_log, "MANY", 4)
     crc = journal.read(short_openings(tmp_path, 3), after=0).crc
     path = tmp_path / journal.segment_path(3)
     if kind == "damaged":
@@ -830,15 +830,15 @@ def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_ru
                 raise OSError(errno.EIO, os.strerror(errno.EIO), full)
             return super().read(full, limit)
 
-    store = short_openings(tmp_path, 3 * append_log.MANY, 7, crc, Refusing())
-    assert journal.segments(store)[:3] == [1, 3, 5] and len(journal.segments(store)) <= append_log.MANY + 3
-    assert len(journal.read(store, after=4, before=KNOWN).lines) == 2 * (3 * append_log.MANY + 1)
+    store = short_openings(tmp_path, 3 * segment_log.MANY, 7, crc, Refusing())
+    assert journal.segments(store)[:3] == [1, 3, 5] and len(journal.segments(store)) <= segment_log.MANY + 3
+    assert len(journal.read(store, after=4, before=KNOWN).lines) == 2 * (3 * segment_log.MANY + 1)
 
 
 def test_a_full_disk_fails_a_run_that_has_ended_since_nothing_can_be_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append_log, "MANY", 4)
+    monkeypatch.setattr(segment_log, "MANY", 4)
 
     class Full(Syscalls):
         def open_new(self, path: str) -> int:
@@ -846,25 +846,25 @@ def test_a_full_disk_fails_a_run_that_has_ended_since_nothing_can_be_merged(
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             return super().open_new(path)
 
-    store = short_openings(tmp_path, append_log.MANY + 5, syscalls=Full())
-    assert len(journal.segments(store)) == append_log.MANY + 5
-    assert reasons(store) == WRITTEN[: 2 * append_log.MANY + 10]
+    store = short_openings(tmp_path, segment_log.MANY + 5, syscalls=Full())
+    assert len(journal.segments(store)) == segment_log.MANY + 5
+    assert reasons(store) == WRITTEN[: 2 * segment_log.MANY + 10]
 
 
 def test_what_lies_where_records_are_repeated_and_says_something_else_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever has put it there, such as a program that synchronises folders."""
-    monkeypatch.setattr(append_log, "MANY", 4)
-    store = short_openings(tmp_path, append_log.MANY + 1)
-    assert journal.segments(store) == [1, 2 * append_log.MANY + 1]
+    monkeypatch.setattr(segment_log, "MANY", 4)
+    store = short_openings(tmp_path, segment_log.MANY + 1)
+    assert journal.segments(store) == [1, 2 * segment_log.MANY + 1]
     path = tmp_path / journal.segment_path(3)
     path.write_bytes(segment((2,), 3, b"\n".join((tmp_path / journal.segment_path(1)).read_bytes().splitlines()[:2])))
     short_openings(
         tmp_path,
-        append_log.MANY,
-        2 * append_log.MANY + 3,
-        journal.read(store, after=2 * append_log.MANY, before=KNOWN).crc,
+        segment_log.MANY,
+        2 * segment_log.MANY + 3,
+        journal.read(store, after=2 * segment_log.MANY, before=KNOWN).crc,
     )
     assert path.exists()
     with pytest.raises(Damaged, match="two histories"):
@@ -873,19 +873,19 @@ def test_what_lies_where_records_are_repeated_and_says_something_else_is_removed
 
 def test_a_row_of_segments_without_end_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Crashes leave it: only a stop merges."""
-    monkeypatch.setattr(append_log, "MANY", 10**6)
+    monkeypatch.setattr(segment_log, "MANY", 10**6)
     store = short_openings(tmp_path, 25)
-    monkeypatch.setattr(append_log, "MANY", 4)
-    monkeypatch.setattr(append_log, "SMALL_BYTES", 500)
-    append_log.merge(store)
+    monkeypatch.setattr(segment_log, "MANY", 4)
+    monkeypatch.setattr(segment_log, "SMALL_BYTES", 500)
+    segment_log.merge(store)
     merged = max(entry.size for entry in store.list("journal"))
-    assert append_log.SMALL_BYTES < merged <= append_log.MANY * append_log.SMALL_BYTES
+    assert segment_log.SMALL_BYTES < merged <= segment_log.MANY * segment_log.SMALL_BYTES
     assert reasons(store) == WRITTEN[:50]
 
 
 def test_large_segments_are_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_log, "SMALL_BYTES", 3000)
+    monkeypatch.setattr(segment_log, "SMALL_BYTES", 3000)
     store = short_openings(tmp_path, 100)
     large = [entry for entry in store.list("journal") if entry.size >= 3000]
-    assert large and all(entry.size < 3000 + append_log.MANY * 400 for entry in large)
+    assert large and all(entry.size < 3000 + segment_log.MANY * 400 for entry in large)
     assert reasons(store) == WRITTEN

@@ -285,7 +285,7 @@ def test_no_effect_begins_before_its_owner_has_beaten_again() -> None:
             owner._beat()
 
     run: Any = SimpleNamespace(
-        _workspace=SimpleNamespace(owned=SimpleNamespace(heartbeat=owner)), check_going_on=going_on
+        _workspace=SimpleNamespace(owned=SimpleNamespace(heartbeat=owner), follower=None), check_going_on=going_on
     )
     asyncio.run(StopRequests.check_has_it(run))
     assert not looked, "it is in time"

@@ -7,7 +7,17 @@ from collections.abc import Callable
 import growth
 import pytest
 
-from satchel.workspace.plan import Changes, MergedPlan, Pair, Plan, between, changes, merge_plans, settle
+from satchel.workspace.plan import (
+    Changes,
+    MergedPlan,
+    Pair,
+    Plan,
+    between,
+    changes,
+    conflict_sides,
+    merge_plans,
+    settle,
+)
 from satchel.workspace.plan.splice import apply, split
 
 DIGEST = "# Digest\n\nSome words.\n\n- [x] Read ^1\n- [/] Summarise ^2\n- [ ] Check\n- [ ] Send\n"
@@ -559,3 +569,22 @@ def test_merging_many_items_takes_the_square_of_their_number(base: bool) -> None
         return merge
 
     growth.stays_linear(of, 50)
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "sides"),
+    [
+        ("- [ ] a ^1\n", "- [x] a ^1\n", "- [-] a ^1\n", [("- [ ] a ^1", "- [x] a ^1", "- [-] a ^1")]),
+        ("- [ ] a ^1\n- [ ] b ^2\n", "- [ ] b ^2\n", "- [-] a ^1\n- [ ] b ^2\n", [("- [ ] a ^1", None, "- [-] a ^1")]),
+        (None, "- [x] a ^1\n- [ ] b ^2\n", "- [ ] b ^2\n", [(None, "- [x] a ^1", None)]),
+        ("# P\n\nold\n\n- [ ] a\n", "# P\n\nours\n\n- [ ] a\n", "# P\n\nits\n\n- [ ] a\n", [("old", "ours", "its")]),
+        ("- [ ] a ^1\n", "- [x] a ^1\n- [ ] b ^2\n", "gone\n", [("- [ ] a ^1", "- [x] a ^1\n- [ ] b ^2", None)]),
+    ],
+    ids=["marks", "removed", "no base", "text", "everything"],
+)
+def test_a_conflict_does_not_say_what_each_version_has_there(
+    base: str | None, ours: str, theirs: str, sides: list[tuple[str | None, str | None, str | None]]
+) -> None:
+    before = None if base is None else Plan(base)
+    found = merged(base, ours, theirs).conflicts
+    assert [*conflict_sides(found, before, Plan(ours), Plan(theirs))] == sides

@@ -12,7 +12,7 @@ from servers import Server
 
 import satchel
 from satchel.runtime.api import Handle
-from satchel.workspace.journal import object_log
+from satchel.workspace.journal import segment_log
 from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.state import checkpoint
 
@@ -76,8 +76,8 @@ def test_a_dry_run_in_a_bucket_names_other_objects_than_those_that_go(
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
     for module, name, value in (
-        (object_log, "REPEATED_BYTES", 900),
-        (object_log, "ROLLED_BYTES", 4000),
+        (segment_log, "REPEATED_BYTES", 900),
+        (segment_log, "ROLLED_BYTES", 4000),
         (workspace, "FETCHED_BYTES", 3000),
         (retention, "ENOUGH_FETCHED", 3000),
     ):

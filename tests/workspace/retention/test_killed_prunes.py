@@ -86,7 +86,7 @@ def test_a_killed_prune_loses_something_or_is_never_finished(tmp_path: Path, mon
     shutil.copytree(folder, tmp_path / "kept")
     satchel.open(folder).prune()
     expected = others(folder)
-    for number in range(1 + SEED % 3, 1000, 3):
+    for number in range(1 + SEED % 6, 1000, 6):
         shutil.rmtree(folder)
         shutil.copytree(tmp_path / "kept", folder)
         left_to_go[0] = number

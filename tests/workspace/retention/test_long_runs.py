@@ -12,7 +12,7 @@ import satchel
 from satchel import Item, Run, agent, effect, step
 from satchel.workspace import journal
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal import object_log
+from satchel.workspace.journal import segment_log
 from satchel.workspace.journal.records import Fenced, Pruned, StepStarted
 from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.state import checkpoint
@@ -79,8 +79,8 @@ def test_a_run_of_50000_steps_is_many_times_its_state(tmp_path: Path) -> None:
 def test_a_run_in_a_bucket_keeps_all_its_objects(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(object_log, "REPEATED_BYTES", 900)
-    monkeypatch.setattr(object_log, "ROLLED_BYTES", 4000)
+    monkeypatch.setattr(segment_log, "REPEATED_BYTES", 900)
+    monkeypatch.setattr(segment_log, "ROLLED_BYTES", 4000)
     monkeypatch.setattr(workspace, "FETCHED_BYTES", 3000)
     monkeypatch.setattr(retention, "ENOUGH_FETCHED", 3000)
     monkeypatch.setattr(checkpoint, "_APART", 20)

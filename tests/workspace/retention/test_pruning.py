@@ -21,7 +21,7 @@ from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.history import moment_at
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import append_log, blobs
+from satchel.workspace.journal import blobs, segment_log
 from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pruned, StepCompleted
 from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.lifecycle.opening import opened
@@ -68,8 +68,8 @@ async def main(run: Run[dict[str, Any]]) -> None:
 
 @pytest.fixture(autouse=True)
 def _little_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_log, "SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(append_log, "MANY", 10**6)  # else the small segments become one at the stop
+    monkeypatch.setattr(segment_log, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(segment_log, "MANY", 10**6)  # else the small segments become one at the stop
     monkeypatch.setattr(workspace, "REREAD_BYTES", 2000)
     monkeypatch.setattr(retention, "ENOUGH", 2000)
     monkeypatch.setattr(checkpoint, "_APART", 10)

@@ -30,6 +30,7 @@ from satchel.workspace.journal.records import (
     NOTHING,
     AgentBegun,
     AgentEnded,
+    AnswersGrown,
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
@@ -39,6 +40,7 @@ from satchel.workspace.journal.records import (
     Doubt,
     Edited,
     Failure,
+    FileWritten,
     Forced,
     Input,
     Line,
@@ -54,6 +56,7 @@ from satchel.workspace.journal.records import (
     Resolved,
     Resource,
     Resumed,
+    SavedFile,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
@@ -62,6 +65,7 @@ from satchel.workspace.journal.records import (
     StepEdit,
     StepFailed,
     StepProgress,
+    StepRetry,
     StepStarted,
     TaskDone,
     TaskTaken,
@@ -76,7 +80,7 @@ from satchel.workspace.state.checkpoint import MessagesAt
 from satchel.workspace.state.encoding import ApartScope
 from satchel.workspace.state.question_state import verdicts
 from satchel.workspace.state.run_state import Moment
-from satchel.workspace.state.scope_state import Past, Scope
+from satchel.workspace.state.scope_state import Past, RowLog, Scope
 from satchel.workspace.store import DiskStore, Entry, FileContent, Store
 from satchel.workspace.store.contract import BUCKET
 
@@ -147,6 +151,8 @@ class History:
             self.spend,
             self.configure,
             self.rewind,
+            self.append,
+            self.put,
         ]
         others = [*self.moment.agents.values()][1:]
         self.agent = self.choose.choice(others) if others and self.choose.random() < 0.5 else self.moment.root
@@ -180,6 +186,7 @@ class History:
         why = "replay" if why == "run" and self.epoch % 4 == 0 else why
         found = "new" if not self.moment.seq else "clean" if self.moment.clean else "crash"
         definition = None if self.moment.definition else {"run_id": RUN, "agent": "agent.py:main", "settings": {"n": 1}}
+        backup = record.RestoredFrom("s3://backup", "/runs/r", 3, AT, f"{self.epoch:032x}", self.epoch % 2 == 0)
         self.group(
             Opened(
                 format=record.FORMAT,
@@ -196,6 +203,7 @@ class History:
                 crashed=found == "crash",
                 run_nonce=self.choose.choice(["", "0" * 32]),
                 forked=self.choose.choice([None, record.Lineage("s3://b/q", "run-0", 7)]),
+                restored=backup if self.epoch % 3 == 0 else None,
             )
         )
 
@@ -335,7 +343,10 @@ class History:
 
     def fail(self) -> None:
         error = Failure("E", "x", types=("builtins:ValueError",), args=Raw(b"[1]"), attributes=Raw(b'{"a": 1}'))
-        self.group(StepFailed(**self.call(), error=error, attempt=2, final=self.choose.random() < 0.5))
+        call, is_final = self.call(), self.choose.random() < 0.5
+        if not is_final:
+            self.group(StepRetry(**call, error=error, attempt=1, wait=0.1))
+        self.group(StepFailed(**call, error=error, attempt=2, final=is_final))
 
     def promote(self) -> None:
         call = self.call()
@@ -434,6 +445,7 @@ class History:
     def spend(self) -> None:
         outside = {"scope": self.scope(), "n": self.choose.randrange(3)} if self.choose.random() < 0.5 else {}
         self.group(Spent(**self.of(), tokens=self.choose.randrange(9), usd=self.choose.choice([0.0, 0.31]), **outside))
+        self.group(AnswersGrown(answers=self.choose.randrange(3)))
         self.group(Resource(name="db", tier="application", event="opened", outcome="failed", why="no", ms=3))
 
     def configure(self) -> None:
@@ -477,6 +489,15 @@ class History:
             key = self.choose.choice(calls)
             self.edited(f"steps/{len(calls)}.json", step=StepEdit(scope=scope, key=key, **wish))
 
+    def append(self) -> None:
+        log, key = self.choose.choice(["", "calls", "other"]), self.choose.choice(["", f"turn-{self.calls}"])
+        row = Message(**self.of(), scope=ROOT, role="" if log else "user", content=Raw(b'{"n":1}'), log=log)
+        self.group(row, ScopeCommitted(**self.of(), scope=ROOT, key=key))
+
+    def put(self) -> None:
+        path, text = self.choose.choice(["a.txt", "b/c.txt"]), f"{self.calls}"
+        self.group(FileWritten(path=path, content=SavedFile(sha256="0" * 64, bytes=len(text), text=text)))
+
     def edit_definition(self) -> None:
         patch: record.Patch = [{"op": "replace", "path": "/settings/n", "value": self.calls}]
         self.group(Edited(file="workspace.yaml", by="ann", sha="0" * 64, patch=patch))
@@ -486,6 +507,7 @@ _NOT_KEPT = {
     Scope: {"messages", "retries"},
     ApartScope: {"messages", "retries", "later"},
     AgentMoment: {"new_messages", "messages_at", "left_out"},
+    RowLog: {"new_messages", "messages_at", "left_out"},
 }
 """Messages whose scope has not committed with them count for nothing, a call waits for its retry in one process only,
 and `new_messages` is only what a file still lacks. Of everything else, each field of each struct is compared."""
@@ -539,8 +561,7 @@ def test_a_moment_read_from_any_checkpoint_and_continued_is_the_uninterrupted_on
     for group in history.groups[:cut]:
         early.apply(read_again(group))
     messages = {
-        path: MessagesAt(agent.messages, number, "00000000")
-        for number, (path, agent) in enumerate(early.agents.items())
+        place.key: MessagesAt(place.log.messages, number, "00000000") for number, place in enumerate(early.row_logs)
     }
     read, at = checkpoint.parse(checkpoint.encode(early, messages))
     assert shown(read) == shown(early) and at == messages
@@ -600,7 +621,7 @@ def test_no_field_of_a_moment_is_forgotten_by_a_checkpoint() -> None:
         moment = grown(seed, 60).moment
         # No record says so: it is what a lost journal leaves to assume.
         moment.root.forgotten, moment.lost_nonce = [ROOT, "1"][: seed % 3], bool(seed % 2)
-        messages = {path: MessagesAt(agent.messages) for path, agent in moment.agents.items()}
+        messages = {place.key: MessagesAt(place.log.messages) for place in moment.row_logs}
         read, _ = checkpoint.parse(checkpoint.encode(moment, messages))
         assert shown(read) == shown(moment)
         agents = [*moment.agents.values()]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from satchel.workspace.journal.records import (
     AgentBegun,
     AgentEnded,
+    AnswersGrown,
     AnyRecord,
     ApprovalAsked,
     Edited,
@@ -122,6 +123,11 @@ def test_what_waits_is_blamed_for_the_crashes_of_others() -> None:
 def test_a_person_who_changes_something_is_not_heard() -> None:
     edit = Edited(file="state.json", by="ada", sha="s", patch=[{"op": "add", "path": "", "value": {"a": 1}}])
     assert counted(CRASHED, CRASHED, CRASHED, edit) == 0
+
+
+def test_an_answer_of_a_model_that_grows_at_the_keeper_is_nothing_new() -> None:
+    assert counted(CRASHED, CRASHED, AnswersGrown(answers=1), CRASHED) == 1
+    assert counted(CRASHED, CRASHED, AnswersGrown(answers=1), scope="") == 0
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (3, 2), (2, 2), (0, 0)])

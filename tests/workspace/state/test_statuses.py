@@ -11,13 +11,11 @@ from typing import Any, get_args
 import pytest
 from api.test_withdrawing import Gated, until
 from transitions import SOMETIMES, Noted
-from waits import NOBODY_SAVES
 
 import satchel
 from satchel import Handle
 from satchel.workspace.journal.records.work import EndStatus
 from satchel.workspace.state.statuses import EXIT_CODES, OVER, STATES, TRANSITIONS, Act, State, Status, after
-from satchel.workspace.views import stable_read
 
 ROOT = Path(__file__).parents[3]
 
@@ -52,9 +50,7 @@ async def main(run):
 
 
 @pytest.fixture
-def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
-
+def run_of(tmp_path: Path) -> Any:
     def make(name: str, what: str = "") -> Handle:
         folder = tmp_path / name
         folder.mkdir()
@@ -112,6 +108,8 @@ def test_a_life_takes_a_way_that_is_not_in_the_table(run_of: Any, transitions: N
         handle.pause()
         until(lambda: handle.status().state == "draining")
         assert handle.withdraw().status == "withdrawn"
+    with satchel.hold(Path(completed.url).with_name("held"), kind="thread") as held:
+        held.put("a.txt", "one")
     assert not transitions.unknown()
     happened = {act for act, before, now in transitions.changes if act not in SOMETIMES or now != before}
     assert happened == {*TRANSITIONS} - {"forked"}

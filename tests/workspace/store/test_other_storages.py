@@ -16,7 +16,7 @@ from servers import free_ports
 import satchel
 from satchel.workspace.base.errors import StorageFailed, UsageError
 from satchel.workspace.store import Store, open_store
-from satchel.workspace.store.probe import check_conditional_puts, check_writes
+from satchel.workspace.store.registry import check_conditional_puts, check_writes
 
 
 @pytest.fixture

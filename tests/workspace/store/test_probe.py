@@ -8,7 +8,7 @@ from servers import Server
 
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.store import Store, open_store
-from satchel.workspace.store.probe import check_conditional_puts, check_exclusive
+from satchel.workspace.store.registry import check_conditional_puts, check_exclusive
 
 
 @pytest.fixture(params=["seaweedfs", pytest.param("moto", marks=pytest.mark.slow)])

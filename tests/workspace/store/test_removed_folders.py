@@ -1,4 +1,5 @@
-"""A person may remove a folder while a process works in the workspace. The next write makes it again."""
+"""A person may remove a folder while a process works in the workspace: the next write makes it again. Or exchange the
+whole folder: the process must not go on in the one that was moved away."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from satchel.errors import LeaseHeld, StorageFailed
 from satchel.workspace.store import DiskStore, Store, Syscalls, open_store
 
 _WRITES: dict[str, Callable[[Store, str], object]] = {
@@ -66,3 +68,17 @@ def test_a_write_after_its_folder_was_removed(
     write(store, "outer/inner/second")
 
     assert (tmp_path / "outer/inner/second").read_bytes() == b"new"
+
+
+def test_a_log_grows_in_a_folder_that_was_moved_away(tmp_path: Path) -> None:
+    """`mv run old; cp -r old run` gives a second process a folder that is nobody's, at the path of the first."""
+    run, old = tmp_path / "run", tmp_path / "old"
+    run.mkdir()
+    log = DiskStore(run).create_log("journal/1", b"one\n")
+    run.rename(old)
+    with pytest.raises(StorageFailed):
+        log.append(b"two\n")
+    shutil.copytree(old, run)
+    with pytest.raises(LeaseHeld, match="exchanged"):
+        log.append(b"three\n")
+    log.close()

@@ -291,6 +291,19 @@ def test_a_tail_is_the_end_of_the_file_and_never_more_than_there_is(stores: Stor
     assert store.tail("f/a.txt", 10) == b"" and store.tail("f/a.txt", 0) == b""
 
 
+def test_a_part_has_other_bytes_than_are_there(stores: Stores, store: Store) -> None:
+    data = bytes(range(256)) * 40
+    stores.put("f/a.txt", data)
+    for begin, size in ((0, 0), (0, 1), (3, 300), (256, len(data)), (len(data) - 1, 9), (len(data), 9), (1 << 40, 9)):
+        assert store.part("f/a.txt", begin, size) == data[begin : begin + size], (begin, size)
+    stores.put("f/empty", b"")
+    store.refresh()
+    assert store.part("f/empty", 0, 10) == b""
+    for path in ("missing.txt", "no/folder/a.txt"):
+        with pytest.raises(FileNotFoundError):
+            store.part(path, 0, 10)
+
+
 def test_a_file_that_is_not_open_has_a_writer(stores: Stores, store: Store) -> None:
     stores.put("a.txt", b"x")
     store.refresh()
@@ -313,6 +326,7 @@ def test_a_high_limit_does_not_reserve_that_much_memory(stores: Stores, store: S
     try:
         store.read("a.txt", limit=1 << 30)
         store.tail("a.txt", 1 << 30)
+        store.part("a.txt", 1, 1 << 30)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -21,7 +21,7 @@ from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore, Store, Syscalls
-from satchel.workspace.transfer import TransferResult, copy_files
+from satchel.workspace.transfer import TransferResult
 
 AGENT = """
 from satchel import agent, step
@@ -84,7 +84,7 @@ def target(tmp_path: Path) -> Path:
 def contents(folder: Path) -> dict[str, bytes]:
     """What is to be the same at both places."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    names = (name for name in files if copy_files.goes_along(name) and name != "moved.yaml")
+    names = (name for name in files if transfer_file.goes_along(name) and name != "moved.yaml")
     return {name: files[name].read_bytes() for name in names}
 
 
@@ -158,7 +158,9 @@ def killed_at(number: int, kind: str, source: Path, target: Path) -> bool:
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "every", [11, pytest.param(3, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("kind", ["move", "copy"])
 def test_a_kill_leaves_two_that_live_or_none_that_is_whole(kind: str, every: int, made: Path, tmp_path: Path) -> None:
     whole = contents(made)
@@ -334,6 +336,7 @@ def test_a_half_copy_keeps_what_the_source_has_no_more(source: Path, target: Pat
     assert contents(target) == before
 
 
+@pytest.mark.usefixtures("holder_stays")
 def test_two_processes_have_it(source: Path, target: Path) -> None:
     with lease.held(DiskStore(source)):
         for kind in DO:

@@ -617,7 +617,7 @@ def lives(store: Store) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings(r"ignore:(?s)Exception in thread satchel-heartbeat.*\bKilled\b")  # killed like the others
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_kill_between_a_folder_and_a_bucket_leaves_two_or_none(
     seed: int, folder: Path, at: Open, seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

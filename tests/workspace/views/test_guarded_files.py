@@ -18,6 +18,8 @@ from satchel.workspace.views import guarded_files as guarding
 from satchel.workspace.views.guarded_files import ViewGuard
 from satchel.workspace.views.stable_read import WAITS
 
+pytestmark = pytest.mark.usefixtures("somebody_saves")
+
 NAME = "todo.md"
 
 

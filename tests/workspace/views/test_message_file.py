@@ -15,9 +15,8 @@ from properties import examples
 
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.journal.records import Line, Message
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import READ_LIMIT, DiskStore
 from satchel.workspace.store.contract import FileContent
-from satchel.workspace.store.disk.store import READ_LIMIT
 from satchel.workspace.views import conversation
 from satchel.workspace.views.conversation import KEPT, NAME, MessageFile
 
@@ -34,7 +33,7 @@ def store(tmp_path: Path) -> DiskStore:
 
 
 def written(store: DiskStore, count: int, texts: str = "hi") -> MessageFile:
-    file = MessageFile(store, "")
+    file = MessageFile(store, "messages.jsonl")
     for seq in range(1, count + 1):
         file.write([line(seq, f"{texts} {seq}")])
     return file
@@ -58,7 +57,7 @@ def told(file: MessageFile) -> list[str]:
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
 def test_any_text_comes_back_one_message_a_line(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     store = DiskStore(tmp_path_factory.mktemp("w"))
-    file = MessageFile(store, "")
+    file = MessageFile(store, "messages.jsonl")
     file.write([line(seq, text) for seq, text in enumerate(texts, start=1)])
     assert contents(store) == told(file) == texts and file.at.count == len(texts)
     if texts:
@@ -104,7 +103,7 @@ def test_what_is_no_longer_in_memory_comes_from_the_journal_if_the_file_is_a_per
 
 
 def test_a_run_without_messages_makes_no_file(store: DiskStore) -> None:
-    file = MessageFile(store, "")
+    file = MessageFile(store, "messages.jsonl")
     file.become(b"", is_there=True)
     file.write([])
     file.sync()
@@ -112,10 +111,10 @@ def test_a_run_without_messages_makes_no_file(store: DiskStore) -> None:
 
 
 def test_a_save_while_a_process_opens_the_run_is_overwritten(store: DiskStore) -> None:
-    MessageFile(store, "").write([line(1, "one")])
+    MessageFile(store, "messages.jsonl").write([line(1, "one")])
     there = store.read(NAME)
     store.replace(NAME, b"mine")  # after the opening has read it
-    file = MessageFile(store, "")
+    file = MessageFile(store, "messages.jsonl")
     file.become(there.data, is_there=True, version=there.version)
     file.write([line(2, "two")])
     assert store.read(NAME).data == b"mine" and file.left_out == 1
@@ -141,9 +140,9 @@ def reopened(folder: Path, sizes: list[int]) -> tuple[Counting, MessageFile, lis
     """A file with messages of these lengths, opened by another process."""
     texts = [f"{number} " + "x" * size for number, size in enumerate(sizes)]
     lines = [line(number, text) for number, text in enumerate(texts, start=1)]
-    MessageFile(DiskStore(folder), "").write(lines)
+    MessageFile(DiskStore(folder), "messages.jsonl").write(lines)
     store = Counting(folder)
-    file = MessageFile(store, "")
+    file = MessageFile(store, "messages.jsonl")
     whole = conversation.encode(conversation.follow((), lines))
     file.become(whole, is_there=True, version=store.version(NAME))
     return store, file, texts

@@ -9,7 +9,7 @@ import pytest
 from fencing.bucket import Bucket, opened_store
 from fencing.scheduler import Simulation
 
-from satchel.runtime.supervision.emergency import kill
+from satchel.runtime.supervision.child import kill
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.inbound.edits import rejection
 from satchel.workspace.inbound.edits.findings import Noticed, version_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from satchel.workspace.inspect import transfer_file
 from satchel.workspace.store import DiskStore
-from satchel.workspace.transfer import copy_files
 from satchel.workspace.views import AtOnce, running_file
 from satchel.workspace.views.running_file import ListedCall, RunningCalls, RunningDocument
 
@@ -48,4 +48,4 @@ def test_nothing_to_say_is_written_or_stays(tmp_path: Path) -> None:
 
 
 def test_it_moves_with_the_run() -> None:
-    assert not copy_files.goes_along(running_file.PATH) and copy_files.is_passing(running_file.PATH)
+    assert not transfer_file.goes_along(running_file.PATH) and transfer_file.is_passing(running_file.PATH)

@@ -18,6 +18,8 @@ from satchel.workspace.store.disk.store import DISPLACED
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.stable_read import PATIENCE, WAITS, Settling, Unsettled, until_settled
 
+pytestmark = pytest.mark.usefixtures("somebody_saves")
+
 NAME = "todo.md"
 
 

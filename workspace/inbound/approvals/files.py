@@ -175,8 +175,8 @@ class ApprovalFiles:
                 there = read_if_there(self._store, match[0])
             except InvalidFile:
                 continue
-            if there is None:
-                continue
+            if there is None or self._store.has_writer(match[0]):
+                continue  # it is marked when the program has closed it
             self._closed[id] = there.version
             if self._is_cut_off(id, there):
                 continue
@@ -187,7 +187,7 @@ class ApprovalFiles:
         """Whether the file of a closed question was half saved. Then it is kept under another name."""
         path = path_of(id)
         asked = self._moment.doubts_asked if id[0] == "d" else self._moment.approvals_asked
-        if int(id[1:]) > asked or form.is_signed(there.data) or self._store.has_writer(path):
+        if int(id[1:]) > asked or form.is_signed(there.data):
             return False
         if (problem := _problem(check_form, path, there.data)) is None:
             return False

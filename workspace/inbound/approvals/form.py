@@ -19,7 +19,7 @@ from ....schemas import Problem, Where, dotted, nearest, short
 from ...base import InvalidFile, UsageError, decode
 from ...formats import yamltext
 from ...journal.records import NOTHING
-from ...state import DONE, REDO, RecordedAnswer, same
+from ...state import DONE, NONE_SINCE, REDO, RecordedAnswer, same
 from .question import APPROVE, Question, with_changes
 
 if TYPE_CHECKING:
@@ -71,20 +71,28 @@ def _instructions(question: Question) -> str:
         how += [f"    {each}: {question.meaning(each)}" for each in question.choices[:_LISTED]]
         how += ["    ..."] if len(question.choices) > _LISTED else []
         how += ["", "A result is what the earlier call returned; leave it empty if that is recorded."]
+    elif question.is_lost:
+        how = [
+            f"write {DONE} as the decision below if the lost owner has done it (and its return value as the result),",
+            f"{REDO} if it has not, or {NONE_SINCE} if it has not and has done nothing else after the backup either:",
+            "then no other effect is asked about. Save this file.",
+        ]
     elif question.is_doubt:
         how = [
             f"write {DONE} as the decision below if it has happened (and its return value as the result),",
             f"or {REDO} if it has not happened and may be done again; then save this file.",
         ]
     elif question.choices:
-        some = list(question.choices[:_LISTED])
+        some = [_typeable(each) for each in question.choices[:_LISTED]]
         how = ["write one of these as the decision below and save this file:", "", *(f"    {each}" for each in some)]
         how += ["    ..."] if len(question.choices) > _LISTED else []
         if question.may_change:
             how += ["", f"To {APPROVE} it with other arguments, write those that you change as arguments, such as"]
-            how += [f"{{{next(iter(question.arguments or {}), 'name')}: ...}}. The others stay as they were asked."]
+            name = _typeable(next(iter(question.arguments or {}), "name"))
+            how += [f"{{{name}: ...}}. The others stay as they were asked."]
         if question.tool:
-            how += ["", f"To {APPROVE} each later call of {question.tool} in this run, too, write true as standing."]
+            tool = _typeable(question.tool)
+            how += ["", f"To {APPROVE} each later call of {tool} in this run, too, write true as standing."]
     elif question.schema is not None:
         how = ["write what answer_schema describes as the decision below, and save this file."]
     else:
@@ -93,6 +101,14 @@ def _instructions(question: Question) -> str:
     lines.append("You can add your name (by) and a note. The run records the answer before it continues. A recorded")
     lines.append(f"answer can't be changed. To answer from a shell: satchel answer WORKSPACE {question.id} ...")
     return "".join(f"# {' '.join(line.splitlines())}".rstrip() + "\n" if line else "#\n" for line in lines)
+
+
+def _typeable(text: str) -> str:
+    """A text as a person can type it. What can't be seen, or turns the line around, is escaped as in YAML."""
+    if text.isprintable():
+        return text
+    escaped = text.encode("unicode_escape").decode().replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def sign(text: str) -> bytes:

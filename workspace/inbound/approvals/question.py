@@ -67,6 +67,11 @@ class Question(Struct, frozen=True):
         which = f"call {decision.partition('-')[2]}" if "-" in decision else "the earlier call"
         return f"the same as {which}, {'which has happened' if outcome == 'done' else 'and may be done again'}"
 
+    @property
+    def is_lost(self) -> bool:
+        """It asks whether the lost owner of a restored run has done something."""
+        return isinstance(self.asked, Doubt) and self.asked.why == "lost"
+
     def has_happened(self, decision: Any) -> bool:
         """Whether a decision about a doubt says that the effect has happened."""
         return isinstance(decision, str) and decision in self.verdicts and self.verdicts[decision].outcome == "done"
@@ -183,6 +188,12 @@ def _doubtful(doubt: Doubt, scope: Scope) -> str:
         )
     if doubt.why == "unreached":
         return f"{what} began in an earlier attempt and was not called again. Has it happened?"
+    if doubt.why == "lost":
+        cause = f" ({doubt.cause})" if doubt.cause else ""
+        return (
+            f"{what} would begin. The run was restored from a backup, and its lost owner went on for an unknown time "
+            f"after the last record there{cause}. Has it done this, perhaps with other arguments?"
+        )
     if doubt.why == "uncalled":
         done = scope.done.get(doubt.key)
         returned = "" if done is None or done.blob else f" and returned {short(msgspec.json.decode(done.result))}"

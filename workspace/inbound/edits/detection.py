@@ -4,7 +4,7 @@ found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -22,9 +22,21 @@ from ...plan import Plan, Splice, Task, between
 from ...secrets import as_recorded, redactor_of
 from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, json_patch
 from ...store import FileContent, Store, read_if_there
-from ...views import BRIEF, PATIENCE, STATE, TODO, conversation, owner, projection
-from . import checkpoint_copies, message_edits, plan_edits, rejection, state, steps
-from .findings import CheckData, Edit, FileConflict, Looking, Noticed, RejectedFile, Side, StillMoving, sha, version_of
+from ...views import BRIEF, PATIENCE, STATE, TODO, owner, projection
+from . import checkpoint_copies, held_files, json_edits, message_edits, plan_edits, rejection
+from .findings import (
+    CheckData,
+    ConflictPlace,
+    Edit,
+    FileConflict,
+    Looking,
+    Noticed,
+    RejectedFile,
+    Side,
+    StillMoving,
+    sha,
+    version_of,
+)
 
 
 def notice(
@@ -38,13 +50,15 @@ def notice(
     held: Mapping[str, FileContent] | None = None,
     patience: float = PATIENCE,
     listed: Listed = MappingProxyType({}),
+    moved_on: Collection[str] = (),
 ) -> Noticed:
     """The content of the files, compared with the moment. Changes nothing.
 
     `choices` resolve conflicts, by path; the empty path stands for all. `check_data` asks the agent's own type.
     `is_rebuilt` says that the moment was made from these very files. For an active run, `held` are the edited files
     that have settled, and others are not waited for. Otherwise each is waited for `patience` seconds. `listed` are
-    files that show the moment as long as they have these versions.
+    files that show the moment as long as they have these versions. `moved_on`: of `held`, files in files/ that are
+    older than what is recorded.
     """
     history = PastMoments(store, moment)
     looking = Looking(
@@ -59,12 +73,19 @@ def notice(
         patience,
         listed,
         redactor_of(defined),
+        moved_on=moved_on,
     )
     if held is None:
         store.fetch(path for path in _expected(store, moment) if not looking.is_as_listed(path))
         looking.noticed.kept = rejection.not_settled(store, moment)
     for agent in moment.agents.values():
-        for look in (state.look, plan_edits.look, steps.look, message_edits.look):
+        for look in (
+            json_edits.look_at_state,
+            plan_edits.look,
+            json_edits.look_at_steps,
+            message_edits.look,
+            held_files.look,
+        ):
             try:
                 look(looking, agent)
             except StillMoving:
@@ -113,7 +134,7 @@ def judge(
     agent = editable(moment)[path]
     try:
         if path.endswith(STATE):
-            state.judge(looking, agent, data)
+            json_edits.judge(looking, agent, data)
         else:
             plan_edits.judge(looking, agent, data, read_markdown(data, owner(moment, agent)))
     except (InvalidFile, Refused) as error:
@@ -140,7 +161,7 @@ def _ask_again(looking: Looking) -> None:
     said |= {question.path for question in noticed.questions}
     said |= {refusal.path for refusal in (*noticed.refusals, *noticed.overruled)}
     for agent in moment.agents.values() if noticed.kept else ():
-        for path, edited in ((agent.folder + STATE, state.edited), (agent.folder + TODO, plan_edits.edited)):
+        for path, edited in ((agent.folder + STATE, json_edits.edited), (agent.folder + TODO, plan_edits.edited)):
             data = noticed.kept.get(path)
             if data is None or path in said:
                 continue
@@ -152,11 +173,11 @@ def _ask_again(looking: Looking) -> None:
                     noticed.overruled.append(RejectedFile(path, error, data))
                 else:
                     ours = rejection.current(moment, path) or b""
-                    noticed.questions.append(FileConflict(path, (str(error),), None, ours, data))
+                    noticed.questions.append(FileConflict(path, (ConflictPlace(str(error)),), None, ours, data))
             if noticed.questions and (question := noticed.questions[-1]).path == path:
                 where = version_of(path, "theirs")
                 gone = f"{path} itself is missing, empty or older now; its content is kept in {where}"
-                noticed.questions[-1] = replace(question, places=(gone, *question.places))
+                noticed.questions[-1] = replace(question, places=(ConflictPlace(gone), *question.places))
 
 
 def _expected(store: Store, moment: Moment) -> Iterator[str]:
@@ -165,7 +186,7 @@ def _expected(store: Store, moment: Moment) -> Iterator[str]:
         yield from _expected_editable(store, moment)
         for agent in moment.agents.values():
             yield from (file.path for file in projection.step_files(agent, projection.steps_shown(store)))
-            yield from (agent.folder + conversation.NAME for _ in range(agent.messages > 0))
+            yield from (place.path for place in agent.row_logs if place.log.messages)
 
 
 def _expected_editable(store: Store, moment: Moment) -> Iterator[str]:
@@ -189,6 +210,15 @@ def untaken(store: Store, moment: Moment) -> Iterator[str]:
             found = read_json(data) if path.endswith(STATE) else read_markdown(data, owner(moment, agent))
             if not found.untouched and data.strip():
                 yield path
+
+
+def notice_saved(store: Store, moment: Moment, defined: Definition) -> Noticed:
+    """What an opening would find in the `untaken` files of a run at rest. Waits for none that is being saved."""
+    try:
+        held = {path: store.read(path) for path in untaken(store, moment)}
+    except FileNotFoundError:  # removed at this moment
+        held = {}
+    return notice(store, moment, defined, held=held) if held else Noticed()
 
 
 def _refuse_secrets(looking: Looking) -> None:
@@ -402,6 +432,8 @@ def record_edit(
         made = msgspec.structs.replace(
             made, step=msgspec.structs.replace(made.step, result=kept.result, blob=kept.blob)
         )
+    if edit.data is not None:
+        made = msgspec.structs.replace(made, written=blobs.keep_file(store, edit.data, journal.generation))
     journal.add(made)
     for say in made.says:
         report.add("edited", f"{made.file}: {say}")

@@ -1,30 +1,55 @@
-"""The possible findings about the readable files, and what the bytes of such a file alone tell."""
+"""The possible findings about the readable files, what each choice in a conflict would do, and what the bytes of such a
+file alone tell."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Raw, Struct, field
+from msgspec.structs import replace
 
 from ....schemas import short
-from ...base import Copy, Refused, SatchelError, Stamped, decode
+from ... import journal
+from ...base import Copy, Damaged, Refused, SatchelError, Stamped, decode
 from ...formats import decoder, jsontext
 from ...inspect import is_unchanged
-from ...journal.records import ApprovalAsked, Doubt, Edited, OfCall
+from ...journal import RECORD_BYTES
+from ...journal.records import ApprovalAsked, Doubt, Edited, FileWritten, OfCall
 from ...plan import Changes, Plan
 from ...secrets import Redactor
-from ...state import AgentMoment, Listed, Moment, PastMoments
+from ...state import FILES, AgentMoment, Listed, Moment, PastMoments
 from ...store import READ_LIMIT, FileContent, Store, Trace, Version
 from ...views import PATIENCE, MessageRow, Unsettled, conversation, until_settled
 
 CONFLICTS = "conflicts"
 _FEW = 4
+EDIT_BYTES = RECORD_BYTES // 2  # that an edit may have: the rest of its record is short
+_LARGE = EDIT_BYTES // 8  # one byte of a file may be six in a record
 
 Side = Literal["ours", "theirs", "edited"]
 """Which version wins in a conflict: the run's, the file's where they differ, or the file as a whole."""
+
+ChangeKind = Literal[
+    "added",
+    "done",
+    "again",
+    "dropped",
+    "revived",
+    "reworded",
+    "moved",
+    "text",
+    "results",
+    "values_added",
+    "values_replaced",
+    "values_removed",
+    "left",
+]
+"""What is counted of a choice: items of the plan; whether the text around them changes; `results` of the run that no
+longer count; values of state.json; and the conflicting places of the file that are not taken."""
 
 
 class CheckData(Protocol):
@@ -47,6 +72,7 @@ class Edit(Struct, frozen=True):
     after: Plan | None = None  # the resulting plan
     doubts: tuple[Doubt, ...] = ()  # without ids: unknown effects, in items that won't be entered again
     changes: Changes | None = None  # in the plan
+    data: bytes | None = None  # of a file in files/
 
     @property
     def about(self) -> set[str]:
@@ -74,14 +100,39 @@ class RejectedFile(Struct, frozen=True):
     data: bytes | None = None
 
 
+class ConflictPlace(Struct, frozen=True):
+    """A place at which a file and the run differ, in words, and the text of each version there. None: it has nothing
+    there; a base that is not known has nothing anywhere."""
+
+    says: str
+    base: str | None = None
+    ours: str | None = None
+    theirs: str | None = None
+
+    def __str__(self) -> str:
+        return self.says
+
+
 class FileConflict(Struct, frozen=True):
-    """A file that conflicts with the run, or may have lost something: a person has to decide."""
+    """A file that conflicts with the run, or may have lost something: a person has to decide. `choices`: what each
+    choice would do, if that was asked."""
 
     path: str
-    places: tuple[str, ...]
+    places: tuple[ConflictPlace, ...]
     base: bytes | None
     ours: bytes
     theirs: bytes
+    choices: tuple[ConflictChoice, ...] = ()
+
+
+class ConflictChoice(Struct, frozen=True):
+    """What the version `use` would do to the run. `counts`: the changes by their kind; `says`: the first ones in words,
+    as they will be recorded; `refused`: why the run can't take it."""
+
+    use: Side
+    counts: dict[ChangeKind, int]
+    says: tuple[str, ...] = ()
+    refused: str = ""
 
 
 class Copied(Struct, frozen=True):
@@ -117,7 +168,7 @@ class Repair(NamedTuple):
         return f"{self.path} {self.text}"
 
 
-class Conversation(NamedTuple):
+class ConversationText(NamedTuple):
     """All messages of an agent, as its file should be, and whether it is."""
 
     data: bytes
@@ -129,7 +180,8 @@ class Noticed(Struct):
 
     versions: dict[str, Version] = field(default_factory=dict)  # of every file that was looked at
     shown: dict[str, dict[str, OfCall]] = field(default_factory=dict)  # by agent: step files that are as they should be
-    conversations: dict[str, Conversation] = field(default_factory=dict)  # by agent; before an edit of it
+    conversations: dict[str, ConversationText] = field(default_factory=dict)  # by key of the log; before an edit of it
+    files: dict[str, int] = field(default_factory=dict)  # by path, the recorded version that a file in files/ has
     leftovers: list[str] = field(default_factory=list)  # step files of scopes that are no longer open
     findings: list[Repair] = field(default_factory=list)  # repairs that need no question
     edits: list[Edit] = field(default_factory=list)
@@ -191,17 +243,25 @@ class Looking(Struct):
     is_unsaved: bool = False  # a text that is about to be saved
     copies: list[Copied] = field(default_factory=list)  # files of checkpoints
     recorded: dict[str, list[list[MessageRow]]] = field(default_factory=dict)  # see `conversations`
+    put: set[tuple[str, str]] | None = None  # see `was_put`
+    moved_on: Collection[str] = ()  # files in files/ that were saved before the recorded version was written there
 
     @property
     def is_active(self) -> bool:
         """Whether a process runs it."""
         return self.held is not None
 
-    def conversations(self, agent: AgentMoment) -> list[list[MessageRow]]:
-        """The conversation of an agent as the journal has it, before each edit and now. It is read once."""
+    def conversations(self, key: str) -> list[list[MessageRow]]:
+        """A log as the journal has it, before each edit and now. It is read once."""
         if not self.recorded:
             self.recorded = conversation.recorded(self.store, self.moment)
-        return self.recorded[agent.path]
+        return self.recorded[key]
+
+    def was_put(self, path: str, digest: str) -> bool:
+        """Whether this version of a file in files/ counts or has counted."""
+        if self.put is None:
+            self.put = versions_put(self.store, self.moment)
+        return (path, digest) in self.put
 
     def is_as_listed(self, path: str) -> bool:
         return is_unchanged(self.store, self.listed, path)
@@ -237,6 +297,12 @@ class Looking(Struct):
             return Refused("has a secret", path=path, why=rule, remedy="take it out")
         return None
 
+    def take(self, edit: Edit, data: bytes) -> None:
+        """An edit that the file with this `data` is. Refused if one record can't hold it."""
+        if len(data) > _LARGE:  # else it fits
+            check_size(edit.record.file, len(msgspec.json.encode(edit.record)))
+        self.noticed.edits.append(edit)
+
     def find(self, path: str, text: str, *, settles: bool = False) -> None:
         self.noticed.findings.append(Repair(path, text, settles=settles))
 
@@ -269,6 +335,34 @@ class Looking(Struct):
     def is_merged(self, agent: AgentMoment, path: str, sha: str) -> bool:
         """Whether this very edit already counts: a crash has prevented the file from being written again."""
         return agent.edits.get(path) == sha
+
+
+def versions_put(store: Store, moment: Moment) -> set[tuple[str, str]]:
+    """Path and hash of the versions in files/ that count or have counted, as far back as the journal goes: whether a
+    program has put them or a person."""
+    found = {(FILES + path, file.content.sha256) for path, file in moment.root.files.items()}
+    try:
+        lines = journal.read(store, after=journal.first_kept(store) - 1).lines
+    except Damaged:
+        return found
+    for record in (line.record for line in lines):
+        match record:
+            case FileWritten(path=path, content=content) if content is not None:
+                found.add((FILES + path, content.sha256))
+            case Edited(file=path, written=content) if content is not None:
+                found |= {(path, content.sha256), (path, record.sha)}
+    return found
+
+
+def check_size(path: str, size: int) -> None:
+    """Refused if a person has added more text to a file than one record can hold."""
+    if size > EDIT_BYTES:
+        raise Refused(
+            "is changed by too much",
+            path=path,
+            why=f"the change has {size:,} bytes, and one record holds {EDIT_BYTES:,}",
+            remedy="take the long text out, put it into a file of its own, and name that file here",
+        )
 
 
 # What the bytes of a readable file alone tell: its run, and its moment
@@ -336,3 +430,54 @@ def foreign(path: str, why: str) -> Refused:
         why=why,
         remedy="to change the plan or the data, edit the file of this run",
     )
+
+
+SIDES: tuple[Side, ...] = ("theirs", "ours", "edited")
+_OPS: dict[str, ChangeKind] = {"add": "values_added", "replace": "values_replaced", "remove": "values_removed"}
+
+
+def with_choices(
+    conflicts: Sequence[FileConflict], moment: Moment, noticed: Callable[[Side], Noticed]
+) -> Iterator[FileConflict]:
+    """The conflicts with what each choice would do. `noticed`: looks at the files as if a person had chosen that side
+    for all of them."""
+    looks = [(side, noticed(side)) for side in SIDES] if conflicts else []
+    for conflict in conflicts:
+        yield replace(conflict, choices=tuple(_choice(conflict, moment, side, found) for side, found in looks))
+
+
+def _choice(conflict: FileConflict, moment: Moment, side: Side, noticed: Noticed) -> ConflictChoice:
+    path = conflict.path
+    refused = [str(each.error) for each in noticed.refusals if each.path == path]
+    refused += [str(each.places[0]) for each in noticed.questions if each.path == path]
+    counts: Counter[ChangeKind] = Counter()
+    counts["left"] = len(conflict.places) if side == "ours" else 0
+    says = list[str]()
+    for edit in (each for each in noticed.edits if each.record.file == path):
+        counts.update(_counted(moment.agents[edit.record.agent], edit))
+        says += edit.record.says
+    return ConflictChoice(side, {kind: count for kind, count in counts.items() if count}, (*says,), "; ".join(refused))
+
+
+def _counted(agent: AgentMoment, edit: Edit) -> Mapping[ChangeKind, int]:
+    """The changes of an edit."""
+    found: Counter[ChangeKind] = Counter(_OPS[str(each["op"])] for each in edit.record.patch)
+    changes = edit.changes
+    if changes is not None:
+        found["added"] = len(changes.added)
+        found["done"] = sum(pair.after.is_work for pair in changes.ticked)
+        found["again"] = sum(pair.after.is_work for pair in (*changes.unticked, *changes.restarted))
+        found["dropped"] = len(changes.cancelled) + len(changes.removed)
+        found["revived"] = len(changes.revived)
+        found["reworded"] = len(changes.reworded)
+        found["moved"] = max(len(changes.nested), changes.moved)
+        found["text"] = int(changes.prose)
+        found["results"] = _results(agent, edit.record)
+    return found
+
+
+def _results(agent: AgentMoment, record: Edited) -> int:
+    """How many results of steps would no longer count. What effects have returned is kept."""
+    ended = sum(agent.results[key].steps for key in record.redone if key in agent.results)
+    begun = [key for key in (*record.redone, *record.dropped) if key in agent.scopes and key not in agent.results]
+    return ended + sum(not each.effect for key in begun for each in agent.scopes[key].done.values())

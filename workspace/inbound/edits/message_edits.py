@@ -17,13 +17,12 @@ from msgspec import Raw
 
 from ....schemas import Problem, short
 from ...base import InvalidFile, Refused, UsageError, decode
-from ...formats import jsontext, tool_calls
-from ...journal import RECORD_BYTES
+from ...formats import jsontext
 from ...journal.records import Edited, MessageEdit, now
-from ...state import AgentMoment, json_patch
-from ...store import FileContent, Trace
+from ...state import AgentMoment, LogPlace, json_patch
+from ...store import LARGE_LIMIT, FileContent, Trace
 from ...views import MessageRow, conversation
-from .findings import Conversation, Edit, Looking, RejectedFile, is_blank, mark_of
+from .findings import EDIT_BYTES, ConversationText, Edit, Looking, RejectedFile, is_blank, mark_of
 
 CUT = b'{"cut": true}\n'
 """The line after which nothing stays."""
@@ -31,31 +30,40 @@ CUT = b'{"cut": true}\n'
 _TOLD = 8
 _KEYS = ("seq", "at", "role", "content")
 _CUT = {"cut": True}
-_LIMIT = RECORD_BYTES // 2
-"""Bytes of a message."""
 _NEW = "Leave out `seq` of a message that is new"
 
 
 def look(looking: Looking, agent: AgentMoment) -> None:
-    path, noticed = agent.folder + conversation.NAME, looking.noticed
+    for place in agent.row_logs:
+        _look(looking, agent, place)
+
+
+def _look(looking: Looking, agent: AgentMoment, place: LogPlace) -> None:
+    key, path, log = place
+    noticed = looking.noticed
     if looking.held is not None and path not in looking.held:
         return
-    if looking.is_as_listed(path):
+    if not log.new_messages and looking.is_as_listed(path):
         noticed.versions[path] = looking.listed[path]
         return
     found = looking.held[path] if looking.held else conversation.read(looking.store, path)
     data = found.data if found else b""
-    if conversation.of_file(agent, data) != data:
-        found = looking.steady(path, limit=conversation.READ_LIMIT)
+    if conversation.of_file(log, data) != data:
+        found = looking.steady(path, limit=LARGE_LIMIT)
         data = found.data if found else b""
     if found:
         noticed.versions[path] = found.version
-    whole = conversation.of_file(agent, data)
+    whole = conversation.of_file(log, data)
     if whole is None:
-        whole = conversation.encode(conversation.checked(agent, looking.conversations(agent)[-1]))
-    noticed.conversations[agent.path] = Conversation(whole, is_there=data == whole)
-    if data != whole:
+        whole = conversation.encode(conversation.checked(place, looking.conversations(key)[-1]))
+    noticed.conversations[key] = ConversationText(whole, is_there=data == whole)
+    if data != whole and log is agent:
         _judge(looking, agent, path, data, whole, looking.store.trace(path))
+    elif data != whole and not is_blank(data) and not whole.startswith(data.split(b"\0", 1)[0]):
+        error = Refused(
+            "was changed by hand", path=path, why="a program adds its rows, and reads them by their numbers"
+        )
+        noticed.overruled.append(RejectedFile(path, error, data))
 
 
 class CutOff(NamedTuple):
@@ -121,7 +129,7 @@ def _judge(looking: Looking, agent: AgentMoment, path: str, data: bytes, whole: 
 
 def _is_older(looking: Looking, agent: AgentMoment, data: bytes) -> bool:
     """Whether it is as the run wrote it before an edit."""
-    return any(conversation.encode(rows).startswith(data) for rows in looking.conversations(agent)[:-1])
+    return any(conversation.encode(rows).startswith(data) for rows in looking.conversations(agent.path)[:-1])
 
 
 # A version that a person has edited
@@ -209,7 +217,7 @@ def _moved_half(looking: Looking, agent: AgentMoment, path: str) -> set[int]:
     them was moved, or is behind a cut."""
     if agent.edits.get(path) != "":
         return set()
-    *_, before, now = [[], *looking.conversations(agent)]
+    *_, before, now = [[], *looking.conversations(agent.path)]
     return {row.seq for row in before} - {row.seq for row in now}
 
 
@@ -292,8 +300,8 @@ def _wrong(
         yield Problem(f"{place} (role)", found, "who speaks, as text", "Write user, assistant or tool")
     if "content" not in value:
         yield Problem(f"{place} (content)", "no content", "what is said", "To remove a message, remove its line")
-    elif len(json.dumps(value["content"])) > _LIMIT:
-        yield Problem(f"{place} (content)", "too much text", f"at most {_LIMIT:,} bytes", "Shorten it")
+    elif len(json.dumps(value["content"])) > EDIT_BYTES:
+        yield Problem(f"{place} (content)", "too much text", f"at most {EDIT_BYTES:,} bytes", "Shorten it")
     if "seq" not in value:
         return
     seq = value["seq"]
@@ -389,7 +397,7 @@ def _keep_calls_whole(path: str, rows: Sequence[MessageRow], places: list[_Place
         results = {*_results(place.content)}
         is_gone = results <= (orphans - had_orphans) & had_calls - calls
         is_unsaid = place.said is None or (place.row is not None and place.said.is_same(place.row))
-        if is_gone and is_unsaid and place.row is not None and tool_calls.is_only_results(place.content):
+        if is_gone and is_unsaid and place.row is not None and conversation.is_only_results(place.content):
             places.remove(place)
             along.append(place.row)
             continue
@@ -410,7 +418,7 @@ def _mentioned(places: Iterable[_Place]) -> tuple[set[str], set[str], set[str]]:
     """The calls, the results, and the results without a call before them."""
     calls, results, orphans = set[str](), set[str](), set[str]()
     for place in places:
-        for what, id in tool_calls.mentions(place.content):
+        for what, id in conversation.mentions(place.content):
             if what == "call":
                 calls.add(id)
             else:
@@ -420,11 +428,11 @@ def _mentioned(places: Iterable[_Place]) -> tuple[set[str], set[str], set[str]]:
 
 
 def _results(content: Any) -> Iterator[str]:
-    return (id for what, id in tool_calls.mentions(content) if what == "result")
+    return (id for what, id in conversation.mentions(content) if what == "result")
 
 
 def _calls(content: Any) -> Iterator[str]:
-    return (id for what, id in tool_calls.mentions(content) if what == "call")
+    return (id for what, id in conversation.mentions(content) if what == "call")
 
 
 # What is recorded

@@ -16,8 +16,8 @@ from ...plan import Plan, Task, between, plainly
 from ...state import AgentMoment, Scope, is_of_item
 from ...views import projection
 from . import checkpoint_copies
-from .findings import Edit, FileConflict, Looking, RejectedFile, foreign, is_blank, sha
-from .state import no_journal
+from .findings import ConflictPlace, Edit, FileConflict, Looking, RejectedFile, check_size, foreign, is_blank, sha
+from .json_edits import no_journal
 
 if TYPE_CHECKING:
     from ...plan import Changes, Move
@@ -83,6 +83,7 @@ def _before_the_agent(looking: Looking, agent: AgentMoment, path: str, stamped: 
     if stamped.stamp is not None:
         raise no_journal(path, stamped.stamp.seq)
     text = _text(stamped, path)
+    check_size(path, len(text.encode()))
     if problems := Plan(text).problems():
         raise InvalidFile(path, problems)
     for warning in _warnings(Plan(text)):
@@ -116,7 +117,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
             path, "was changed but has the same content as the run; Satchel writes the file again", settles=True
         )
         return
-    looking.noticed.edits.append(edit)
+    looking.take(edit, data)
 
 
 def _new_text(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> str | None:
@@ -162,7 +163,7 @@ def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: st
 
 def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
     """The merged plan; None if a person has to choose a version."""
-    from ...plan import merge_plans  # most files have no edit
+    from ...plan import conflict_sides, merge_plans  # most files have no edit
 
     noticed, path, now = looking.noticed, saved.path, agent.plan
     choice = looking.choice(path)
@@ -174,8 +175,9 @@ def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
         choice == "edited" and {each.why for each in merged.conflicts} == {"everything_removed"}
     ):
         ours = projection.todo_file(looking.moment, agent)
-        conflicts = tuple(map(str, merged.conflicts))
-        noticed.questions.append(FileConflict(path, conflicts, saved.base_file, ours, saved.data))
+        sides = conflict_sides(merged.conflicts, saved.base, now, saved.plan)
+        places = tuple(ConflictPlace(str(each), *texts) for each, texts in zip(merged.conflicts, sides, strict=True))
+        noticed.questions.append(FileConflict(path, places, saved.base_file, ours, saved.data))
         return None
     after = saved.plan if merged.conflicts else merged.plan.copy()
     after.identify(agent.highest_id)

@@ -15,15 +15,26 @@ from itertools import count
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from ...base import Conflicting, InvalidFile, Refused, SatchelError, UsageError, fitting, stamp
+from ...base import Conflicting, InvalidFile, Refused, SatchelError, StorageFailed, UsageError, fitting, stamp
+from ...inspect import is_sync_copy
 from ...journal.records import Output
-from ...state import AgentMoment, Moment
+from ...state import FILES, AgentMoment, Moment
 from ...store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
 from ...views import conversation, projection
 from ...views import stable_read as settling
-from .findings import CONFLICTS, FileConflict, KeptVersion, Noticed, RejectedFile, is_blank, sha, version_of
+from .findings import (
+    CONFLICTS,
+    FileConflict,
+    KeptVersion,
+    Noticed,
+    RejectedFile,
+    is_blank,
+    sha,
+    version_of,
+    versions_put,
+)
 
-KEPT = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
+KEPT = re.compile(r"\.rejected(-[0-9]+)?(\.reasons)?(\.[^./]+)?\Z")
 """The end of the name of a refused file that was kept, and of the file with the reasons."""
 
 _DISPLACED_NAME = re.compile(r"\d+-\d+-(?P<version>\d+-\d+-\d+)-(?P<path>.+?)~?")
@@ -82,6 +93,13 @@ def _names(path: str) -> Iterator[tuple[str, str]]:
         yield f"{kept}{dot}{extension}", f"{kept}.{reasons}"
 
 
+def is_of_tools(path: str) -> bool:
+    """Whether the name tells that an editor, a copying or sync program, or Satchel has written the file."""
+    name = path.rpartition("/")[2]
+    is_temporary = name.startswith((".", "#", "~")) or name.endswith(("~", ".swp", ".tmp", ".part", ".crdownload"))
+    return is_temporary or KEPT.search(name) is not None or is_sync_copy(name)
+
+
 def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool = False) -> None:
     """If something was refused or is asked about, keep it, restore what was refused, and raise: the run must not
     continue over a person's edit. `settling`: to take what was resolved, although there is another question."""
@@ -105,7 +123,7 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
         raise Conflicting(
             f"the file conflicts with the run{more_files}",
             path=question.path,
-            why="; ".join(question.places[:_TOLD]),
+            why="; ".join(map(str, question.places[:_TOLD])),
             remedy=f"`satchel merge` shows the versions, which are in {CONFLICTS}/. {_COMMANDS}",
         )
 
@@ -194,7 +212,10 @@ def _put_version(store: Store, moment: Moment, path: str, file: str, data: bytes
 
 def set_aside(store: Store, noticed: Noticed) -> list[str]:
     """Keep a person's version before the decision for another version is on record. Returns a message about it."""
-    said = [f"{each.error.what}; {each.path} is kept as {reject(store, each)}" for each in noticed.overruled]
+    said = []
+    for each in noticed.overruled:
+        kept = reject(store, each) if each.data is not None else move_aside(store, each, "and was restored")
+        said.append(f"{each.error.what}; {each.path} is kept as {kept}")
     done = {question.path for question in noticed.questions} | {refusal.path for refusal in noticed.overruled}
     for path, data in noticed.kept.items():
         if path not in done and not any(edit.record.sha == sha(data) for edit in noticed.edits):
@@ -269,7 +290,8 @@ def _files(store: Store, folder: str) -> Sequence[str]:
 
 def put_back_displaced(store: Store, moment: Moment) -> None:
     """Put such saves back, to be merged like any other, and remove the rest. If a later save is in the place, the
-    earlier one is kept as rejected."""
+    earlier one is kept as rejected; so is one into a file of files/, for a program has put another version since."""
+    put = None
     for entry in [*store.list(DISPLACED)]:
         match = _DISPLACED_NAME.fullmatch(entry.path.rpartition("/")[2])
         if match is None:
@@ -285,12 +307,15 @@ def put_back_displaced(store: Store, moment: Moment) -> None:
             there = read_if_there(store, path)
         except SatchelError:
             continue  # it stays where it is
-        if not (is_known(moment, path, data) or (there and there.data == data)):
-            if there is None or is_ours(moment, path, there.data):
+        is_held = bool(moment.kind) and path.startswith(FILES)
+        if is_held:
+            put = versions_put(store, moment) if put is None else put
+        if not (is_known(moment, path, data) or (there and there.data == data) or (put and (path, sha(data)) in put)):
+            if there is None or (is_ours(moment, path, there.data) and not is_held):
                 try:
                     store.replace(path, data, if_version=there.version) if there else store.create(path, data)
-                except (FileChanged, FileExistsError):
-                    continue  # saved once more at this moment: the next opening looks again
+                except (FileChanged, FileExistsError, StorageFailed):
+                    continue  # saved once more, or a file is in place of its folder: the next opening looks again
             else:
                 error = Refused(
                     "was saved twice at the same time",

@@ -23,12 +23,11 @@ from typing import NamedTuple
 
 from ...base import InvalidFile, fitting
 from ...state import Moment, TaskFile
-from ...store import FileChanged, Store, Version
+from ...store import LARGE_LIMIT, FileChanged, Store, Version
 from ...views import is_left_open
 from ..edits.findings import sha
 
 FOLDER = "inbox"
-READ_LIMIT = 1 << 30
 _DONE = f"{FOLDER}/done"
 _OPEN = f"{FOLDER}/open"
 _REJECTED = "rejected"
@@ -180,7 +179,7 @@ def _opened(store: Store) -> list[tuple[str, str, str]]:
 def sha_of(store: Store, path: str) -> str:
     """The SHA-256 of a file; empty if it can't be read."""
     with suppress(FileNotFoundError, InvalidFile):
-        return sha(store.read(path, limit=READ_LIMIT).data)
+        return sha(store.read(path, limit=LARGE_LIMIT).data)
     return ""
 
 

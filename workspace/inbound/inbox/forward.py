@@ -15,10 +15,10 @@ from ...inspect import Report
 from ...journal import Journal
 from ...journal.records import TaskDone, TaskTaken
 from ...state import Moment
-from ...store import Store, open_store
+from ...store import LARGE_LIMIT, Store, open_store
 from ..edits.findings import sha
 from . import archive, inbox
-from .archive import FOLDER, READ_LIMIT
+from .archive import FOLDER
 from .inbox import InboxFile
 
 
@@ -74,7 +74,7 @@ def _as_handed_to(store: Store, moment: Moment, definition: Definition, task: Ta
             f"it was being forwarded to {task.handed_to}, and `redirect_to` is {definition.redirect_to} now"
         )
     with suppress(FileNotFoundError):
-        if sha(target.read(_hidden(path), limit=READ_LIMIT).data) != task.sha256:
+        if sha(target.read(_hidden(path), limit=LARGE_LIMIT).data) != task.sha256:
             raise _TargetFailed(f"{target.url}/{_hidden(path)} is not the task that was taken")
     return target, path
 

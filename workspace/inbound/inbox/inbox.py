@@ -25,16 +25,15 @@ import msgspec
 from ....schemas import Problem, short
 from ...base import InvalidFile, decode, place, slug
 from ...formats import yamltext
-from ...inspect import is_sync_copy
 from ...journal import Kept, blobs
 from ...journal.records import TaskDone, TaskTaken
 from ...state import Moment, scope_of_task
-from ...store import FileContent, Store, Version, read_if_there
+from ...store import LARGE_LIMIT, FileContent, Store, Version, read_if_there
 from ...views import BRIEF, Settling, Stage, stable_read
 from ..edits.findings import RejectedFile, sha
-from ..edits.rejection import KEPT, reject
+from ..edits.rejection import is_of_tools, reject
 from . import archive
-from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
+from .archive import FOLDER, bring_back, changed, discard, put_away, sha_of
 
 if TYPE_CHECKING:
     from ...formats import YamlDocument
@@ -78,7 +77,7 @@ def files(store: Store) -> list[str]:
 
 def others(store: Store) -> list[str]:
     """Files that a person may take for tasks, and that are none."""
-    return [entry.path for entry in store.list(FOLDER) if not _is_task(entry.path) and not _is_of_tools(entry.path)]
+    return [entry.path for entry in store.list(FOLDER) if not _is_task(entry.path) and not is_of_tools(entry.path)]
 
 
 def waiting(store: Store, moment: Moment) -> list[str]:
@@ -139,22 +138,7 @@ def untaken(store: Store, moment: Moment, offered: Offered) -> dict[str, str]:
 
 def _is_task(path: str) -> bool:
     name = path.rpartition("/")[2]
-    return name.lower().endswith((*_TEXT, *_DATA)) and not _is_of_tools(path)
-
-
-def _is_of_tools(path: str) -> bool:
-    """Whether an editor, a copying or sync program, or Satchel has written it."""
-    return _is_temporary(path) or KEPT.search(path) is not None or is_sync_copy(path)
-
-
-def _may_be_message(path: str) -> bool:
-    return path.lower().endswith(_DATA)
-
-
-def _is_temporary(path: str) -> bool:
-    """Temporary files of editors and copying programs."""
-    name = path.rpartition("/")[2]
-    return name.startswith((".", "#", "~")) or name.endswith(("~", ".swp", ".tmp", ".part", ".crdownload"))
+    return name.lower().endswith((*_TEXT, *_DATA)) and not is_of_tools(path)
 
 
 def _kind(store: Store, path: str) -> InboxKind | None:
@@ -200,7 +184,7 @@ class Arrivals:
     def has_message(self) -> bool:
         """Look once more, and say whether one of those that have settled is a message."""
         self.look()
-        files = [(path, version) for path, version in self.offered.items() if version and _may_be_message(path)]
+        files = [(path, version) for path, version in self.offered.items() if version and path.lower().endswith(_DATA)]
         self._kinds = {
             file: self._kinds[file] if file in self._kinds else _kind(self._store, file[0]) for file in files
         }
@@ -286,7 +270,7 @@ def refuse(store: Store, error: InvalidFile) -> str:
     """Move a file that can't be taken to `NAME.rejected.EXT`, with the reasons next to it. Returns a message about
     it."""
     path = error.path or ""
-    if (found := read_if_there(store, path, limit=READ_LIMIT)) is None:
+    if (found := read_if_there(store, path, limit=LARGE_LIMIT)) is None:
         return ""
     kept = reject(store, RejectedFile(path, error, found.data), "and was moved out of the way")
     stable_read.look_again(store, path)

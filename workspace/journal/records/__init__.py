@@ -15,6 +15,7 @@ the first line of a segment. `crc` is the CRC-32 of the line without it; of a li
 # mypy: implicit-reexport
 
 from .line import (
+    FIRST,
     NO_CRC,
     AnyRecord,
     BadLine,
@@ -30,7 +31,6 @@ from .line import (
     now,
     parse,
     parse_each,
-    parse_if_whole,
     whole,
     written,
 )
@@ -51,15 +51,17 @@ from .people import (
     Rewound,
     StepEdit,
 )
-from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
+from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, SavedFile, check_json, check_time
 from .work import (
     FORMAT,
     AgentBegun,
     AgentEnded,
+    AnswersGrown,
     Closed,
     Configured,
     EndStatus,
     Fenced,
+    FileWritten,
     Input,
     Lineage,
     Message,
@@ -71,6 +73,7 @@ from .work import (
     PlanChanged,
     Pruned,
     Resource,
+    RestoredFrom,
     Saved,
     ScopeBegun,
     ScopeCommitted,

@@ -34,9 +34,11 @@ from .work import (
     FORMAT,
     AgentBegun,
     AgentEnded,
+    AnswersGrown,
     Closed,
     Configured,
     Fenced,
+    FileWritten,
     Input,
     Message,
     Migrated,
@@ -77,6 +79,7 @@ AnyRecord = (
     | Uncalled
     | PlanChanged
     | Message
+    | FileWritten
     | Doubt
     | Resolved
     | PartialPromoted
@@ -94,6 +97,7 @@ AnyRecord = (
     | TaskTaken
     | TaskDone
     | Spent
+    | AnswersGrown
     | Resource
     | Configured
     | Input
@@ -335,14 +339,6 @@ def _read(data: bytes, seq: int) -> AnyRecord:
             remedy=f"upgrade Satchel: this one knows format {FORMAT}; nothing was changed",
         )
     return record
-
-
-def parse_if_whole(data: bytes, before: Before = FIRST) -> Line | None:
-    """The same, but None if it was not completely written."""
-    try:
-        return parse(data, before)
-    except BadLine:
-        return None
 
 
 def as_it_says(data: bytes) -> AnyRecord | None:

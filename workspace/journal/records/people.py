@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, field
 
 from ...base import Mode, Resume
 from ...plan import Splice, TaskRow
-from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record
+from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, SavedFile
 
 
 class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
@@ -19,14 +19,15 @@ class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
     `unknown_outcome`: it began, and no record says how it ended. `unclaimed`: this call would begin, but `others`,
     recorded effects of an earlier attempt, were not called again. `unreached`: it began in an earlier
     attempt, and its scope is about to commit without calling it. `uncalled`: the same of an effect that was done, for
-    an agent with `effects="strict"`.
+    an agent with `effects="strict"`. `lost`: this call would begin, but the run was restored from a backup, and its
+    lost owner may have done it after the last record there.
 
     `needs_person`: the effect has no `verify` and is not `idempotent`, so no start can resolve it. A plain start leaves
     a run alone that only waits for such answers.
     """
 
     id: str
-    why: Literal["unknown_outcome", "unclaimed", "unreached", "uncalled"]
+    why: Literal["unknown_outcome", "unclaimed", "unreached", "uncalled", "lost"]
     others: tuple[Key, ...] = ()
     cause: str = ""
     needs_person: bool = False
@@ -36,11 +37,13 @@ class Resolved(Record, frozen=True, kw_only=True, tag="resolved"):
     """The answer: it has happened, with this result; or it has not, and may be done.
 
     For an `unclaimed` one this is about `other`, the earlier call that is the same action (it may be left out if there
-    is only one). Or the call is a `new` action, and every earlier one stays as it is.
+    is only one). Or the call is a `new` action, and every earlier one stays as it is. `none_since`: it has not
+    happened, and the lost owner of a restored run has done nothing else after the backup either, so no other call is
+    asked about.
     """
 
     id: str
-    outcome: Literal["done", "not_done", "new"]
+    outcome: Literal["done", "not_done", "new", "none_since"]
     other: Key | None = None
     by: str
     note: str = ""
@@ -153,6 +156,7 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
     dropped: tuple[str, ...] = ()  # scopes that had begun and won't be entered any more
     step: StepEdit | None = None
     messages: tuple[MessageEdit, ...] = ()  # at most one of them is new
+    written: SavedFile | None = None  # a whole file in files/
     says: tuple[str, ...] = ()  # the same in words
 
 

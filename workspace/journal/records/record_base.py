@@ -76,3 +76,12 @@ class OfCall(Record, frozen=True, kw_only=True):
     @property
     def key(self) -> Key:
         return self.step, self.args, self.n
+
+
+class SavedFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A version of a file in files/: its `text`, or the blob with its bytes, if they are long or no text."""
+
+    sha256: str
+    bytes: Count
+    text: str = ""
+    blob: str = ""

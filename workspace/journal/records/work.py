@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Raw, Struct, field
 
 from ...plan import Splice, TaskRow
-from .record_base import NOTHING, Failure, Key, OfCall, Patch, Record
+from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, SavedFile
 
 FORMAT = 1
 """Of the journal. Every `opened` record has it, and every segment of another version begins with such a record."""
@@ -22,6 +22,18 @@ class Lineage(Struct, frozen=True):
     url: str
     run_id: str
     seq: int
+
+
+class RestoredFrom(Struct, frozen=True, omit_defaults=True):
+    """A backup from which the run was restored, because its machine was lost: `seq` was its last record, `at` its time,
+    `id` tells one restoration from another. `certain`: a person has said that nothing was done after that record."""
+
+    url: str
+    source: str
+    seq: int
+    at: str
+    id: str
+    certain: bool = False
 
 
 class Opened(Record, frozen=True, kw_only=True, tag="opened"):
@@ -38,7 +50,19 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     by: str = ""  # who has started the process: `user@host`
     url: str = ""  # the place of the workspace; see lifecycle/adopt.py
     why: Literal[
-        "run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "edit", "prune", "fork", "replay"
+        "run",
+        "hold",
+        "recover",
+        "merge",
+        "pause",
+        "forced",
+        "answer",
+        "rewind",
+        "redo",
+        "edit",
+        "prune",
+        "fork",
+        "replay",
     ]
     found: Literal["new", "clean", "crash", "files"]  # files: the journal was lost, and the readable files were used
     definition: dict[str, object] | None = None  # of workspace.yaml, at the first opening; later see `edited`
@@ -46,7 +70,8 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     arrived: str = ""  # how the run came here from another place, in words, if this is its first opening here
     took_over: str = ""  # in a bucket: the process that had the run and did not close it
     forked: Lineage | None = None  # of a fork, at its first opening
-    boot: str = ""  # the boot of the machine, if the process is to run the agent
+    restored: RestoredFrom | None = None  # at the first opening after a restoration
+    boot: str = ""  # the boot of the machine, if the process runs this agent only: so that its death tells something
     crashed: bool = False  # the earlier process did, and has died of it: not with its machine, nor by a stop
     cut_off: str = ""  # the folder with the end of the journal, if `satchel recover` has just cut it off
 
@@ -129,18 +154,32 @@ class Input(Record, frozen=True, kw_only=True, tag="input"):
 
 
 class Spent(Record, frozen=True, kw_only=True, tag="spent"):
-    """A cost that the agent reports (`run.spend`). `n`, outside a step: the number of equal ones before it in
-    `scope`."""
+    """A cost that the agent reports (`run.spend`). `output`: those of the tokens that the `model` has written. `no`, in
+    a step: the number of the call in `scope`. `n`: the number of equal ones before it there, which an earlier attempt
+    may have recorded; None in a step. `answer`: of a keeper, which has counted this; its `first_ms` are those until
+    the answer began."""
 
     tokens: int = 0
     usd: float = 0.0
+    output: int = 0
+    first_ms: int = 0
+    model: str = ""
     scope: str = ""
+    no: int | None = None
     n: int | None = None
+    answer: str = ""
 
     @property
     def kind(self) -> str:
         """Two with the same kind are equal."""
-        return f"{self.tokens}/{self.usd}"
+        return self.answer or f"{self.tokens}/{self.usd}" + (f"/{self.model}" if self.model else "")
+
+
+class AnswersGrown(Record, frozen=True, kw_only=True, tag="answers.grown"):
+    """So many answers of models, for which earlier processes of this run have asked, have come further at the keeper
+    since its last opening. So no crash until now counts."""
+
+    answers: Count
 
 
 class ScopeBegun(Record, frozen=True, kw_only=True, tag="scope.begun"):
@@ -174,7 +213,8 @@ class Output(Struct, frozen=True, omit_defaults=True):
 
 class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
     """One atomic commit: state, plan, result, outputs and the messages before it in the same group. `uncalled` are the
-    effects that earlier attempts have done and this one has not called."""
+    effects that earlier attempts have done and this one has not called. Without a scope, a program has appended these
+    messages or rows; with the same `key` it does not append again."""
 
     scope: str
     patch: Patch = field(default_factory=list)
@@ -185,6 +225,7 @@ class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
     cancelled: str | None = None
     planned: str = ""  # as in PlanChanged
     uncalled: tuple[Key, ...] = ()
+    key: str = ""  # of the append
 
 
 class Uncalled(Record, frozen=True, kw_only=True, tag="effects.uncalled"):
@@ -208,11 +249,21 @@ class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
 
 
 class Message(Record, frozen=True, kw_only=True, tag="message"):
-    """One message of the conversation. Counts when its scope has committed."""
+    """One message of the conversation, or with `log` a row of logs/LOG.jsonl, which has no role. Counts when its scope
+    has committed. `after`: the number of the last call that the scope had made before it was added; 0: none."""
 
     scope: str
-    role: str
+    role: str = ""
     content: Raw
+    log: str = ""
+    after: int = 0
+
+
+class FileWritten(Record, frozen=True, kw_only=True, tag="file.written"):
+    """A program that holds the workspace has put a file into files/, or has removed it: then without `content`."""
+
+    path: str  # below files/
+    content: SavedFile | None = None
 
 
 class AgentBegun(Record, frozen=True, kw_only=True, tag="agent.begun"):
@@ -278,6 +329,7 @@ class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.compl
     """A call has returned. Its result is `result`, or the blob named `blob`. There may be tens of thousands, and they
     can't form cycles, so the garbage collector skips them."""
 
+    arguments: Raw = NOTHING  # of a step, if the preview is cut and they are not long; no state of a run has them
     effect: bool = False
     result: Raw = NOTHING
     blob: str = ""
@@ -294,9 +346,10 @@ class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
 
     A `final` one is the outcome of the call: it is raised again at a re-entry, unless a later record names the call
     among its `calls`. `cancelled`: by the agent itself, after `ms`; at a re-entry the call first waits that long to be
-    cancelled.
+    cancelled. `ms` is what this attempt took.
     """
 
+    arguments: Raw = NOTHING  # as in StepCompleted
     error: Failure
     attempt: int = 1
     effect: bool = False
@@ -309,11 +362,13 @@ class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
 
 
 class StepRetry(OfCall, frozen=True, kw_only=True, tag="step.retry"):
-    """A call has failed for the `attempt`-th time, and is tried again in `wait` seconds."""
+    """A call has failed for the `attempt`-th time, and is tried again in `wait` seconds. `limited`: a server has too
+    many requests, or has asked for the wait."""
 
     error: Failure
     attempt: int
     wait: float
+    limited: bool = False
 
 
 class StepProgress(OfCall, frozen=True, kw_only=True, tag="step.progress"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import shlex
 import stat
 import threading
 from collections import Counter
@@ -19,6 +20,7 @@ from urllib.parse import quote
 from ...base import LeaseHeld, UsageError, check_path, is_name, shown
 from ..contract import (
     DISK,
+    READ_LIMIT,
     Abilities,
     AppendFile,
     Entry,
@@ -30,10 +32,7 @@ from ..contract import (
     Trace,
     Version,
 )
-from .os_errors import NOT_THERE, Permissions, access_in, failed, failing, invalid, locking, reading, user_here
-from .syscalls import Syscalls
-
-READ_LIMIT = 64 << 20
+from .syscalls import NOT_THERE, Permissions, Syscalls, access_in, failed, failing, invalid, locking, reading, user_here
 
 TEMPORARY = ".satchel/tmp"
 
@@ -49,19 +48,19 @@ _LONGEST_NAME = 160
 class DiskLog:
     """An `AppendFile` on an open file descriptor."""
 
-    def __init__(self, syscalls: Syscalls, fd: int, path: str, folder: str):
-        self._os, self._fd, self._path, self._folder = syscalls, fd, path, folder
+    def __init__(self, syscalls: Syscalls, fd: int, path: str, full: str):
+        self._os, self._fd, self._path, self._full = syscalls, fd, path, full
 
     def append(self, data: bytes) -> None:
         try:
             self._os.write(self._fd, data)
             self._os.sync_data(self._fd)
-            if not self._os.has_name(self._fd):  # an opening replaces or removes the last log
-                self._os.stat(self._folder)  # or the whole workspace was removed
+            if not self._os.is_at(self._fd, self._full):  # an opening replaces or removes the last log
+                self._os.stat(os.path.dirname(self._full))  # or the whole workspace was moved or removed
                 raise LeaseHeld(
                     "was replaced while this process was writing it",
                     path=self._path,
-                    why="the lock was deleted, and another process has taken the workspace",
+                    why="the lock was deleted or the folder exchanged, and another process may have the workspace",
                     remedy="see `satchel status`; nothing that was recorded is lost",
                 )
         except OSError as error:
@@ -84,7 +83,7 @@ class DiskStore:
         self._os = syscalls or Syscalls()
         self._root = self._os.resolve(os.fspath(root))
         self._access: Permissions | None = None
-        self._folders: dict[str, bool] = {}  # folders that exist and don't lead out; whether their name is durable
+        self._folders: dict[str, bool] = {}  # folders that exist; whether their name is durable
         self._filled: Counter[str] = Counter()  # folders that a file is being written into
         self._filling = threading.Lock()  # of these
 
@@ -118,16 +117,28 @@ class DiskStore:
             data, status = self._os.read(full, limit)
         if max(len(data), status.st_size) > limit:
             raise invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "Move it away and look inside")
-        return FileContent(data, _version(status))
+        return FileContent(data, version_of(status))
 
     def tail(self, path: str, size: int) -> bytes:
         full = self._inside(path)
         with reading(path):
             return self._os.read_end(full, size)
 
+    def part(self, path: str, begin: int, size: int) -> bytes:
+        full = self._inside(path)
+        with reading(path):
+            return self._os.read_part(full, begin, size)
+
+    def grown(self, path: str, offset: int) -> bytes:
+        """The bytes of a log from `offset` on, durable when this returns: another program may have written them and not
+        synced them yet. FileNotFoundError if there is no such file."""
+        full = self._inside(path)
+        with reading(path):
+            return self._os.read_from(full, offset)
+
     def version(self, path: str) -> Version | None:
         try:
-            return _version(self._os.stat(self._inside(path)))
+            return version_of(self._os.stat(self._inside(path)))
         except OSError as error:
             if error.errno in NOT_THERE:
                 return None
@@ -151,31 +162,32 @@ class DiskStore:
         return Trace(user_here(status.st_uid), saved)
 
     def list(self, folder: str) -> Iterator[Entry]:
-        for name, is_folder, size in self._scan(folder):
-            if not is_folder:
-                yield Entry(f"{folder}/{name}" if folder else name, size)
+        for name, status in self._scan(folder).items():
+            if not stat.S_ISDIR(status.st_mode):
+                yield Entry(f"{folder}/{name}" if folder else name, status.st_size)
 
     def folders(self, folder: str) -> Iterator[str]:
-        for name, is_folder, _ in self._scan(folder):
-            if is_folder:
+        for name, status in self._scan(folder).items():
+            if stat.S_ISDIR(status.st_mode):
                 yield f"{folder}/{name}" if folder else name
 
     def unusable(self, folder: str) -> Iterator[str]:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
         with suppress(OSError):
-            for name, _, _ in sorted(self._os.scan(full)):
+            for name in sorted(self._os.scan(full)):
                 if not is_name(name):
                     yield shown(os.fsencode(name).decode(errors="backslashreplace"))
 
-    def _scan(self, folder: str) -> Sequence[tuple[str, bool, int]]:
+    def _scan(self, folder: str) -> dict[str, os.stat_result]:
+        """The facts of what is directly in a folder, by name."""
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
         try:
-            found = sorted(self._os.scan(full))
+            found = self._os.scan(full)
         except OSError as error:
             if error.errno in NOT_THERE:
-                return []
+                return {}
             raise failed("can't be listed", folder or ".", error) from error
-        return [entry for entry in found if is_name(entry[0])]  # a name that can't be ours is ignored
+        return {name: found[name] for name in sorted(found) if is_name(name)}  # a name that can't be ours is ignored
 
     # Writing
 
@@ -186,7 +198,7 @@ class DiskStore:
             with self._temporary(data, sync, target) as temporary:
                 if if_version is not None and self.version(path) != if_version:
                     raise FileChanged(path)
-                version = _version(self._os.stat(temporary))
+                version = version_of(self._os.stat(temporary))
                 self._os.rename(temporary, target)
             if sync == "all":
                 self._os.sync_folder(os.path.dirname(target))
@@ -195,12 +207,14 @@ class DiskStore:
     def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
         target = self._inside(path)
         kept = f"{DISPLACED}/{os.getpid()}-{next(_numbers)}-{if_version}-{displaced_name(path)}"
+        if self._is_below_a_file(path):
+            raise FileChanged(path)
         with failing("can't be written", path), self._folder_of(path, durable=False):
             self._make_folder(DISPLACED, durable=False)
             with self._temporary(data, "data", target) as temporary:
                 if self.version(path) != if_version:
                     raise FileChanged(path)
-                version = _version(self._os.stat(temporary))
+                version = version_of(self._os.stat(temporary))
                 if if_version is None:
                     self._os.link(temporary, target)  # never replaces a file that has come meanwhile
                     self._os.unlink(temporary)
@@ -238,7 +252,7 @@ class DiskStore:
         target = self._inside(path)
         with failing("can't be written", path), self._folder_of(path, durable=True):
             with self._temporary(data, "all") as temporary:
-                version = _version(self._os.stat(temporary))
+                version = version_of(self._os.stat(temporary))
                 self._os.link(temporary, target)
                 self._os.unlink(temporary)
             self._os.sync_folder(os.path.dirname(target))
@@ -248,7 +262,7 @@ class DiskStore:
         target = self._inside(path)
         with failing("can't be written", path), self._folder_of(path, durable=True):
             fd = self._open_new(target)
-            log = DiskLog(self._os, fd, path, os.path.dirname(target))
+            log = DiskLog(self._os, fd, path, target)
             try:
                 log.append(data)
                 self._os.sync_folder(os.path.dirname(target))
@@ -263,7 +277,7 @@ class DiskStore:
             fd = self._open_append(target)
             try:
                 before = self._os.status(fd)
-                if if_version is not None and _version(before) != if_version:
+                if if_version is not None and version_of(before) != if_version:
                     raise FileChanged(path)
                 if data:
                     self._os.write(fd, data)
@@ -276,7 +290,7 @@ class DiskStore:
                 self._os.sync_folder(os.path.dirname(target))
         if if_version is not None and after.st_size != before.st_size + len(data):
             raise FileChanged(path)
-        return _version(after)
+        return version_of(after)
 
     def rename(self, path: str, to: str) -> None:
         """First makes the new name durable, then removes the old one."""
@@ -331,11 +345,19 @@ class DiskStore:
             self._make_folder(os.path.dirname(LOCK), durable=True)
             with suppress(FileExistsError):
                 self._os.close(self._open_new(self._inside(LOCK)))
-            lock = self._os.lock(self._inside(LOCK))
+            path = self._inside(LOCK)
+            lock, was = self._os.lock(path), self._os.stat(path).st_ino
             try:
                 lock.__enter__()
             except Timeout as error:
                 raise LeaseHeld("another process is running this workspace", path=self.url) from error
+            try:
+                is_there = self._os.stat(path).st_ino == was
+            except FileNotFoundError:
+                is_there = False
+            if not is_there:  # the workspace was just removed, and this lock keeps no process out
+                lock.__exit__(None, None, None)
+                raise LeaseHeld("another process has just removed this workspace", path=self.url)
         try:
             yield
         finally:
@@ -401,13 +423,12 @@ class DiskStore:
     def _inside(self, path: str) -> str:
         """The absolute path, after a check that its folder is not a symbolic link out of the workspace."""
         check_path(path)
-        folder = path.rpartition("/")[0]
-        if folder not in self._folders:
-            self._check_folder(folder)
+        self._check_folder(path.rpartition("/")[0])
         return f"{self._root}/{path}"
 
     def _check_folder(self, folder: str) -> None:
-        """UsageError for one that leads out. The root is resolved, so only folders below it can be links."""
+        """UsageError for one that leads out. The root is resolved, so only folders below it can be links. A person may
+        put a link in place of a folder at any time, so nothing is remembered."""
         at = self._root
         for name in filter(None, folder.split("/")):
             at = f"{at}/{name}"
@@ -461,6 +482,14 @@ class DiskStore:
             self._os.sync_folder(os.path.dirname(full))
         self._folders[folder] = durable
 
+    def _is_below_a_file(self, path: str) -> bool:
+        """Whether a person has saved a file in place of its folder, or of one above that."""
+        folder = os.path.dirname(path)
+        try:
+            return bool(folder) and not stat.S_ISDIR(self._os.stat(self._inside(folder)).st_mode)
+        except OSError as error:
+            return error.errno == errno.ENOTDIR
+
     def _is_there(self, folder: str) -> bool:
         with suppress(OSError):
             return stat.S_ISDIR(self._os.stat(self._inside(folder)).st_mode)
@@ -491,7 +520,7 @@ def displaced_name(path: str) -> str:
     return name if len(name) <= _LONGEST_NAME else hashlib.sha256(path.encode()).hexdigest()
 
 
-def _version(status: os.stat_result) -> Version:
+def version_of(status: os.stat_result) -> Version:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
@@ -517,3 +546,34 @@ def of_folder(folder: str) -> Exposure:
         above = parent
         entered &= bool(os.stat(above).st_mode & stat.S_IXOTH)
     return Exposure(public=entered and bool(mode & stat.S_IRWXO), group=bool(mode & stat.S_IRWXG))
+
+
+def make_place(folder: str, made: list[str] | None = None, calls: Syscalls | None = None) -> None:
+    """Make a folder that may be missing, and those above it, with durable names. UsageError if it can't be one. `made`
+    gets the new ones."""
+    calls = calls or Syscalls()
+    _make(calls, os.path.abspath(folder), [] if made is None else made)
+    settle_place(calls.resolve(folder), calls)
+
+
+def _make(calls: Syscalls, folder: str, made: list[str]) -> None:
+    with suppress(OSError):
+        if stat.S_ISDIR(calls.stat(calls.resolve(folder)).st_mode):
+            return
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if stat.S_ISDIR(calls.stat(folder).st_mode):
+            return  # another process has made it meanwhile
+        raise UsageError("is a file", path=folder, remedy="name a folder, which need not exist yet")
+    _make(calls, os.path.dirname(folder), made)
+    try:
+        calls.mkdir_shared(folder)
+    except FileExistsError:
+        return  # another process was faster
+    except OSError as error:
+        raise UsageError(
+            "can't be made",
+            path=folder,
+            why=error.strerror or str(error),
+            remedy=f"check that you may write in {shlex.quote(os.path.dirname(folder))}",
+        ) from error
+    made.append(folder)

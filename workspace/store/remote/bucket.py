@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ...base import KEY_BYTES, SatchelError, UsageError, check_path
-from ..contract import BUCKET, Abilities, Exchanged, Exposure, FileChanged, FileContent, Sync, Version
-from .listing_cache import ListedFile, md5_tag
-from .remote_store import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
+from ..contract import BUCKET, READ_LIMIT, Abilities, Exchanged, Exposure, FileChanged, FileContent, Sync, Version
+from .remote_store import ListedFile, RemoteStore, md5_tag, missing, moment, taken, too_large
 from .s3 import (
     PATIENCE,
     Body,
@@ -190,6 +189,17 @@ class BucketStore(RemoteStore):
         data = body.data if body.size <= wanted else self.read(path).data  # of a server that knows no ranges
         self._bodies.keep(end, data[-wanted:], body.facts["ETag"])
         return data[-size:] if size > 0 else b""
+
+    def part(self, path: str, begin: int, size: int) -> bytes:
+        check_path(path)
+        wanted = max(size, 1)
+        try:
+            body = self._get(path, wanted, Range=f"bytes={begin}-{begin + wanted - 1}")
+        except NoSuchObject:
+            raise missing(path) from None
+        except OutOfRange:  # it ends before
+            return b""
+        return (body.data if body.size <= wanted else self.read(path).data[begin:])[:size]
 
     # Writing
 

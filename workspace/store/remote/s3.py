@@ -53,7 +53,7 @@ _BUSY_CODES = frozenset(
 )
 _EXPIRED = frozenset(("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"))
 _WRONG_KEY = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "MissingSecurityHeader"))
-_RENEW = "renew the credentials, then run `satchel resume`: nothing that was recorded is lost"
+_RENEW = "renew the credentials, then start it again: nothing that was recorded is lost"
 _LONGEST_TOLD = 60.0
 
 T = TypeVar("T")
@@ -117,8 +117,7 @@ class Patience:
                 what,
                 path=path,
                 why=f"{trouble.why}, for {self._seconds:.0f} s",
-                remedy="check the network and the server, then run `satchel resume`: nothing that was acknowledged is "
-                "lost",
+                remedy="check the network and the server, then start it again: nothing that was acknowledged is lost",
             ) from None
         time.sleep(pause)
 
@@ -354,9 +353,7 @@ def _answered(response: Any, what: str, path: str, place: str, server: str) -> E
     if status == 404:
         return NoSuchObject(code)
     if code == "RequestTimeTooSkewed":
-        return StorageFailed(
-            what, path=path, why="this machine's clock is wrong", remedy="set it, then run `satchel resume`"
-        )
+        return StorageFailed(what, path=path, why="this machine's clock is wrong", remedy="set it, then start it again")
     if code in _WRONG_KEY:
         return StorageFailed(what, path=path, why=f"{server} does not know these credentials ({code})", remedy=_RENEW)
     if status in (401, 403):
@@ -378,10 +375,7 @@ def _answered(response: Any, what: str, path: str, place: str, server: str) -> E
             remedy="use a server that has conditional writes",
         )
     return StorageFailed(
-        what,
-        path=path,
-        why=f"{server} answered {code} ({status})",
-        remedy="check the server, then run `satchel resume`",
+        what, path=path, why=f"{server} answered {code} ({status})", remedy="check the server, then start it again"
     )
 
 

@@ -23,6 +23,8 @@
   }
 
   function refresh() {
+    const title = document.querySelector("[data-title]")?.dataset.title;
+    if (title && document.title !== title) document.title = title;
     for (const each of document.querySelectorAll("time[data-ago], time[data-clock]")) {
       const text = ("ago" in each.dataset ? ago : clock)(Date.parse(each.dateTime));
       if (each.textContent !== text) each.textContent = text;
@@ -30,10 +32,14 @@
   }
 
   // A person who has scrolled up in a streamed text keeps the place while the text grows, and loses its beginning.
-  // Browsers that do that by themselves do it only for text in the usual direction.
+  // Browsers that do that by themselves do it only for text in the usual direction. Who is at the end of what grows
+  // there stays at its end.
   let places = [];
+  let atEnd = false;
 
   function note() {
+    const page = document.documentElement;
+    atEnd = document.querySelector("[data-follows]") && page.scrollHeight - scrollY - innerHeight < 60;
     places = [...document.querySelectorAll(".stream .text")].filter((box) => box.scrollTop < -1).map((box) => {
       const top = box.getBoundingClientRect().top;
       const found = [...box.querySelectorAll("[id]")].find((each) => each.getBoundingClientRect().bottom > top);
@@ -46,6 +52,7 @@
       if (!found?.isConnected) continue;
       box.scrollTop += found.getBoundingClientRect().top - box.getBoundingClientRect().top - before;
     }
+    if (atEnd) scrollTo(0, document.documentElement.scrollHeight);
   }
 
   function offline(isGone, status) {
@@ -61,10 +68,39 @@
     if (document.hidden) document.dispatchEvent(new Event("visibilitychange"));
   }
 
+  // The newest message is in view, as after a link to `#newest`.
+  if (!location.hash && !/[?&](after|q)=/.test(location.search)) document.querySelector("[data-newest]")?.scrollIntoView();
+
+  // The list: one box ticks all of a page, how many are ticked is said beside the buttons, and two can be compared.
+  function chosen() {
+    const said = document.querySelector("[data-chosen]");
+    if (!said) return;
+    const boxes = [...document.querySelectorAll('input[name="run"]')];
+    const ticked = boxes.filter((box) => box.checked).length;
+    said.textContent = ticked ? `${ticked} chosen` : "";
+    const two = document.querySelector("[data-two]");
+    if (two) two.disabled = ticked !== 2;
+    const all = document.querySelector("[data-all]");
+    if (all) [all.checked, all.indeterminate] = [ticked && ticked === boxes.length, ticked && ticked < boxes.length];
+  }
+
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-all]")) {
+      for (const box of document.querySelectorAll('input[name="run"]')) box.checked = event.target.checked;
+    }
+    if (event.target.matches('[data-all], input[name="run"]')) chosen();
+  });
+
+  // A part of a value that was opened in a message stays when later messages come.
+  document.addEventListener("htmx:before:request", (event) => {
+    event.target.closest?.(".messages > li")?.setAttribute("hx-morph-skip", "");
+  });
+
   refresh();
+  chosen();
   setInterval(refresh, 5000);
   document.addEventListener("htmx:before:swap", note);
-  document.addEventListener("htmx:after:swap", () => { refresh(); keep(); });
+  document.addEventListener("htmx:after:swap", () => { refresh(); keep(); chosen(); });
   document.addEventListener("htmx:sse:after:message", rest);
   document.addEventListener("htmx:sse:error", (event) => offline(true, event.detail?.status));
   document.addEventListener("htmx:sse:after:connection", () => offline(false));

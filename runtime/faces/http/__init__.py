@@ -1,0 +1,18 @@
+"""What all servers of Satchel share, and the two for programs: tasks by HTTP and metrics. The page and MCP stand on it.
+
+access       where a server listens, its names, the token that requests have to show, and what slows down those who
+             guess it; around what programs ask: who may, what an error looks like, and the thread that answers
+guard        around a whole page: which requests are let in, and what no answer may do in a browser
+listen       `satchel serve --listen`: tasks that arrive by HTTP
+metrics      `--metrics`, and on the page: /metrics, /healthz and /readyz
+"""
+
+# mypy: implicit-reexport
+
+from ....workspace.base.lazy import deferred
+
+if not deferred(__name__):
+    from .access import Address, Guesses, Names, address_of, bound, given_token, is_address, is_bearer, tokens_of
+    from .guard import Guard, Rules
+    from .listen import listening
+    from .metrics import metric_routes

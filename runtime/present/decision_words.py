@@ -1,0 +1,254 @@
+"""What a person has to decide, in words. An open question: where it was asked, what its choices mean, what holds once
+it expires, and what a person has typed into its file. A conflict between a file and the run: what each version says at
+each place, and what each choice does in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...workspace.base import lines as lines_of
+from ...workspace.base import one_line, since
+from ...workspace.inbound.approvals import APPROVE, DENY, Question, with_changes
+from ...workspace.inbound.edits import ConflictChoice, ConflictPlace, FileConflict
+from ...workspace.state import NONE_SINCE, Tone
+from ..status import Given, OpenQuestion
+from .value_words import json_line
+
+_ANSWER = 200  # characters of an answer
+_DEFAULT = 60
+
+
+# An open question
+
+
+def place_asked(question: Question) -> str:
+    """`'Letter 3', of the agent reader`; empty for a question of the agent itself."""
+    parts = [repr(question.item)] if question.item else []
+    parts += [f"of the agent {question.agent}"] if question.agent else []
+    return ", ".join(parts)
+
+
+def choice_meaning(question: Question, choice: str) -> str:
+    """What an answer about an effect in doubt means; empty for one that says it itself."""
+    if question.is_unclaimed:
+        return question.meaning(choice)
+    if question.is_doubt:
+        if choice == NONE_SINCE:
+            return "it has not happened, nor anything else after the backup; do it and don't ask again"
+        return "it has happened" if question.has_happened(choice) else "it has not happened; do it"
+    return ""
+
+
+def choice_tone(question: Question, choice: str) -> Tone | None:
+    """The tone of an answer: what lets the call happen, what refuses it, and what does an effect again."""
+    if question.is_doubt:
+        return "good" if question.has_happened(choice) else "ask"
+    return {APPROVE: "good", DENY: "bad"}.get(choice)  # type: ignore[return-value]
+
+
+def question_title(asked: OpenQuestion) -> str:
+    """What is asked; about an effect without its arguments, which `argument_rows` shows."""
+    call = asked.call
+    is_long = asked.question.is_doubt and asked.text.startswith(call)
+    return f"{call.partition('(')[0]}{asked.text[len(call) :]}" if is_long else asked.text
+
+
+def argument_rows(asked: OpenQuestion) -> list[tuple[str, str]]:
+    """The arguments of the call that it is about, each with its name; texts as they are, all else as JSON."""
+    return [
+        (name, value if isinstance(value, str) else _json(value)) for name, value in (asked.arguments or {}).items()
+    ]
+
+
+def covered(tool: str, agent: str) -> str:
+    """What a standing approval covers."""
+    whose = f"by the agent {agent}" if agent else "by the run's own agent"
+    return f"each call of {tool} {whose}, whatever its arguments, until it is revoked or the agent's code changes"
+
+
+def expiry_line(question: Question) -> str:
+    """`"deny" counts once it expires, 2026-11-28 12:00:00 UTC (in 3 h 0 min)`; empty without."""
+    if not question.expires:
+        return ""
+    return f"{json_line(question.facts.get('default'), _DEFAULT)} counts once it expires, {since(question.expires)}"
+
+
+def describe_reply(asked: OpenQuestion) -> str:
+    """What the file of a question says that no start has taken yet; empty without."""
+    if asked.mistake:
+        return f"not a valid answer: {asked.mistake}"
+    if asked.reply is None:
+        return ""
+    said = with_changes(json_line(asked.reply.decision, _ANSWER), asked.reply.arguments)
+    return f"answered {one_line(said, _ANSWER)}{_standing(asked.reply)}"
+
+
+def describe_answer(given: Given) -> str:
+    """A decision, with the arguments that it changes."""
+    return with_changes(typed_value(given.decision), given.arguments) + _standing(given)
+
+
+def _standing(given: Given) -> str:
+    return ", for later calls too" * given.standing
+
+
+def typed_value(value: Any) -> str:
+    """A JSON value as a person would type it."""
+    from ...workspace.inbound.approvals import answer_text  # most runs ask nothing
+
+    return answer_text(msgspec.Raw(msgspec.json.encode(value)))
+
+
+def context_text(value: Any) -> str:
+    """A value that a question is about: the keys of an object one a line."""
+    if isinstance(value, dict):
+        return "\n".join(
+            f"{key}: {context_text(each) if isinstance(each, str) else _json(each)}" for key, each in value.items()
+        )
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# A conflict
+
+CHOICES = {
+    "theirs": "use the file where the two differ",
+    "ours": "use the run",
+    "edited": "use the whole file as it is",
+}
+"""What `--use` does, and a button of the page."""
+
+_COUNTED = {
+    "added": ("item of yours is added", "items of yours are added"),
+    "done": ("item counts as done", "items count as done"),
+    "again": ("item is done again", "items are done again"),
+    "dropped": ("item is dropped", "items are dropped"),
+    "revived": ("cancelled item counts again", "cancelled items count again"),
+    "reworded": ("item gets your words", "items get your words"),
+    "moved": ("item gets another place", "items get another place"),
+    "text": ("text around the items is changed", "texts around the items are changed"),
+    "values_added": ("value of yours is added", "values of yours are added"),
+    "values_replaced": ("value of the run is replaced by yours", "values of the run are replaced by yours"),
+    "values_removed": ("value of the run is removed", "values of the run are removed"),
+    "results": ("result of the run is dropped", "results of the run are dropped"),
+    "left": ("change of yours is not taken", "changes of yours are not taken"),
+}
+
+_COMPARED = 1_000
+"""Lines of a version that are compared, at most."""
+
+_SHOWN_LINES = 40  # of a version
+_PLACES = 50  # of a conflict, as lines of text
+
+
+def choice_line(choice: ConflictChoice) -> str:
+    """`3 items of yours are added, 1 result of the run is dropped`."""
+    if choice.refused:
+        return f"the run can't take it: {choice.refused}"
+    counts = {kind: choice.counts[kind] for kind in _COUNTED if kind in choice.counts}
+    said = [f"{count:,} {_COUNTED[kind][count != 1]}" for kind, count in counts.items()]
+    return ", ".join(said) or "the run stays as it is"
+
+
+def offered_choices(conflict: FileConflict) -> list[ConflictChoice]:
+    """The choices that differ: the whole file is not offered if it does the same as the file where the two differ."""
+    theirs = next((each for each in conflict.choices if each.use == "theirs"), None)
+    return [
+        each
+        for each in conflict.choices
+        if each.use != "edited" or theirs is None or (each.counts, each.says) != (theirs.counts, theirs.says)
+    ]
+
+
+class SideLine(NamedTuple):
+    """A line of a version. `is_changed`: it is not the same in the other versions."""
+
+    text: str
+    is_changed: bool = False
+
+
+class SideText(NamedTuple):
+    """One version of a place: only the lines around what differs. Without lines, `missing` says why. `more`: lines that
+    are not shown."""
+
+    name: str
+    tone: Tone | None
+    lines: list[SideLine]
+    missing: str = ""
+    more: int = 0
+
+
+def side_texts(conflict: FileConflict, place: ConflictPlace) -> list[SideText]:
+    """What the file was made from, the file, and the run. Empty if the place has no texts to compare."""
+    if place.ours is None and place.theirs is None:
+        return []
+    ours, theirs = _lines(place.ours), _lines(place.theirs)
+    if conflict.base is None:
+        its, mine = _changed(theirs, ours)
+        base, before, missing = list[str](), set[int](), "not known"
+    else:
+        base, missing = _lines(place.base), "nothing"
+        by_ours, mine = _changed(base, ours)
+        by_theirs, its = _changed(base, theirs)
+        before = by_ours | by_theirs
+    return [
+        _side("before", None, base, before, missing),
+        _side("the file", "good", theirs, its, "nothing"),
+        _side("the run", "active", ours, mine, "nothing"),
+    ]
+
+
+def _lines(text: str | None) -> list[str]:
+    return [] if text is None else [*lines_of(text)][:_COMPARED] or [""]
+
+
+def _changed(old: Sequence[str], new: Sequence[str]) -> tuple[set[int], set[int]]:
+    """The numbers of the lines of each that the other one does not have."""
+    from difflib import SequenceMatcher  # slow, and conflicts are rare
+
+    found = set[int](), set[int]()
+    for tag, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            found[0].update(range(start, end))
+            found[1].update(range(first, last))
+    return found
+
+
+def _side(name: str, tone: Tone | None, lines: list[str], changed: set[int], missing: str) -> SideText:
+    near = sorted({at for each in changed or {0} for at in (each - 1, each, each + 1) if 0 <= at < len(lines)})
+    shown, last = list[SideLine](), -1
+    for at in near[:_SHOWN_LINES]:
+        if at > last + 1:
+            shown.append(SideLine("…"))
+        shown.append(SideLine(lines[at], at in changed))
+        last = at
+    return SideText(name, tone, shown, "" if shown else missing, max(0, len(near) - _SHOWN_LINES))
+
+
+def conflict_lines(conflict: FileConflict) -> Iterator[tuple[str, Tone | None]]:
+    """A conflict as lines of text: each place with its versions."""
+    for place in conflict.places[:_PLACES]:
+        yield f"  {place}", None
+        for side in side_texts(conflict, place):
+            for number, line in enumerate(side.lines or [SideLine(side.missing)]):
+                tone = side.tone if line.is_changed else "rest"
+                yield f"    {'' if number else side.name:<8}  {line.text}", tone
+            if side.more:
+                yield f"    {'':<8}  and {side.more:,} more lines", "rest"
+    if len(conflict.places) > _PLACES:
+        yield f"  and {len(conflict.places) - _PLACES:,} more places", None
+
+
+def conflict_json(conflict: FileConflict) -> dict[str, Any]:
+    """The places with their versions, and what each choice does."""
+    return {
+        "path": conflict.path,
+        "places": [msgspec.to_builtins(each) for each in conflict.places],
+        "choices": [msgspec.to_builtins(each) for each in conflict.choices],
+    }

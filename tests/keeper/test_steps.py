@@ -1,0 +1,349 @@
+"""Runs in the process of the test below a keeper in a thread: the step of each request, its costs, its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import satchel
+from satchel.runtime.engine import model_calls
+from satchel.runtime.keeper import addresses
+
+from .in_process import ASK, SECRET, below, of_kind
+from .keeping import HEAD, STREAMED, make
+from .provider import Provider
+
+
+def test_a_failed_step_gets_its_bad_answer_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has paid for counts with each attempt, and once."""
+    source = (
+        HEAD
+        + ASK
+        + """
+@step(retry=Retry(3, first=0.001))
+def ask(prompt: str) -> str:
+    with OpenAI() as client:
+        text = say(prompt, client)
+    if "/3/" not in text:
+        raise ValueError(text)
+    return text
+
+@agent
+async def main(run: Run):
+    return await ask("hello")
+"""
+    )
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        outcome = here.run(folder)
+        assert outcome.status == "completed" and outcome.result == here.provider.answer("hello", 3), outcome.error
+        spent = of_kind(folder, "spent")
+        assert [each["tokens"] for each in spent] == [105] * 3 and len({each["answer"] for each in spent}) == 3
+        assert not [*folder.glob(".satchel/answers/*")]
+
+
+def test_a_step_that_stopped_between_two_turns_pays_for_the_first_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool was used in between. The next start gets the first turn from the keeper and asks for the second only."""
+    source = (
+        HEAD
+        + ASK
+        + """
+import pathlib
+
+@step
+def ask(prompt: str) -> str:
+    with OpenAI() as client:
+        first = say(prompt, client)
+        if not pathlib.Path(SEEN).exists():
+            pathlib.Path(SEEN).touch()
+            os._exit(9)
+        return say(f"tool said {len(first)}", client)
+
+@agent
+async def main(run: Run):
+    return await ask("hello")
+"""
+    ).replace("SEEN", repr(str(tmp_path / "seen")))
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        here.crash(folder)
+        outcome = here.run(folder)
+        assert outcome.status == "completed", outcome.error
+        first, second = here.provider.asked
+        assert first == "hello" and second.startswith("tool said")
+        assert [each["tokens"] for each in of_kind(folder, "spent")] == [105, 105]
+
+
+def test_a_cost_that_the_step_tells_counts_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (
+        HEAD
+        + ASK
+        + """
+@step
+def ask(prompt: str, run: Run) -> str:
+    with OpenAI() as client:
+        text = say(prompt, client)
+    run.spend(tokens=7)
+    return text
+
+@agent
+async def main(run: Run):
+    return await ask("hello")
+"""
+    )
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        assert here.run(folder).status == "completed"
+    assert [each["tokens"] for each in of_kind(folder, "spent")] == [7]
+
+
+POLLING = (
+    HEAD
+    + """
+import pathlib, time
+
+@step
+def begin(prompt: str) -> str:
+    from openai import OpenAI
+    with OpenAI() as client:
+        return client.responses.create(model="gpt-4o-mini", input=prompt, background=True).id
+
+@step(retry=Retry(2, first=0.001))
+def poll(id: str) -> str:
+    from openai import OpenAI
+    with OpenAI() as client:
+        while (answer := client.responses.retrieve(id)).status != "completed":
+            time.sleep(0.01)
+    if not pathlib.Path(SEEN).exists():
+        pathlib.Path(SEEN).touch()
+        raise ValueError
+    return answer.output_text
+
+@step
+def both(prompt: str) -> str:
+    from openai import OpenAI
+    with OpenAI() as client:
+        id = client.responses.create(model="gpt-4o-mini", input=prompt, background=True).id
+        if not pathlib.Path(SEEN).exists():
+            pathlib.Path(SEEN).touch()
+            os._exit(9)
+        while (answer := client.responses.retrieve(id)).status != "completed":
+            time.sleep(0.01)
+        return client.responses.retrieve(id).output_text
+
+@agent
+async def main(run: Run):
+    return WHAT
+"""
+)
+
+
+@pytest.mark.parametrize("what", ["await both('hello')", "await poll(await begin('hello'))"])
+def test_an_answer_that_is_polled_costs_nothing_or_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its POST tells no tokens. The process dies between that and the polls, or its step is over by then."""
+    source = POLLING.replace("SEEN", repr(str(tmp_path / "seen"))).replace("WHAT", what)
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        if "both" in what:
+            here.crash(folder)
+        here.provider.refuses = [503]
+        outcome = here.run(folder)
+        assert outcome.result == here.provider.answer("hello"), outcome.error
+        assert here.provider.asked == ["hello"] and {*here.provider.fetched} == {"resp_1"}
+        assert [each["tokens"] for each in of_kind(folder, "spent")] == [105]
+        assert not [*folder.glob(".satchel/answers/*")]
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_call_leaves_although_the_budget_is_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """In the middle of a step, which then runs again when there is money."""
+    source = (
+        HEAD
+        + """
+@step
+ASYNC ask() -> int:
+    from openai import AsyncOpenAI, OpenAI
+    WITH CLIENT() as client:
+        for number in range(9):
+            messages = [{"role": "user", "content": str(number)}]
+            AWAIT client.chat.completions.create(model="m", messages=messages)
+    return 9
+
+@agent
+async def main(run: Run):
+    return await ask()
+"""
+    ).replace("ASYNC", kind)
+    asynchronous = kind != "def"
+    source = source.replace("WITH", "async with" if asynchronous else "with")
+    source = source.replace("CLIENT", "AsyncOpenAI" if asynchronous else "OpenAI")
+    source = source.replace("AWAIT ", "await " if asynchronous else "")
+    folder = make(tmp_path / "demo", source, "keeper: true\nbudget: {tokens: 300}\n")
+    with below(Provider(5), monkeypatch) as here:
+        outcome = here.run(folder)
+        reason = of_kind(folder, "pause.requested")[0]["reason"]
+        assert outcome.status == "paused" and "budget of 300 tokens is used up (315)" in reason
+        assert here.provider.asked == ["0", "1", "2"]
+        yaml = folder / "workspace.yaml"
+        yaml.write_text(yaml.read_text().replace("300", "3000"))
+        assert satchel.open(folder).resume().status == "completed"
+        assert here.provider.asked == [str(number) for number in range(9)]
+
+
+def test_a_model_step_that_goes_past_the_keeper_is_not_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with below(Provider(5), monkeypatch) as here:
+        source = STREAMED.replace("AsyncOpenAI()", f"AsyncOpenAI(base_url='http://127.0.0.1:{here.provider.port}/v1')")
+        source = source.replace("@step", "@step(retry=Retry.model())")
+        outcome = here.run(make(tmp_path / "demo", source))
+        assert outcome.status == "completed"
+        (told,) = outcome.noticed
+        assert "the keeper saw no request of ask" in told and "base_url" in told
+
+
+def test_a_streamed_step_that_asks_no_model_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+from satchel import Partial, Run, agent, step
+
+@step
+async def write(out: Partial) -> str:
+    await out.write("by hand")
+    return out.text
+
+@agent
+async def main(run: Run):
+    return await write()
+"""
+    with below(Provider(5), monkeypatch) as here:
+        outcome = here.run(make(tmp_path / "demo", source))
+        assert outcome.status == "completed" and not outcome.noticed
+
+
+@pytest.mark.parametrize("source", [STREAMED], ids=["yaml"])
+def test_a_run_without_the_keeper_that_it_asks_for_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """As one that shares a process."""
+    monkeypatch.delenv(addresses.KEEPER, raising=False)
+    with Provider(5).running() as provider:
+        for name, value in provider.environment.items():
+            monkeypatch.setenv(name, value)
+        outcome = satchel.run(make(tmp_path / "demo", source))
+    assert outcome.status == "completed" and "this process has none" in outcome.noticed[0]
+
+
+def test_a_keeper_that_has_ended_lets_the_run_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("satchel.runtime.keeper.client._PATIENCE", 0.2)
+    folder = make(tmp_path / "demo", STREAMED)
+    variables = addresses.environment("http://127.0.0.1:9", SECRET, str(folder), {"openai": ""})
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(satchel.errors.StorageFailed, match="start `satchel keeper` again"):
+        satchel.run(folder)
+
+
+def test_parallel_steps_exchange_their_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal requests of several steps at once, in threads and on the loop."""
+    source = (
+        HEAD
+        + ASK
+        + """
+import asyncio
+
+@step
+def ask(number: int) -> str:
+    with OpenAI() as client:
+        return say("hello", client)
+
+@agent
+async def main(run: Run):
+    return await asyncio.gather(*(ask(number) for number in range(6)))
+"""
+    )
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        outcome = here.run(folder)
+        assert sorted(outcome.result) == sorted(here.provider.answer("hello", n) for n in range(1, 7))
+        assert len(of_kind(folder, "spent")) == 6
+
+
+def test_a_cancelled_step_lets_its_model_write_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (
+        STREAMED.replace('return await ask("hello")', "")
+        + """
+    import asyncio
+    try:
+        async with asyncio.timeout(1):
+            await ask("hello")
+    except TimeoutError:
+        return "late"
+"""
+    )
+    provider = Provider(20, holds_at=10)
+    with below(provider, monkeypatch) as here:
+        assert here.run(make(tmp_path / "demo", source)).result == "late"
+        while not provider.cut:
+            pass
+        assert provider.written == 10
+
+
+def test_another_question_hides_what_was_paid_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (
+        HEAD
+        + ASK
+        + """
+import pathlib
+
+@step
+def ask() -> str:
+    is_first = not pathlib.Path(SEEN).exists()
+    with OpenAI() as client:
+        text = say("first" if is_first else "second", client)
+    if is_first:
+        pathlib.Path(SEEN).touch()
+        os._exit(9)
+    return text
+
+@agent
+async def main(run: Run):
+    return await ask()
+"""
+    ).replace("SEEN", repr(str(tmp_path / "seen")))
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        here.crash(folder)
+        outcome = here.run(folder)
+        assert outcome.result == here.provider.answer("second")
+        assert "105 tokens" in outcome.noticed[0] and "are lost" in outcome.noticed[0]
+        assert [each["tokens"] for each in of_kind(folder, "spent")] == [105, 105]
+
+
+def test_the_packages_are_missing_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    from satchel.runtime.supervision.child import check_installed
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(satchel.UsageError, match=r"pip install 'satchel\[keeper\]'"):
+        check_installed()
+
+
+def test_a_proxy_is_asked_for_the_keeper() -> None:
+    def excepted(**environ: str) -> str | None:
+        return addresses.environment("http://127.0.0.1:9", SECRET, "/run", {}, environ).get("NO_PROXY")
+
+    assert excepted() is None and excepted(HTTPS_PROXY="http://proxy") is None
+    assert excepted(http_proxy="http://proxy") == "127.0.0.1"
+    assert excepted(ALL_PROXY="socks5://proxy", no_proxy="example.com") == "example.com,127.0.0.1"
+
+
+def test_the_variable_has_two_names() -> None:
+    assert model_calls.KEEPER == addresses.KEEPER
