@@ -328,8 +328,9 @@ PUBLIC = {each.__name__: each for each in (satchel, satchel.errors, satchel.resu
 
 @pytest.mark.parametrize("path", sorted(ADAPTERS.rglob("*.py")), ids=lambda path: str(path.relative_to(ADAPTERS)))
 def test_an_adapter_is_short_and_uses_public_names_only(path: Path) -> None:
-    """It shows that the public names are enough. What needs more than 350 lines shows that they are not."""
-    assert len(path.read_text().splitlines()) <= 350
+    """It shows that the public names are enough. What needs more than 300 lines for one interface of a framework shows
+    that they are not. The dispatcher of a fleet is no such interface."""
+    assert len(path.read_text().splitlines()) <= (350 if path.parent.name == "dask" else 300)
     for node in ast.walk(tree(path)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):

@@ -295,7 +295,7 @@ import asyncio, sys
 from satchel.adapters.openai_agents import SatchelSession
 
 async def main():
-    session = SatchelSession("chat", sys.argv[1])
+    session = SatchelSession("chat", sys.argv[1], storage_options=OPTIONS)
     await session.add_items([{"role": "user", "content": sys.argv[2]}])
     print(len(await session.get_items()))
 
@@ -307,7 +307,7 @@ asyncio.run(main())
 def test_several_processes_use_a_session_one_after_the_other(made: Any, tmp_path: Path) -> None:
     for number in range(3):
         done(made().add_items([{"role": "user", "content": f"here {number}"}]))
-        words = [sys.executable, "-c", _OTHER, str(tmp_path / "sessions"), f"there {number}"]
+        words = [sys.executable, "-c", _OTHER.replace("OPTIONS", "None"), str(tmp_path / "sessions"), f"there {number}"]
         other = warm.run(words, timeout=120, capture_output=True, text=True)
         assert other.stdout == f"{2 * number + 2}\n", other.stderr
     assert len(done(made().get_items())) == 6
@@ -344,9 +344,9 @@ def test_a_session_in_a_bucket(kind: str, request: pytest.FixtureRequest, monkey
     helper, model = answering("cats", "you like cats")
     talked("run", helper, "I like cats", session=SatchelSession("one", root))
     SatchelSession("one", root).close()
-    words = [sys.executable, "-c", _OTHER.replace('"chat"', '"one"'), root, "there"]
-    environment = {**os.environ, **server.environment()}
-    other = warm.run(words, timeout=120, capture_output=True, text=True, env=environment)
+    code = _OTHER.replace('"chat"', '"one"').replace("OPTIONS", repr(server.storage_options()))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "FSSPEC_"))}
+    other = warm.run([sys.executable, "-c", code, root, "there"], capture_output=True, text=True, env=environment)
     assert other.stdout == "3\n", other.stderr
     talked("run_streamed", helper, "What do I like?", session=SatchelSession("one", root))
     assert said(model.asked[-1]) == ["I like cats", "cats", "there", "What do I like?"]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
@@ -116,14 +117,20 @@ class HeldTree:
             if self._is_closed:
                 raise self._closed()
             if (held := _shared.get(key := self._key(*names))) is None:
-                if names and os.path.isfile(self.url("workspace.yaml")):
-                    remedy = "name another folder, which need not exist yet"
-                    raise UsageError(
-                        "is a workspace, so others in it would not be found", path=self.root, remedy=remedy
-                    )
+                if names:
+                    self._check_root()
                 held = _shared[key] = self._hold(self.url(*names))
             self._used.add(held)
             return held
+
+    def _check_root(self) -> None:
+        """UsageError if the root is a workspace itself."""
+        if "://" not in self.root and not os.path.isfile(self.url("workspace.yaml")):
+            return
+        with suppress(NoWorkspace):
+            opened(self.root, storage_options=self._storage).rows(last=1)
+            what = "is a workspace, so others in it would not be found"
+            raise UsageError(what, path=self.root, remedy="name another folder, which need not exist yet")
 
     def _key(self, *names: str) -> tuple[Any, ...]:
         return self.url(*names), *self._arguments

@@ -20,7 +20,7 @@ from satchel.adapters import HeldTree, held_path, virtual_path
 from satchel.errors import Conflicting
 from satchel.results import FileEntry, Held, HeldFile
 
-from .file_texts import BINARY, matches_in, replaced, virtual
+from .file_texts import BINARY, info, matches_in, replaced, virtual
 
 _PATH_BYTES = 800  # a path of a bucket is not longer, with what is added
 
@@ -107,8 +107,9 @@ class SatchelBackend(of.BackendProtocol):
         for name in files:
             if name.startswith(below):
                 first, slash, _ = name.removeprefix(below).partition("/")
-                info = of.FileInfo(path=f"{below}{first}/", is_dir=True) if slash else _info(name, files[name])
-                found[info["path"]] = info
+                folder = of.FileInfo(path=f"{below}{first}/", is_dir=True)
+                each = folder if slash else info(name, files[name])
+                found[each["path"]] = each
         if not found and base != "/":
             return of.LsResult(error=f"Path '{path}': {'not_a_directory' if base in files else 'path_not_found'}")
         return of.LsResult(entries=[found[name] for name in sorted(found)])
@@ -150,7 +151,7 @@ class SatchelBackend(of.BackendProtocol):
 
     def glob(self, pattern: str, path: str | None = None) -> of.GlobResult:
         try:
-            return of.GlobResult(matches=[_info(name, file) for name, file in self._matching(pattern, path).items()])
+            return of.GlobResult(matches=[info(name, file) for name, file in self._matching(pattern, path).items()])
         except ValueError as error:
             return of.GlobResult(error=str(error))
 
@@ -282,10 +283,6 @@ class SatchelBackend(of.BackendProtocol):
                 why = "another writer has changed it since. Read it to see whether this change is in it"
                 kept = {**kept, "error": f"Error: a crash has cut off this change, and {why}"}
         return left, kept
-
-
-def _info(name: str, file: Any) -> of.FileInfo:
-    return of.FileInfo(path=name, is_dir=False, size=file.bytes, modified_at=file.at)
 
 
 def _digest(content: bytes | None) -> str | None:

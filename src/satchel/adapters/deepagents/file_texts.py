@@ -1,4 +1,4 @@
-"""Virtual paths, and text whose lines may end with CRLF."""
+"""Virtual paths, what a list says of a file, and text whose lines may end with CRLF."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from deepagents.backends.protocol import ContextLine, GrepMatch
+from deepagents.backends.protocol import ContextLine, FileInfo, GrepMatch
 from deepagents.backends.utils import perform_string_replacement
+
+from satchel.results import FileEntry
 
 BINARY = re.compile(
     r"\.(png|jpe?g|webp|gif|hei[cf]|mp4|mpe?g|mov|avi|flv|webm|wmv|3gpp|mkv|wav|mp3|aiff|aac|ogg|flac|pdf|pptx?)\Z",
@@ -21,6 +23,10 @@ def virtual(path: str) -> str:
     if ".." in path.split("/"):
         raise ValueError(f"Path traversal not allowed: {path}")
     return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def info(name: str, file: FileEntry) -> FileInfo:
+    return FileInfo(path=name, is_dir=False, size=file.bytes, modified_at=file.at)
 
 
 def matches_in(name: str, content: bytes, pattern: str, context_lines: int) -> Iterator[GrepMatch]:

@@ -18,7 +18,7 @@ from langgraph.utils.runnable import RunnableCallable  # type: ignore[attr-defin
 
 from satchel import Run, UsageError
 
-from .saver import Shown, as_json, from_json
+from .values_json import Shown, as_json, from_json
 
 Node = TypeVar("Node")
 

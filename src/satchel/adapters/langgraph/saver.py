@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
-import ormsgpack
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint import base
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, get_checkpoint_metadata, writes_sort_key
 
-from satchel import clean
 from satchel.adapters import HeldTree, folder_name
 from satchel.errors import Conflicting
 from satchel.results import Held, Row
+
+from .values_json import Beginning, Shown, as_json, beginning, elements_of, from_json, joined, list_of
 
 _LOG = "checkpoints"
 
@@ -29,16 +25,6 @@ _REMEMBERED = 10_000
 
 _PROCESS = os.urandom(6).hex()
 """With the id of the process, which a fork changes: who has put a checkpoint."""
-
-Shown = dict[str, Any]
-
-
-class _Beginning(NamedTuple):
-    """A list in MessagePack, of which a later one is the continuation if it begins so."""
-
-    number: int
-    size: int
-    digest: bytes
 
 
 class _Thread:
@@ -83,7 +69,7 @@ class _Thread:
                     parts.setdefault(channel, []).insert(0, from_json(shown))
                 if channel not in parts or "after" not in shown:
                     del left[channel]
-        return {channel: _joined(each) for channel, each in parts.items() if channel not in left}
+        return {channel: joined(each) for channel, each in parts.items() if channel not in left}
 
     def writes(self, id: str, ns: str) -> list[tuple[str, Shown]]:
         """Each write with its task, in the order in which LangGraph applies them."""
@@ -113,7 +99,7 @@ class SatchelSaver(base.BaseCheckpointSaver[int]):
     ):
         super().__init__(serde=serde)
         self._tree = HeldTree(root, kind="langgraph", wait=wait, storage_options=storage_options)
-        self._last = OrderedDict[tuple[str, str], tuple[str, dict[str, _Beginning]]]()
+        self._last = OrderedDict[tuple[str, str], tuple[str, dict[str, Beginning]]]()
         self._seen = OrderedDict[tuple[str, str | None], int]()  # with which row a thread ended when each was read
 
     def close(self) -> None:
@@ -154,10 +140,10 @@ class SatchelSaver(base.BaseCheckpointSaver[int]):
             if channel in checkpoint["channel_values"]:
                 kind, data = self.serde.dumps_typed(checkpoint["channel_values"][channel])
                 values[channel] = {"version": version}
-                if kind == "msgpack" and (new := _elements(data))[0]:
-                    lists[channel], follows = _beginning(*new, old)
+                if kind == "msgpack" and (new := elements_of(data))[0]:
+                    lists[channel], follows = beginning(*new, old)
                     if old and follows:
-                        data = _list_of(new[0] - old.number, new[1][old.size :])
+                        data = list_of(new[0] - old.number, new[1][old.size :])
                         values[channel]["after"] = old.number
                 values[channel] |= as_json(kind, data)
         rest = {key: each for key, each in checkpoint.items() if key != "channel_values"}
@@ -195,8 +181,8 @@ class SatchelSaver(base.BaseCheckpointSaver[int]):
         row = thread.rows[id, ns]
         checkpoint = self._value(row["checkpoint"])
         values = thread.values(id, ns, checkpoint["channel_versions"])
-        lists = {name: _elements(data) for name, (kind, data) in values.items() if kind == "msgpack"}
-        began = {name: _beginning(*each)[0] for name, each in lists.items() if each[0]}
+        lists = {name: elements_of(data) for name, (kind, data) in values.items() if kind == "msgpack"}
+        began = {name: beginning(*each)[0] for name, each in lists.items() if each[0]}
         _remember(self._last, (thread.id, ns), (id, began))
         loaded: Any = {**checkpoint, "channel_values": {n: self.serde.loads_typed(each) for n, each in values.items()}}
         parent = _config(thread.id, row["parent"], ns) if row["parent"] else None
@@ -280,70 +266,3 @@ def _place(config: Any) -> tuple[str, str, Any]:
 
 def _config(thread: str, id: str, ns: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": id}}
-
-
-# Values, as a serializer has made them, and as JSON that people read
-
-
-def as_json(kind: str, data: bytes) -> Shown:
-    """What a serializer has made of a value: as JSON if it is MessagePack and that gives the same back, else as text or
-    base64. No type of it is looked up."""
-    if kind == "null":
-        return {"value": None}
-    if kind == "msgpack":
-        with suppress(TypeError, ValueError, RecursionError):  # bytes in it, or another serializer
-            value = _unpacked(data)
-            if clean(around := [[[[[[value]]]]]]) is around and _packed(value) == data:  # as deep as in a row
-                return {"value": value}
-    try:
-        return {"type": kind, "text": data.decode()}
-    except ValueError:
-        return {"type": kind, "base64": base64.b64encode(data).decode()}
-
-
-def from_json(shown: Shown) -> tuple[str, bytes]:
-    if "value" in shown:
-        return ("null", b"") if shown["value"] is None else ("msgpack", _packed(shown["value"]))
-    return shown["type"], shown["text"].encode() if "text" in shown else base64.b64decode(shown["base64"])
-
-
-def _unpacked(data: bytes) -> Any:
-    """An extension is shown as its code and its content, which is MessagePack, too."""
-    return ormsgpack.unpackb(
-        data, ext_hook=lambda code, of: {"$type": [code, _unpacked(of)]}, option=ormsgpack.OPT_NON_STR_KEYS
-    )
-
-
-def _packed(value: Any) -> bytes:
-    def revived(each: Shown) -> Any:
-        return ormsgpack.Ext(each["$type"][0], ormsgpack.packb(each["$type"][1])) if each.keys() == {"$type"} else each
-
-    return ormsgpack.packb(json.loads(json.dumps(value), object_hook=revived))
-
-
-def _elements(data: bytes) -> tuple[int, bytes]:
-    """How many elements a list in MessagePack has, and all of them. No elements if it is none."""
-    if data[0] & 0xF0 == 0x90:
-        return data[0] & 0x0F, data[1:]
-    size = {0xDC: 2, 0xDD: 4}.get(data[0], 0)
-    return int.from_bytes(data[1 : 1 + size], "big"), data[1 + size :]
-
-
-def _beginning(number: int, elements: bytes, old: _Beginning | None = None) -> tuple[_Beginning, bool]:
-    """A list, and whether it is `old` and more."""
-    size = old.size if old and number > old.number else 0
-    hashed = blake2b(elements[:size], digest_size=16)
-    follows = bool(size) and old is not None and hashed.digest() == old.digest
-    hashed.update(elements[size:])
-    return _Beginning(number, len(elements), hashed.digest()), follows
-
-
-def _list_of(number: int, elements: bytes) -> bytes:
-    return (bytes([0x90 | number]) if number < 16 else b"\xdd" + number.to_bytes(4, "big")) + elements
-
-
-def _joined(values: list[tuple[str, bytes]]) -> tuple[str, bytes]:
-    if len(values) == 1:
-        return values[0]
-    counts, parts = zip(*(_elements(data) for _, data in values), strict=True)
-    return "msgpack", _list_of(sum(counts), b"".join(parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -28,6 +28,7 @@ _MARK = "session"
 
 class SatchelSession(agents.SessionABC):
     """A session of the SDK, for `Runner.run(session=...)`: a folder in `root`, a folder or URL, for each `session_id`.
+    `storage_options` are those of `satchel.hold`.
 
     Items are durable when `add_items` returns. Several processes may use a session one after the other. In a run each
     call is a step: a killed run that is started again sees the items that it saw before, and adds none twice.
@@ -39,10 +40,12 @@ class SatchelSession(agents.SessionABC):
         root: str | os.PathLike[str],
         *,
         session_settings: agents.SessionSettings | dict[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ):
         self.session_id = session_id
         self.session_settings = coerce_session_settings(session_settings or {})
-        self._tree, self._folder = HeldTree(root, kind=_KIND, wait=_WAIT, idle=_IDLE), folder_name(session_id)
+        self._tree = HeldTree(root, kind=_KIND, wait=_WAIT, idle=_IDLE, storage_options=storage_options)
+        self._folder = folder_name(session_id)
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         if limit is None and self.session_settings:
