@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...workspace.base import KEEPER, AgentError, StorageFailed, usd
 from ...workspace.journal.records import AnswersGrown, Spent
+from ...workspace.state import ROOT
 from ..steps import Retry
 from .context import Context
 from .open_scope import OpenCall, current_call
@@ -51,6 +52,22 @@ def _forgive(context: Context, grown: int) -> None:
     if grown and any(scope.crashes for scope in scopes):
         context.journal.add(AnswersGrown(answers=grown))
         context.journal.flush()
+
+
+def record_unused(context: Context) -> None:
+    """The run is about to end. Record what it has paid for answers that no step has asked for again. Blocks."""
+    if context.keeper is None:
+        return
+    try:
+        found = context.keeper.unused()
+    except StorageFailed as error:
+        context.notice("keeper", f"what was paid for answers that no step has asked for again is not recorded: {error}")
+        return
+    known = context.moment.root.scopes.values()
+    for each in found:
+        if not any(each.id in scope.spent for scope in known):  # by a process that died when it had recorded it
+            context.notice("keeper", f"{each.words or 'a step'} was not called again: {_said(each)} are lost")
+            context.journal.add(_spent(each, ROOT))
 
 
 def disconnect(context: Context, *, is_over: bool) -> None:
@@ -104,7 +121,8 @@ async def recovered(
     may be more than the agent has written. A text that a person has corrected counts more than both."""
     step: StepAtKeeper = call.at_keeper
     if promoted and marker is not None and _is_corrected(promoted[-1], text, marker):
-        await step.forget()
+        record(call, await step.paid())
+        await step.forget(given_up=True)
         return text, marker
     if await step.begins_anew():
         return None, None
@@ -145,22 +163,27 @@ def record(call: OpenCall, found: list[Paid]) -> None:
     for each in found:
         if each.unused:
             context.notice("keeper", f"{call.words} has asked something else than before: {_said(each)} are lost")
-        if call.has_spent or not (each.tokens or each.usd) or each.id in known:
+        is_told = call.has_spent and not each.unused  # the function can't tell what it never got
+        if is_told or not (each.tokens or each.usd or each.unused) or each.id in known:
             continue
-        spent = Spent(
-            agent=scope.agent.path,
-            scope=scope.key,
-            no=call.no,
-            tokens=each.tokens,
-            usd=each.usd,
-            output=each.output,
-            model=each.model,
-            first_ms=int(each.first * 1000),
-            answer=each.id,
-            n=0,
-        )
         with suppress(AgentError):  # the run has stopped meanwhile, and can record nothing any more
-            context.limits.spend(spent, None)
+            context.limits.spend(_spent(each, scope.agent.path, scope.key, call.no), None)
+
+
+def _spent(paid: Paid, agent: str, scope: str = "", no: int | None = None) -> Spent:
+    return Spent(
+        agent=agent,
+        scope=scope,
+        no=no,
+        tokens=paid.tokens,
+        usd=paid.usd,
+        output=paid.output,
+        model=paid.model,
+        first_ms=int(paid.first * 1000),
+        answer=paid.id,
+        n=0,
+        unused=(paid.words or "a step") if paid.unused else "",
+    )
 
 
 def _tell_unseen(call: OpenCall) -> None:
@@ -180,10 +203,10 @@ def _said(paid: Paid) -> str:
     return f"{paid.tokens} tokens{money} of {paid.model or 'a model'}"
 
 
-async def forget(call: OpenCall) -> None:
-    """The result is durable."""
+async def forget(call: OpenCall, *, given_up: bool = False) -> None:
+    """The result is durable. `given_up`: there is none."""
     if call.at_keeper is not None:
-        await call.at_keeper.forget()
+        await call.at_keeper.forget(given_up=given_up)
 
 
 async def settle(call: OpenCall, *, is_waited: bool = True) -> None:
@@ -193,7 +216,7 @@ async def settle(call: OpenCall, *, is_waited: bool = True) -> None:
         return
     if is_waited:
         record(call, await paid(call))
-        await forget(call)
+        await forget(call, given_up=True)
     else:
         task = asyncio.get_running_loop().create_task(settle(call))
         _cancelled.add(task)

@@ -381,7 +381,13 @@ class Entering:
             self._tell_of_a_late_stop()
         result = ended.returned.kept if ended.returned and ended.status == "completed" else None
         said = (ended.status, ended.reason, self._failure(ended), ended.until, offered, result)
-        await self._aside(lambda: context.workspace.close(*said))
+
+        def close() -> None:
+            if ended.status in OVER:
+                model_calls.record_unused(context)
+            context.workspace.close(*said)
+
+        await self._aside(close)
         if ended.status in OVER:
             stable_read.remove(context.store, pausefile.PATH, pause_file)  # what was saved since is for the next start
         context.announcer.ended(ended.status)

@@ -105,10 +105,11 @@ class ModelCall(Struct, frozen=True):
 
 
 class Paid(Struct, frozen=True, omit_defaults=True):
-    """A call to a provider that was answered. `id` tells it from all others. Seconds; 0 if they are not known.
-    `unused`: this opening of the run has not asked for it."""
+    """A call to a provider that was answered. `id` tells it from all others, `words` are its step for people. Seconds;
+    0 if they are not known. `unused`: this opening of the run has not asked for it."""
 
     id: str
+    words: str = ""
     model: str = ""
     tokens: int = 0
     output: int = 0
@@ -139,13 +140,15 @@ class Opening(Struct, frozen=True):
 
 class ModelStep(Struct, frozen=True):
     """A step, as its run tells the keeper of it: its digest, when it began, and when the oldest of the others that are
-    under way did (time.monotonic, which processes of one machine share). `is_alone`: none ran next to it."""
+    under way did (time.monotonic, which processes of one machine share). `is_alone`: none ran next to it. `given_up`:
+    it has ended without a result."""
 
     step: str
     epoch: int
     began: float
     oldest: float
     is_alone: bool
+    given_up: bool = False
 
 
 # Made when this module is imported: see `decoder`.

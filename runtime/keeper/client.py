@@ -88,6 +88,11 @@ class KeeperLink:
         self.under_way[made] = None
         return made
 
+    def unused(self) -> list[Paid]:
+        """The calls to providers that only earlier openings have asked for. Blocks."""
+        found: list[Paid] = addresses.decode_paid(self._ask("unused", self._opening))
+        return found
+
     def end(self, *, is_over: bool) -> None:
         """This process has done with the run. `is_over`: no process will ask for anything any more."""
         _links.pop(self.address, None)
@@ -167,11 +172,13 @@ class StepAtKeeper:
         found: list[Paid] = addresses.decode_paid(self._link._ask("paid", self._told))
         return found
 
-    async def forget(self) -> None:
-        """The result is recorded, or is not wanted any more: a call that is under way is cut off."""
+    async def forget(self, *, given_up: bool = False) -> None:
+        """The result is recorded, or is not wanted any more: a call that is under way is cut off. `given_up`: its
+        provider shall not write it to its end either."""
         self.leave()
+        told = msgspec.structs.replace(self._told, given_up=given_up)
         with suppress(StorageFailed):  # their age removes them
-            await asyncio.to_thread(self._link._ask, "forget", self._told)
+            await asyncio.to_thread(self._link._ask, "forget", told)
 
     def leave(self) -> None:
         """It runs no more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
@@ -11,6 +12,7 @@ from weakref import WeakSet
 
 import msgspec
 from msgspec import Struct
+from multidict import CIMultiDict
 
 from ...workspace.base import ANSWERS, DEFINITION, SatchelError
 from ...workspace.inspect import define
@@ -49,6 +51,7 @@ class ModelAnswer:
         self.rest: wire.InBackground | None = None  # it is torn, and who asks for it lets the rest be fetched
         self.is_kept = True
         self.is_poll = False  # it may tell the tokens of an answer in background mode
+        self.sent: tuple[str, CIMultiDict[str]] | None = None  # in background mode: where it was asked for, with what
         self.asked, self.first, self.ended = time.monotonic(), 0.0, 0.0
         self.taken = 0.0  # when a client last asked for it, in this process
         self.client: Listener | None = None  # that hears it now
@@ -325,6 +328,56 @@ class RunAnswers:
         is_private = answer.call.private if answer.call else self.private == self.epoch
         return answer.is_kept and not is_private
 
+    async def save(
+        self, answer: ModelAnswer, file: answer_files.AnswerFile, instead_of: answer_files.AnswerFile | None = None
+    ) -> None:
+        """Write an answer into the folder of the run while it arrives. Where files can't grow, or what is said may be a
+        secret, at its end. `instead_of`: the file of the part of it that was there before."""
+        at = 0
+        try:
+            can_grow = self.store.abilities.append
+
+            def ask() -> None:
+                self.look_for_secrets()
+                if can_grow and answer.head is None:  # so that the keeper of the next start does not ask for it again
+                    file.ask()
+
+            await _named(answer, file, ask)
+            grows = can_grow and not self.redactor
+            while answer.head is None and not answer.is_done and answer.is_kept:
+                await answer.change()
+            await answer.rest_of(EVERY)  # its first bytes are on their way meanwhile
+            begins = grows and answer.is_good and not answer.is_done
+            if begins:
+                await _named(answer, file, file.begin)
+            if begins and instead_of is not None:
+                data, at = bytes(answer.data), len(answer.data)
+                await asyncio.to_thread(file.add, data)
+                await asyncio.to_thread(instead_of.remove)
+            while not answer.is_done and answer.is_kept:
+                if at == len(answer.data) or not begins:
+                    await answer.change()
+                elif self.may_save(answer):
+                    data, at = bytes(answer.data[at:]), len(answer.data)
+                    await asyncio.to_thread(file.add, data)
+                else:
+                    break
+                await answer.rest_of(EVERY)
+            if not answer.is_good or not self.may_save(answer):
+                await asyncio.to_thread(file.remove)
+            elif begins:
+                await asyncio.to_thread(file.finish, bytes(answer.data[at:]))
+            elif not self.redactor or await asyncio.to_thread(_is_open, self.redactor, answer):
+                await _named(answer, file, lambda: file.write(bytes(answer.data)))
+            else:
+                await asyncio.to_thread(file.remove)
+        except (OSError, SatchelError) as error:
+            print(f"satchel keeper: an answer is kept in memory only: {error}", file=sys.stderr)
+        if instead_of is not None:
+            await asyncio.to_thread(instead_of.remove)
+        if not answer.is_kept:
+            await asyncio.to_thread(file.remove)
+
     def count(self, poll: ModelAnswer, said: wire.AnswerFacts) -> None:
         """An answer in background mode was asked for by its id. The tokens that it has cost count once: as those of the
         request that has begun it or, if that is not here, of the step that asks."""
@@ -362,6 +415,28 @@ class RunAnswers:
         if answer.file is not None and (answer.saving is None or answer.saving.done()):
             return asyncio.get_running_loop().run_in_executor(None, answer.file.remove)
         return answer.saving
+
+
+def _is_open(redactor: Redactor, answer: ModelAnswer) -> bool:
+    """Whether nothing of it is a secret, as far as this can be read."""
+    assert answer.head is not None
+    body = wire.plain(bytes(answer.data), answer.head.header("content-encoding"))
+    if body is None or answer.said is None:
+        return False
+    return redactor.data(body) == body and redactor.text(answer.said.text) == answer.said.text
+
+
+async def _named(answer: ModelAnswer, file: answer_files.AnswerFile, create: Callable[[], None]) -> None:
+    """Create the file under the next free number."""
+    while True:
+        file.head = msgspec.structs.replace(answer.head or file.head, n=file.head.n)
+        try:
+            await asyncio.to_thread(create)
+            break
+        except FileExistsError:
+            file.head = msgspec.structs.replace(file.head, n=file.head.n + 1)
+    if answer.head is not None:
+        answer.head = msgspec.structs.replace(answer.head, n=file.head.n)
 
 
 _STARTS = 100

@@ -15,7 +15,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import quote
 
@@ -28,7 +28,6 @@ from yarl import URL
 from ...workspace.base import SatchelError
 from ...workspace.inspect import lease
 from ...workspace.journal.records import now
-from ...workspace.secrets import Redactor
 from ..steps import retry_after
 from . import addresses, answer_files, wire
 from .addresses import CALL, ModelCall, Opening, Paid, StepAnswer, is_valid, place
@@ -56,6 +55,7 @@ class Keeper:
         self._secret, self._providers = secret, providers
         self._runs: dict[str, RunAnswers] = {}
         self._memory = Memory()
+        self._cancels = set[asyncio.Task[None]]()
         self._session: aiohttp.ClientSession
         self._server: web.Server | None = None
         self._me, self._host = (os.getpid(), lease.process_started(os.getpid())), socket.gethostname()
@@ -88,7 +88,7 @@ class Keeper:
         """No answer arrives or is being written, and no process has a connection to it."""
         every = (each for run in self._runs.values() for each in run)
         busy = any(task is not None and not task.done() for each in every for task in (each.task, each.saving))
-        return not busy and not (self._server and self._server.connections)
+        return not busy and not self._cancels and not (self._server and self._server.connections)
 
     # Requests
 
@@ -104,7 +104,7 @@ class Keeper:
         name, _, path = rest.partition("/")
         try:
             if name == "-":
-                return await _told(run, token, path, await request.read())
+                return await self._told(run, token, path, await request.read())
             if name not in self._providers:
                 return _problem(404, f"the keeper knows no provider {name!r}")
             if "websocket" in request.headers.get("upgrade", "").lower():
@@ -114,6 +114,49 @@ class Keeper:
             return _problem(400, str(error))
         except SatchelError as error:
             return _problem(500, str(error))
+
+    async def _told(self, run: RunAnswers, token: str, what: str, body: bytes) -> web.Response:
+        """A message of the process that has the run."""
+        if what in ("open", "close", "private", "unused"):
+            opening = addresses.decode_opening(body)
+            if opening.epoch < run.epoch and opening.run_id == run.run_id:
+                return _lost()
+            if what == "open":
+                torn = await run.open(token, opening)
+                kept = [StepAnswer(each.step, grown=each.has_grown) for each in run if each.is_good]
+                kept += [StepAnswer(each.step, text, torn=True) for each, text in torn]
+                await run.remove(each for each, _ in torn)
+                return _json(kept)
+            if what == "unused":
+                found = [each for each in run if each.head and not each.error and each.heard_in != run.epoch]
+                return _json(await asyncio.to_thread(lambda: [_paid(each, run.epoch) for each in found]))
+            if what == "private":
+                run.private = opening.epoch
+            else:
+                self._give_up([*run])
+                await run.remove([*run])
+                run.starts.pop(token, None)  # what this process asks now belongs to no run
+            return web.Response(status=204)
+        if what not in ("kept", "paid", "forget"):
+            return _problem(404, f"the keeper knows no message {what!r}")
+        step = addresses.decode_step(body)
+        if step.epoch < run.epoch:
+            return _lost()
+        mine = run.of_step(step)
+        if what == "kept":
+            unheard = [each for each in run if each.call is None and each.heard_in != step.epoch]
+            return _json(any(each.is_good and each.given != step.epoch for each in (*mine, *unheard)))
+        if what == "paid":
+            return _json(
+                await asyncio.to_thread(
+                    lambda: [_paid(each, step.epoch) for each in mine if each.head and not each.error]
+                )
+            )
+        done = [each for each in run if each.call is None and 0 < each.taken < step.oldest]
+        if step.given_up:
+            self._give_up(mine)
+        await run.remove({*mine, *done})
+        return web.Response(status=204)
 
     async def _relay(self, run: RunAnswers, token: str, request: web.Request, target: str) -> web.StreamResponse:
         call = _call(request.headers.get(CALL))
@@ -158,6 +201,8 @@ class Keeper:
     ) -> None:
         """Ask the provider, and read its answer to the end."""
         error = ""
+        if b'"background"' in body:
+            answer.sent = target, _onward(request)
         try:
             if answer.rest is None or not await self._fetch_rest(run, answer, request, target, body):
                 await self._fetch(run, answer, n, request, target, body)
@@ -187,7 +232,7 @@ class Keeper:
             headers["accept-encoding"] = "identity"
         answer.file = answer_files.AnswerFile(run.store, self._head(run, answer, n))
         if run.may_save(answer):
-            answer.saving = asyncio.create_task(_save(run, answer, answer.file))
+            answer.saving = asyncio.create_task(run.save(answer, answer.file))
         async with await self._request(request.method, target, headers, body) as response:
             head = answer.file.head  # it may have got another number
             answer.head = msgspec.structs.replace(
@@ -241,6 +286,24 @@ class Keeper:
         self._take_over(run, answer)
         return True
 
+    def _give_up(self, answers: Iterable[ModelAnswer]) -> None:
+        """Their steps have ended without them: what their provider writes in background mode, read or not, costs on."""
+        for each in answers:
+            if each.sent is not None and (id := _in_background(each)):
+                task = asyncio.create_task(self._cancel(*each.sent, id))
+                self._cancels.add(task)
+                task.add_done_callback(self._cancels.discard)
+
+    async def _cancel(self, target: str, headers: CIMultiDict[str], id: str) -> None:
+        place, mark, query = target.partition("?")
+        try:
+            async with await self._request(
+                "POST", f"{place}/{quote(id, safe='')}/cancel{mark}{query}", headers
+            ) as said:
+                said.raise_for_status()
+        except aiohttp.ClientError as error:
+            print(f"satchel keeper: {id}, which no step waits for, was not cancelled: {error}", file=sys.stderr)
+
     def _take_over(self, run: RunAnswers, answer: ModelAnswer) -> None:
         """Continue an answer from the file of a keeper that has died in one of its own."""
         torn = answer.file
@@ -248,7 +311,7 @@ class Keeper:
             me = {"host": self._host, "process": self._me[0], "started": self._me[1]}
             answer.head = msgspec.structs.replace(torn.head, **me)
             answer.file = answer_files.AnswerFile(run.store, answer.head)
-            answer.saving = asyncio.create_task(_save(run, answer, answer.file, instead_of=torn))
+            answer.saving = asyncio.create_task(run.save(answer, answer.file, instead_of=torn))
 
     async def _request(
         self, method: str, target: str, headers: CIMultiDict[str], body: bytes = b""
@@ -303,42 +366,6 @@ class Keeper:
         )
 
 
-async def _told(run: RunAnswers, token: str, what: str, body: bytes) -> web.Response:
-    """A message of the process that has the run."""
-    if what in ("open", "close", "private"):
-        opening = addresses.decode_opening(body)
-        if opening.epoch < run.epoch and opening.run_id == run.run_id:
-            return _lost()
-        if what == "open":
-            torn = await run.open(token, opening)
-            kept = [StepAnswer(each.step, grown=each.has_grown) for each in run if each.is_good]
-            kept += [StepAnswer(each.step, text, torn=True) for each, text in torn]
-            await run.remove(each for each, _ in torn)
-            return _json(kept)
-        if what == "private":
-            run.private = opening.epoch
-        else:
-            await run.remove([*run])
-            run.starts.pop(token, None)  # what this process asks now belongs to no run
-        return web.Response(status=204)
-    if what not in ("kept", "paid", "forget"):
-        return _problem(404, f"the keeper knows no message {what!r}")
-    step = addresses.decode_step(body)
-    if step.epoch < run.epoch:
-        return _lost()
-    mine = run.of_step(step)
-    if what == "kept":
-        unheard = [each for each in run if each.call is None and each.heard_in != step.epoch]
-        return _json(any(each.is_good and each.given != step.epoch for each in (*mine, *unheard)))
-    if what == "paid":
-        return _json(
-            await asyncio.to_thread(lambda: [_paid(each, step.epoch) for each in mine if each.head and not each.error])
-        )
-    done = [each for each in run if each.call is None and 0 < each.taken < step.oldest]
-    await run.remove({*mine, *done})
-    return web.Response(status=204)
-
-
 def _onward(request: web.Request) -> CIMultiDict[str]:
     """The headers that go to the provider. An answer in an encoding that is not known here could not be read."""
     headers = CIMultiDict((key, value) for key, value in request.headers.items() if key.lower() not in _HOP)
@@ -361,6 +388,13 @@ def _rest(answer: ModelAnswer) -> wire.InBackground | None:
     head = answer.head
     is_plain = head is not None and not head.header("content-encoding") and not answer.start
     return wire.in_background(head.kind, bytes(answer.data)) if head is not None and is_plain else None
+
+
+def _in_background(answer: ModelAnswer) -> str:
+    """The id of an answer that its provider still writes, as far as this is known here. Empty if it does not."""
+    if (rest := _rest(answer)) is not None:
+        return "" if rest.is_over else rest.id
+    return answer.said.id if answer.said is not None and not answer.said.tokens else ""
 
 
 async def _is_gone(answer: ModelAnswer) -> bool:
@@ -446,88 +480,13 @@ def _cut(request: web.Request) -> web.StreamResponse:
     raise asyncio.CancelledError
 
 
-async def _save(
-    run: RunAnswers,
-    answer: ModelAnswer,
-    file: answer_files.AnswerFile,
-    instead_of: answer_files.AnswerFile | None = None,
-) -> None:
-    """Write an answer into the folder of the run while it arrives. Where files can't grow, or what is said may be a
-    secret, at its end. `instead_of`: the file of the part of it that was there before."""
-    at = 0
-    try:
-        can_grow = run.store.abilities.append
-
-        def ask() -> None:
-            run.look_for_secrets()
-            if can_grow and answer.head is None:  # so that the keeper of the next start does not ask for it again
-                file.ask()
-
-        await _named(answer, file, ask)
-        grows = can_grow and not run.redactor
-        while answer.head is None and not answer.is_done and answer.is_kept:
-            await answer.change()
-        await answer.rest_of(EVERY)  # its first bytes are on their way meanwhile
-        begins = grows and answer.is_good and not answer.is_done
-        if begins:
-            await _named(answer, file, file.begin)
-        if begins and instead_of is not None:
-            data, at = bytes(answer.data), len(answer.data)
-            await asyncio.to_thread(file.add, data)
-            await asyncio.to_thread(instead_of.remove)
-        while not answer.is_done and answer.is_kept:
-            if at == len(answer.data) or not begins:
-                await answer.change()
-            elif run.may_save(answer):
-                data, at = bytes(answer.data[at:]), len(answer.data)
-                await asyncio.to_thread(file.add, data)
-            else:
-                break
-            await answer.rest_of(EVERY)
-        if not answer.is_good or not run.may_save(answer):
-            await asyncio.to_thread(file.remove)
-        elif begins:
-            await asyncio.to_thread(file.finish, bytes(answer.data[at:]))
-        elif not run.redactor or await asyncio.to_thread(_is_open, run.redactor, answer):
-            await _named(answer, file, lambda: file.write(bytes(answer.data)))
-        else:
-            await asyncio.to_thread(file.remove)
-    except (OSError, SatchelError) as error:
-        print(f"satchel keeper: an answer is kept in memory only: {error}", file=sys.stderr)
-    if instead_of is not None:
-        await asyncio.to_thread(instead_of.remove)
-    if not answer.is_kept:
-        await asyncio.to_thread(file.remove)
-
-
-def _is_open(redactor: Redactor, answer: ModelAnswer) -> bool:
-    """Whether nothing of it is a secret, as far as this can be read."""
-    assert answer.head is not None
-    body = wire.plain(bytes(answer.data), answer.head.header("content-encoding"))
-    if body is None or answer.said is None:
-        return False
-    return redactor.data(body) == body and redactor.text(answer.said.text) == answer.said.text
-
-
-async def _named(answer: ModelAnswer, file: answer_files.AnswerFile, create: Callable[[], None]) -> None:
-    """Create the file under the next free number."""
-    while True:
-        file.head = msgspec.structs.replace(answer.head or file.head, n=file.head.n)
-        try:
-            await asyncio.to_thread(create)
-            break
-        except FileExistsError:
-            file.head = msgspec.structs.replace(file.head, n=file.head.n + 1)
-    if answer.head is not None:
-        answer.head = msgspec.structs.replace(answer.head, n=file.head.n)
-
-
 def _paid(answer: ModelAnswer, epoch: int) -> Paid:
     assert answer.head is not None
     said = answer.said or answer_files.understood(answer.head, bytes(answer.data)) or wire.AnswerFacts()
     end = answer.ended or time.monotonic()
     return Paid(
         id=answer.head.id,
+        words=answer.head.words,
         model=said.model,
         tokens=said.tokens,
         output=said.output,

@@ -6,7 +6,8 @@ import asyncio
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import warm
 from supervision.supervised import journal
+from waits import PATIENCE
 
 import satchel
 from satchel.runtime.keeper import addresses, proxy
@@ -81,6 +83,18 @@ def below(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> Iterator[Below
 
 def of_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [each for each in journal(folder) if each["type"] == kind]
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """The keeper writes a moment after the agent has the answer, and tells nobody."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def kept(folder: Path) -> list[Path]:
+    return [*folder.glob(".satchel/answers/*.answer")]
 
 
 ASK = """

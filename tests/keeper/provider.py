@@ -39,6 +39,7 @@ class Provider:
         self.ends_early: list[int] = []  # the events before which they end as if that were all
         self.refuses: list[int] = []  # the statuses of the next of these, before there are good ones
         self.wait_ms = 10  # that these ask for
+        self.cancelled: list[str] = []  # these, by id
         self._background: dict[str, _Background] = {}
         self.port = 0
 
@@ -64,6 +65,7 @@ class Provider:
             app.router.add_post("/v1/chat/completions", self._openai)
             app.router.add_post("/v1/responses", self._responses)
             app.router.add_get("/v1/responses/{id}", self._fetched)
+            app.router.add_post("/v1/responses/{id}/cancel", self._cancelled)
             app.router.add_post("/v1/messages", self._anthropic)
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
             await runner.setup()
@@ -170,6 +172,15 @@ class Provider:
         if request.query.get("stream") != "true":
             return web.json_response(made.response())
         return await self._told(request, made, int(request.query["starting_after"]))
+
+    async def _cancelled(self, request: web.Request) -> web.StreamResponse:
+        if request.headers.get("authorization") != "Bearer sk-test-key":
+            return web.json_response({"error": {"message": "who are you?", "type": "auth"}}, status=401)
+        made = self._background[request.match_info["id"]]
+        self.cancelled.append(made.id)
+        if made.task is not None:
+            made.task.cancel()
+        return web.json_response(made.response())
 
     async def _told(self, request: web.Request, made: _Background, after: int) -> web.StreamResponse:
         """Its events behind one number, as they come."""

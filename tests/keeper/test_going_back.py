@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from servers import BUCKET, Server
-from waits import PATIENCE
 
 import satchel
 
-from .in_process import ASK, Below, below
+from .in_process import ASK, Below, below, kept, until
 from .keeping import HEAD, make
 from .provider import Provider
 
@@ -52,18 +49,6 @@ async def main(run: Run):
 """
 )
 """Dies with an answer that it has not recorded, and then perhaps once more, when it is."""
-
-
-def until(is_so: Callable[[], object]) -> None:
-    """The keeper writes a moment after the agent has the answer, and tells nobody."""
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def kept(folder: Path) -> list[Path]:
-    return [*folder.glob(".satchel/answers/*.answer")]
 
 
 def dying(tmp_path: Path, *, twice: bool = False) -> str:

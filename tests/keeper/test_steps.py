@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 import satchel
 from satchel.runtime.engine import model_calls
 from satchel.runtime.keeper import addresses
+from satchel.workspace.views import record_words
 
-from .in_process import ASK, SECRET, below, of_kind
+from .in_process import ASK, SECRET, below, kept, of_kind, until
 from .keeping import HEAD, STREAMED, make
 from .provider import Provider
 
@@ -324,6 +326,118 @@ async def main(run: Run):
         assert outcome.result == here.provider.answer("second")
         assert "105 tokens" in outcome.noticed[0] and "are lost" in outcome.noticed[0]
         assert [each["tokens"] for each in of_kind(folder, "spent")] == [105, 105]
+        assert said_unused(folder) == [
+            "105 tokens, $0.000018 for gpt-4o-mini, for an answer that ask() did not ask for again"
+        ]
+
+
+def said_unused(folder: Path) -> list[str]:
+    """What the log says of answers that nobody has asked for again."""
+    rows = [row for row in satchel.open(folder).history.log(type="spent") if row.record.get("unused")]
+    return [re.sub(", first token after [^,]*", "", record_words.describe_record(row.line.record).text) for row in rows]
+
+
+@pytest.mark.parametrize("tells", ["", "run.spend(tokens=7)"])
+@pytest.mark.parametrize("again", ['ask("other")', "nothing()"])
+def test_a_step_that_is_called_otherwise_hides_what_was_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, tells: str
+) -> None:
+    """Its answer is removed at the end of the run."""
+    source = (
+        HEAD
+        + ASK
+        + """
+import pathlib
+
+@step
+def ask(prompt: str, run: Run) -> str:
+    with OpenAI() as client:
+        text = say(prompt, client)
+    if not pathlib.Path(SEEN).exists():
+        pathlib.Path(SEEN).touch()
+        os._exit(9)
+    TELLS
+    return text
+
+@step
+def nothing() -> str:
+    return "nothing"
+
+@agent
+async def main(run: Run):
+    return await ask("hello") if not pathlib.Path(SEEN).exists() else await AGAIN
+"""
+    )
+    source = (
+        source.replace("SEEN", repr(str(tmp_path / "seen"))).replace("AGAIN", again).replace("TELLS", tells or "pass")
+    )
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        here.crash(folder)
+        outcome = here.run(folder)
+        assert outcome.status == "completed", outcome.error
+        spent = [each["tokens"] for each in of_kind(folder, "spent")]
+        assert sum(spent) == 105 + (0 if again == "nothing()" else 7 if tells else 105)
+        assert said_unused(folder) == [
+            '105 tokens, $0.000018 for gpt-4o-mini, for an answer that ask("prompt":"hello") did not ask for again'
+        ]
+        assert any("was not called again: 105 tokens" in each for each in outcome.noticed)
+        assert not kept(folder)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("ends", ["cancelled", "failed", "returned"])
+def test_an_answer_in_background_mode_that_nobody_wants_is_written_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, streams: bool
+) -> None:
+    source = (
+        HEAD
+        + """
+import asyncio, pathlib
+
+@step
+async def ask(prompt: str, out: Partial) -> str:
+    from openai import AsyncOpenAI
+    async with AsyncOpenAI() as client:
+        answer = await client.responses.create(model="gpt-4o-mini", input=prompt, background=True, stream=STREAMS)
+        if STREAMS:
+            async for event in answer:
+                if event.type == "response.output_text.delta":
+                    break
+        if ENDS == "cancelled":
+            pathlib.Path(SEEN).touch()
+            await asyncio.Event().wait()
+        if ENDS == "failed":
+            raise ValueError
+    return "begun"
+
+@agent
+async def main(run: Run):
+    asking = asyncio.ensure_future(ask("hello"))
+    while ENDS == "cancelled" and not pathlib.Path(SEEN).exists():
+        await asyncio.sleep(0.01)
+    if ENDS == "cancelled":
+        asking.cancel()
+    await asyncio.wait([asking])
+    return "over"
+"""
+    )
+    source = (
+        source.replace("SEEN", repr(str(tmp_path / "seen")))
+        .replace("ENDS", repr(ends))
+        .replace("STREAMS", str(streams))
+    )
+    provider = Provider(20, holds_at=10)
+    with below(provider, monkeypatch) as here:
+        outcome = here.run(make(tmp_path / "demo", source))
+        assert outcome.result == "over", outcome.error
+        if ends == "returned":  # who has its id may fetch it
+            provider.go.set()
+            until(lambda: provider.written == 20)
+            assert not provider.cancelled
+        else:
+            until(lambda: provider.cancelled)
+            assert provider.cancelled == ["resp_1"] and provider.written <= 10
 
 
 def test_the_packages_are_missing_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,8 @@ def _spent(record: Spent) -> RecordWords:
     amounts = [counted(record.tokens, "token")] * bool(record.tokens) + [usd(record.usd)] * bool(record.usd)
     of = f" for {record.model}" if record.model else ""
     first = f", first token after {duration(record.first_ms / 1000)}" if record.first_ms else ""
-    return RecordWords("spent", f"{', '.join(amounts) or 'nothing'}{of}{first}")
+    unused = f", for an answer that {record.unused} did not ask for again" if record.unused else ""
+    return RecordWords("spent", f"{', '.join(amounts) or 'nothing'}{of}{first}{unused}")
 
 
 def _answers_grown(record: AnswersGrown) -> RecordWords:

@@ -157,7 +157,7 @@ class Spent(Record, frozen=True, kw_only=True, tag="spent"):
     """A cost that the agent reports (`run.spend`). `output`: those of the tokens that the `model` has written. `no`, in
     a step: the number of the call in `scope`. `n`: the number of equal ones before it there, which an earlier attempt
     may have recorded; None in a step. `answer`: of a keeper, which has counted this; its `first_ms` are those until
-    the answer began."""
+    the answer began. `unused`: the step that has asked for it before a crash, and not again."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -168,6 +168,7 @@ class Spent(Record, frozen=True, kw_only=True, tag="spent"):
     no: int | None = None
     n: int | None = None
     answer: str = ""
+    unused: str = ""
 
     @property
     def kind(self) -> str:
