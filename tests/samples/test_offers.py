@@ -14,6 +14,7 @@ import pytest
 import warm
 import yaml
 from click.testing import CliRunner
+from waits import PATIENCE
 
 from satchel.runtime.cli.group import group
 
@@ -63,7 +64,7 @@ def test_it_can_not_be_continued(copy: Path) -> None:
 def test_its_files_are_not_what_satchel_writes_now(tmp_path: Path) -> None:
     """If this fails after a change of a format: `python tools/make_offers.py`, and commit what it has written."""
     with warm.Popen([sys.executable, ROOT / "tools/make_offers.py", tmp_path / "made"]) as process:
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     assert _shapes(OFFERS) == _shapes(tmp_path / "made")
 
 
