@@ -92,6 +92,7 @@ if not deferred(__name__):
         events,
         forecast,
         ls,
+        ls_whole,
         of_error,
         wanted,
     )

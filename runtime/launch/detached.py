@@ -265,7 +265,8 @@ def serve(
     does for one. `drain_timeout`: seconds that a stop waits for running work. `tell` is called with events of each run.
     `census` is kept current with the numbers of all runs. UsageError if `root` is no folder.
     """
-    from ..supervision.serve import Server, usable_cores  # slow, and one run needs none of it
+    from ..status import resting_row  # these are slow, and one run needs none of them
+    from ..supervision.serve import Server, usable_cores
     from ..supervision.serve import serve as turn
 
     _check_isolate(isolate)
@@ -287,6 +288,7 @@ def serve(
         isolate=isolate,
         group_limits=group_limits,
         is_kept=keeper,
+        row_of=resting_row,
     )
     return turn(server, once=once)
 

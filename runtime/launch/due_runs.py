@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from ...workspace.base import arguments
-from ..status import root_of
+from ..status import resting_row, root_of
 from ..supervision.serve import Census, Known, Lookout, ServeEvent
 
 _TURN = 1.0  # seconds after which it sees whether the time of a run has come
@@ -90,7 +90,8 @@ async def _looks(
 ) -> AsyncGenerator[DueLook, None]:
     events: list[ServeEvent] = []  # of a look, which another thread makes
     store = await asyncio.to_thread(root_of, typed, storage_options)
-    lookout = Lookout(typed if store is None else store.url, store, events.append, after_signals=True, census=census)
+    where = typed if store is None else store.url
+    lookout = Lookout(where, store, events.append, after_signals=True, census=census, row_of=resting_row)
     if once:
         lookout.index = None
     while True:

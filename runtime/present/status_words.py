@@ -12,9 +12,9 @@ from ...workspace.inspect import BackupMark, BackupState
 from ...workspace.journal.records import Failure
 from ...workspace.lifecycle import said
 from ...workspace.plan import Plan
-from ...workspace.state import ACTIVE, Approval, Moment, Tone, Usage
+from ...workspace.state import ACTIVE, Approval, Moment, Tone
 from ...workspace.views import status_of
-from ..status import RunStatus
+from ..status import RunStatus, progress_of, usage_of
 from .value_words import json_line
 
 if TYPE_CHECKING:
@@ -180,9 +180,9 @@ def describe_stop(stopped: StopResult) -> str:
 # Its plan, its cost and its limits
 
 
-def fraction(plan: Plan | None) -> str:
+def fraction(status: RunStatus) -> str:
     """`1/2`: how many items are done, and all. Empty without a plan."""
-    found = plan.progress if plan and plan.tasks else None
+    found = progress_of(status)
     return f"{found.settled:,}/{found.leaves:,}" if found else ""
 
 
@@ -208,7 +208,7 @@ def at_work_line(status: RunStatus) -> str:
 
 def cost(status: RunStatus) -> str:
     """`$1.20`; of a run without costs its tokens: `12k tokens`."""
-    usage = status.moment.usage if status.moment else Usage()
+    usage = usage_of(status)
     if not (usage.usd or usage.tokens):
         return ""
     return usd(usage.usd) if usage.usd else f"{_short(usage.tokens)} tokens"

@@ -3,6 +3,8 @@
 place       the workspace as it was named, its storage, and waiting for it: all rooms from here on use it
 twins       methods that wait, written once, for threads and for event loops
 run_status  the status of one run
+limits_left what is left of its limits, and the times of its schedule
+resting     the status of a run that rests, from the index that `serve` keeps
 overview    the status of all runs below a folder, also kept current for screens; which of them a person asks for, and
             in which order
 activity    what runs now, what is tried again, and how fast the plan is done
@@ -22,8 +24,9 @@ if not deferred(__name__):
     from .activity import Forecast, RunningCall, forecast, running
     from .check import CheckResult, Finding, StorageCheck, of_error
     from .events import Event, RunEnded, Teller
+    from .limits_left import Scheduled
     from .log import RECORD_TYPES, LogRow, Result, value_of
-    from .overview import BY_NEED, ORDERS, Overview, RunQuery, Seen, SeenRun, agent_of, ls
+    from .overview import BY_NEED, ORDERS, Overview, RunQuery, Seen, SeenRun, agent_of, ls, ls_whole
     from .place import (
         PATIENCE,
         REMOTE_LOOK,
@@ -39,5 +42,6 @@ if not deferred(__name__):
     )
     from .process_log import ProcessLine, ProcessLog
     from .questions import Given, OpenQuestion, plain_answer, questions_of
-    from .run_status import RunStatus, Scheduled, before_a_start, by_need, wanted
+    from .resting import progress_of, resting_row, usage_of
+    from .run_status import RunStatus, before_a_start, by_need, wanted
     from .twins import Execution, Method, Steps, at_once, in_a_thread, in_both_ways, in_steps, threaded

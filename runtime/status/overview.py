@@ -3,6 +3,7 @@ them a person asks for, in which order, for the list of the page and for `satche
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -12,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from ...schemas import nearest
 from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments, time_text, times, urls
-from ...workspace.inspect import below, below_store, discovery, lease
-from ...workspace.state import STATES, Usage
+from ...workspace.inspect import below_store, discovery, lease
+from ...workspace.state import STATES
 from ...workspace.store import AT_ONCE, Store, listed, open_store
 from ..supervision.serve import (
     Census,
@@ -35,7 +36,8 @@ from ..supervision.serve import (
 )
 from . import run_status
 from .place import Place, root_of
-from .run_status import RunStatus, Signs, by_need, look_once, signs
+from .resting import RestingRows, progress_of, usage_of
+from .run_status import RestingStatus, RunStatus, Signs, by_need, look_once, signs
 
 _SHARE = 4
 """A look is followed by a rest that is at least so many times as long."""
@@ -45,6 +47,9 @@ _SHOWN_EVERY = 0.2
 
 _ACTIVE = 15.0
 """Seconds between two looks into an active run in a bucket: each fetches all records since the last one."""
+
+_ROUND = 40.0
+"""Seconds after which each run was read that the first look has taken from the index of `serve`."""
 
 _URGENT = re.compile(r"(.*/)?(approvals|inbox)/|/?(pause|workspace)\.yaml\Z")
 """Paths that tell of people. The others change all the time while a run is active."""
@@ -62,24 +67,54 @@ def ls(
     The status is brief, as from `Handle.status(brief=True)`. If a workspace can't be read, `problem` says why. `folder`
     is where it was found, and `same_run_id` names the others with its run_id. `progress` is called with the number of
     workspaces read, and the total. UsageError if `root` is no folder. Not guaranteed: that all are of the same moment.
+
+    Of an unchanged run that rests below a folder that `satchel serve` looks at, `moment`, `plan`, `questions` and
+    `next` are read when they are first asked for.
     """
+    return _ls(root, storage_options, progress, RestingRows)
+
+
+def ls_whole(
+    root: str, *, storage_options: Mapping[str, Any] | None, progress: Callable[[int, int], None] | None
+) -> list[RunStatus]:
+    """Like `ls`, with all of each status read now, which costs less if most of it is asked for."""
+    return _ls(root, storage_options, progress, lambda typed: None)
+
+
+def _ls(
+    root: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None,
+    progress: Callable[[int, int], None] | None,
+    rows_of: Callable[[str], RestingRows | None],
+) -> list[RunStatus]:
     arguments.function("progress", progress)
     typed = arguments.place("root", root)
     store = root_of(typed, storage_options)
-    there: list[Store | str] = (
-        [*below(typed, with_moved=True)] if store is None else [*below_store(store, with_moved=True)]
-    )
+    stores = [*below_store(store, with_moved=True)] if store is not None else []
     if store is not None and store.abilities.remote:
-        found = [*dict(look_at_all(store, there, progress)).values()]
+        found = [*dict(look_at_all(store, stores, progress)).values()]
     else:
         found = []
         with uncollected():
-            for each in there:
-                found.append(look_at(each))
+            looks = [partial(look_at, each) for each in stores] if store is not None else _looks(typed, rows_of(typed))
+            for look in looks:
+                found.append(look())
                 if progress:
-                    progress(len(found), len(there))
+                    progress(len(found), len(looks))
     compare_ids(found)
     return found
+
+
+def _looks(typed: str, rows: RestingRows | None) -> list[Callable[[], RunStatus]]:
+    """A look at each run below a folder."""
+    root = FolderRoot(typed, with_moved=True)
+
+    def look(place: str, folder: str) -> RunStatus:
+        read = partial(look_at, place, folder)
+        is_known = rows is not None and place in rows
+        return (rows.status(place, folder, root.signature(place), read) if rows and is_known else None) or read()
+
+    return [partial(look, *each) for each in root.folders()]
 
 
 def look_at_all(
@@ -116,9 +151,10 @@ def compare_ids(found: Sequence[RunStatus]) -> None:
         each.same_run_id = [folder for folder in folders if folder != each.folder]
 
 
-def look_at(found: Store | str) -> RunStatus:
-    """The brief status of a workspace that a search has found. If it can't be read, `problem` says why."""
-    return _guarded(found, lambda place: (run_status.status(place, brief=True), None))[0]
+def look_at(found: Store | str, folder: str = "") -> RunStatus:
+    """The brief status of a workspace that a search has found, as `folder` if it has two names. If it can't be read,
+    `problem` says why."""
+    return _guarded(found, lambda place: (run_status.status(place, brief=True), None), folder)[0]
 
 
 def _look_once(found: Store | str) -> tuple[RunStatus, Signs | None]:
@@ -126,9 +162,9 @@ def _look_once(found: Store | str) -> tuple[RunStatus, Signs | None]:
 
 
 def _guarded(
-    found: Store | str, look: Callable[[Place], tuple[RunStatus, Signs | None]]
+    found: Store | str, look: Callable[[Place], tuple[RunStatus, Signs | None]], folder: str = ""
 ) -> tuple[RunStatus, Signs | None]:
-    folder, doubted = found if isinstance(found, str) else found.url, None
+    folder, doubted = folder or (found if isinstance(found, str) else found.url), None
     try:
         status, doubted = look(Place(_opened(found), folder))
     except SatchelError as error:
@@ -202,6 +238,8 @@ class Overview:
         self._seen: Seen | None = None
         self._begun: Seen | None = None  # what the first look has read so far
         self._due = 0.0  # by time.monotonic
+        self._rows: RestingRows | None = None  # for the first look
+        self._looked = time.monotonic()
         self._lock = threading.Lock()  # protects all of these: one look at a time
 
     @property
@@ -239,7 +277,11 @@ class Overview:
         at = time_text(datetime.now(UTC))
         places = dict(self._root.folders())
         runs = {place: self._runs.get(place) or _Run(folder) for place, folder in places.items()}
-        before = self._seen
+        before, seconds, self._looked = self._seen, time.monotonic() - self._looked, time.monotonic()
+        self._rows = RestingRows(self.url) if before is None and self._store is None else None
+        unread = [run for run in runs.values() if isinstance(run.status, RestingStatus)]
+        for run in unread[: math.ceil(len(runs) * seconds / _ROUND)]:
+            run.status = None
         if before is not None or self.is_remote:
             changed = [(place, run) for place, run in runs.items() if self._has_changed(place, run)]
         else:  # all of them, and the first rows need not wait for the signs of the others
@@ -296,7 +338,9 @@ class Overview:
         for number, (place, run) in enumerate(changed, 1):
             if self._seen is None:
                 self._has_changed(place, run)  # takes its signs
-            yield place, run, look_at(self._root.look_store(run.store) if run.store else run.folder)
+            read = partial(look_at, place, run.folder)
+            resting = self._rows.status(place, run.folder, run.signs.all, read) if self._rows else None
+            yield place, run, resting or look_at(self._root.look_store(run.store) if run.store else run.folder)
             if progress:
                 progress(number, len(changed))
 
@@ -327,6 +371,9 @@ class _Run(Struct):
     def take(self, status: RunStatus) -> None:
         """Its status was read now."""
         self.status, self.read = status, time.monotonic()
+        if isinstance(status, RestingStatus):
+            self.figures = status.figures
+            return
         self.figures = figures_of(status.moment, status.state) if status.moment else None
         if status.plan:
             status.plan.next_to_do()  # parsed now: not each of several readers may do that
@@ -374,17 +421,13 @@ class SortOrder(NamedTuple):
     words: str
 
 
-def _usage(status: RunStatus) -> Usage:
-    return status.moment.usage if status.moment else Usage()
-
-
 def _by_cost(run: SeenRun) -> tuple[float, int, int] | None:
-    usage = _usage(run.status)
+    usage = usage_of(run.status)
     return (usage.usd, usage.tokens, usage.steps) if usage.usd or usage.tokens or usage.steps else None
 
 
 def _by_plan(run: SeenRun) -> float | None:
-    settled, leaves = run.status.plan.progress if run.status.plan else (0, 0)
+    settled, leaves = progress_of(run.status) or (0, 0)
     return settled / leaves if leaves else None
 
 
@@ -461,7 +504,7 @@ class RunQuery(Struct, frozen=True):
             (not self.states or status.state in self.states)
             and (not since or status.at >= since)
             and (not before or "" < status.at < before)
-            and (not self.usd or _usage(status).usd >= self.usd - _CENT)
+            and (not self.usd or usage_of(status).usd >= self.usd - _CENT)
             and (not self.agent or fnmatchcase(agent_of(status), self.agent))
             and (not self.wanted or status.needs_person)
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -51,11 +52,12 @@ from ...workspace.journal import records
 from ...workspace.lifecycle import Leftover, adopt, pausing, recovery, retention
 from ...workspace.plan import Plan, Task
 from ...workspace.secrets import redactor_of
-from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Fired, Moment, Scope, State, prompts
+from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Moment, Scope, State, prompts
 from ...workspace.store import Store, Version
 from ...workspace.views import BRIEF, TODO
 from . import activity
 from .activity import Forecast, Retrying, RunningCall, forecast_of
+from .limits_left import Scheduled, limits_of, schedule_of
 from .log import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
@@ -63,19 +65,12 @@ from .questions import OpenQuestion, questions_of
 if TYPE_CHECKING:
     from ...workspace.history import FailedCall
     from ..limits import Share
+    from ..supervision.serve import RestingRow, RunFigures
 
 _LOOKS = 8
 _REASONS = re.compile(r"\.rejected(-[0-9]+)?\.txt\Z")
 
 _DOUBTFUL: frozenset[State] = frozenset(("interrupted", "damaged"))
-
-
-class Scheduled(NamedTuple):
-    """A time of `schedule:`: the last one that was taken, and the next one (UTC, ISO 8601; empty: never)."""
-
-    name: str
-    last: Fired | None
-    next: str
 
 
 class RunStatus(Struct):
@@ -175,8 +170,8 @@ class RunStatus(Struct):
         is paused until a time."""
         if self.state in ("new", "moved", "backup", "cancelled"):
             return False
-        if self.state == "paused" and not (self.wants_merge or _asked(self) or self.pause_problem):
-            return not _ends_by_itself(self)
+        if self.state == "paused" and not (self.wants_merge or asked(self) or self.pause_problem):
+            return not ends_by_itself(self)
         return bool(wanted(self)) or self.problem is not None
 
     @property
@@ -204,6 +199,41 @@ class RunStatus(Struct):
         scopes = self.moment.root.scopes.items() if self.moment else ()
         return {key: scope for key, scope in scopes if key != ROOT}
 
+
+class RestingStatus(RunStatus):
+    """The status of a run that rests, from the index of `serve`. What lists do not show is read when it is first asked
+    for, so that may be of a later moment."""
+
+    row: RestingRow = None  # type: ignore[assignment]  # both are set at once
+    figures: RunFigures = None  # type: ignore[assignment]
+    read: Callable[[], RunStatus] = lambda: RunStatus("")
+
+    def __post_init__(self) -> None:
+        for name in _READ_LATER:
+            delattr(self, name)  # `__getattr__` is called for what is not there
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _READ_LATER:
+                raise AttributeError(name)
+            found = self.read()
+            for each in (*_READ_LATER, "problem"):
+                setattr(self, each, getattr(found, each))
+            return getattr(self, name)
+
+    def __reduce__(self) -> tuple[type[RunStatus], tuple[Any, ...]]:
+        return RunStatus, tuple(getattr(self, name) for name in RunStatus.__struct_fields__)
+
+    def __copy__(self) -> RunStatus:
+        kind, facts = self.__reduce__()
+        return kind(*facts)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # as of two others: plans are not compared
+
+
+_READ_LATER = ("moment", "plan", "next", "questions")
 
 Signs = tuple[Signature, Version | None]
 
@@ -262,7 +292,11 @@ def _status(place: Place, *, brief: bool) -> RunStatus:
         except SatchelError as error:
             status.problem = status.problem or error
         if status.definition is not None:
-            _limits(place.store, status, moment, status.definition)
+            is_running = status.state == "running" or not moment.last_at
+            now = datetime.now(UTC)
+            until = now if is_running else datetime.fromisoformat(moment.last_at)
+            status.budget, status.ahead = limits_of(status.definition, moment, now, until)
+            status.schedule = schedule_of(place.store, status.definition, moment, now)
             if status.definition.prompts == "pinned":
                 shelf = prompts.Shelf(place.store, status.definition.prompts_folder)
                 status.complaints += prompts.held(shelf, moment.config)
@@ -279,31 +313,6 @@ def _changed(store: Store, status: RunStatus, moment: Moment) -> list[str]:
     return reverify.wrong_outputs(store, reverify.outputs_at_rest(moment), seconds=reverify.BRIEF)
 
 
-def _limits(store: Store, status: RunStatus, moment: Moment, definition: Definition) -> None:
-    """What is used of each limit, and the times of the schedule. The time of an ended process is taken from its
-    records."""
-    from ..limits import budget, windows
-
-    now = datetime.now(UTC)
-    is_running = status.state == "running" or not moment.last_at
-    status.budget = budget.shares_of(
-        definition.budget, moment, now if is_running else datetime.fromisoformat(moment.last_at)
-    )
-    if definition.schedule and (ahead := windows.ahead(moment, now)):
-        status.ahead = windows.said_ahead(ahead)
-    if moment.status == "cancelled":
-        return
-    try:
-        windows.check(store, definition)
-    except SatchelError:  # `check` and the next start report it
-        return
-    for start in definition.schedule:
-        following = windows.next_start([start], now)
-        last = moment.fired.get(start.name, [])[-1:]
-        due = inbox.firing_at("", following).due if following else ""
-        status.schedule.append(Scheduled(start.name, last[0] if last else None, due))
-
-
 def _next(place: Place, status: RunStatus) -> str:
     if status.backup is not None and status.backup.state == "overtaken":
         return ""  # it goes on elsewhere, and `backup` says how a person decides otherwise
@@ -318,7 +327,7 @@ def _next(place: Place, status: RunStatus) -> str:
             return run()  # there is nothing to resume yet
         case "paused" if status.moment is not None and status.moment.reason == DRIFTED:
             return f"undo the changes of code and settings, or {resume('--accept-drift')}"
-        case "waiting" if not status.wants_adoption and _asked(status):
+        case "waiting" if not status.wants_adoption and asked(status):
             return _after([*before_a_start(status), "answer"], resume())
         case "interrupted" | "paused" | "failed" | "waiting":
             return _after(before_a_start(status), resume())
@@ -355,13 +364,12 @@ def before_a_start(status: RunStatus) -> list[str]:
     return steps
 
 
-def stand(store: Store, *, with_edits: bool = False) -> RunStatus:
+def stand(store: Store, *, with_edits: bool = False, seen: Look | None = None) -> RunStatus:
     """Raises only if there is no workspace; other errors are in the result. `with_edits` also looks for edits in the
-    files."""
+    files. `seen`: a glance that was made just now."""
     status = RunStatus(store.url)
-    seen: Look | None = None
     try:
-        seen = glance(store, (report.PATH,) if with_edits else (), with_journal=with_edits)
+        seen = seen or glance(store, (report.PATH,) if with_edits else (), with_journal=with_edits)
     except SatchelError as error:
         status.problem = error
     _read_holder(store, status)
@@ -544,28 +552,33 @@ def wanted(status: RunStatus) -> str:
         return "resume --adopt"
     if status.wants_merge:
         return "merge"  # first: until then neither a start nor an answer is taken
-    if asked := _asked(status):
-        return "an answer: " + ", ".join(asked)
+    if ids := asked(status):
+        return "an answer: " + ", ".join(ids)
     if status.mistake:
         return "fix workspace.yaml"
-    if status.state == "paused" and status.moment and status.moment.is_new:
+    if status.state == "paused" and not isinstance(status, RestingStatus) and status.moment and status.moment.is_new:
         return "run"
     return "resume" if status.has_tasks else STATES[status.state].command
 
 
 def by_need(status: RunStatus) -> tuple[bool, int]:
     """Sorts runs: those that need a person first, of these those that ask something."""
-    is_asking = status.wants_merge or bool(_asked(status))
+    is_asking = status.wants_merge or bool(asked(status))
     needs = status.needs_person
     return not needs, 0 if needs and is_asking else list(STATES).index(status.state)
 
 
-def _asked(status: RunStatus) -> list[str]:
+def asked(status: RunStatus) -> list[str]:
     """The ids of its open questions, those about effects in doubt first."""
+    if isinstance(status, RestingStatus):
+        return [*status.row.asked]
     moment = status.moment
     return [*moment.doubts, *moment.approvals] if moment is not None and status.state != "cancelled" else []
 
 
-def _ends_by_itself(status: RunStatus) -> bool:
+def ends_by_itself(status: RunStatus) -> bool:
+    """Whether the pause of a paused run has an end."""
+    if isinstance(status, RestingStatus):
+        return status.row.is_timed
     pause = status.wish or (status.moment.pause if status.moment else None)
     return pause is not None and bool(pause.until)

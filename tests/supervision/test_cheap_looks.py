@@ -20,7 +20,7 @@ from satchel.results import ServeEvent
 from satchel.runtime.limits import utc_now
 from satchel.runtime.status import Overview
 from satchel.runtime.supervision.serve import roots
-from satchel.runtime.supervision.serve.known_run import Known, Schedule
+from satchel.runtime.supervision.serve.known_run import Known, RowOf, Schedule
 from satchel.runtime.supervision.serve.lookout import Lookout
 from satchel.runtime.supervision.serve.run_server import Server
 from satchel.workspace.formats import yamltext
@@ -59,7 +59,7 @@ def made(root: Path, name: str, main: satchel.Agent[..., Any]) -> Path:
 
 
 class Looks:
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, row_of: RowOf | None = None):
         """No signature is read only because there are few."""
         monkeypatch.setattr(roots, "_FEW", 0)
         self.now = time.monotonic()
@@ -67,7 +67,7 @@ class Looks:
             clock = mock.Mock(monotonic=lambda: self.now, time_ns=time.time_ns)
             monkeypatch.setattr(module, "time", clock)
         self.told: list[ServeEvent] = []
-        self.lookout = Lookout(str(root), None, self.told.append)
+        self.lookout = Lookout(str(root), None, self.told.append, row_of=row_of)
         self.read: list[str] = []
         signature = self.lookout.root.signature
 

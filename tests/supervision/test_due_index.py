@@ -17,8 +17,8 @@ import pytest
 import satchel
 from satchel.results import ServeEvent
 from satchel.runtime.status import Overview
-from satchel.runtime.supervision.serve import lookout
-from satchel.runtime.supervision.serve.lookout import PATH, DueIndex
+from satchel.runtime.supervision.serve import due_index, lookout
+from satchel.runtime.supervision.serve.due_index import PATH, DueIndex
 from satchel.runtime.supervision.serve.run_server import Server
 
 from .test_cheap_looks import Looks, asker, made
@@ -26,7 +26,7 @@ from .test_cheap_looks import Looks, asker, made
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(lookout, "_MANY", 1)
+    monkeypatch.setattr(due_index, "_MANY", 1)
     monkeypatch.setattr(lookout, "_LOOKS", 1)
     for name in "abc":
         made(tmp_path / "runs", name, asker)
@@ -191,7 +191,7 @@ def test_an_index_that_lies_starts_a_run(root: Path, judged: list[str], monkeypa
 
 def test_a_run_that_a_signal_has_paused_rests_under_the_next_serve(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no wish of a person, so the index says nothing of it."""
-    monkeypatch.setattr(lookout, "_EVERY", 0.0)
+    monkeypatch.setattr(due_index, "_EVERY", 0.0)
     first = Looks(root, monkeypatch)
     first.look()
 
@@ -221,7 +221,7 @@ def test_a_root_that_can_not_be_written_to_is_not_looked_at(root: Path, monkeypa
 
 
 def test_ls_or_the_page_shows_what_the_index_says(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They read each run: a row shows much that the index does not have, and a person may have saved a file since."""
+    """It has no rows here, and so says nothing to them. With rows: test_resting_rows.py."""
     Looks(root, monkeypatch).look()
     (root / "c/inbox").mkdir()
     (root / "c/inbox/more.md").write_text("One more\n")
@@ -241,7 +241,7 @@ def test_ls_or_the_page_shows_what_the_index_says(root: Path, monkeypatch: pytes
 
 
 def test_one_reads_half_an_index_while_two_write_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "_EVERY", 0.0)
+    monkeypatch.setattr(due_index, "_EVERY", 0.0)
     Looks(root, monkeypatch).look()
     runs = DueIndex(str(root)).read()
     assert len(runs) == 3

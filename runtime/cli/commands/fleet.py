@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 
 from ....workspace.base import UsageError, visible
 from ....workspace.inspect import discovery
-from ...api import EXIT_CODES, ORDERS, STATES, Handle, RunQuery, RunStatus, SeenRun, ls, wanted
+from ...api import EXIT_CODES, ORDERS, STATES, Handle, RunQuery, RunStatus, SeenRun, ls, ls_whole, wanted
 from ...present import SERVE_EVENTS, colour, cost, counted, fraction, one_line, queue_lines, run_id_of, state_colour
 from .. import summary
 from ..group import listener, meter, tell_error
@@ -94,7 +94,8 @@ def ls_command(root: str, with_code: bool, as_json: bool, asked: RunQuery) -> No
     Skips hidden folders and does not follow links. Lists a damaged workspace as damaged.
     """
     with progressing("looking", _WORTH_A_BAR) as progress:
-        every = ls(root, storage_options=given(), progress=progress)
+        look = ls_whole if as_json or with_code or asked.text else ls
+        every = look(root, storage_options=given(), progress=progress)
     found = [run.status for run in asked.of(SeenRun(each.folder, each) for each in every)]
     if as_json:
         print_json([*map(_as_json, found)])
@@ -145,7 +146,7 @@ def _row(status: RunStatus) -> tuple[str, ...]:
         one_line(status.folder),
         one_line(run_id_of(status) or "?", 30),
         status.state,
-        fraction(status.plan) or "-",
+        fraction(status) or "-",
         str(status.waiting or "-"),
         status.at[:19].replace("T", " ") or "-",
         wanted(status),

@@ -275,7 +275,7 @@ def head_line(status: RunStatus | None, name: str, width: int) -> Text:
     if status is None:
         return joined([Text(plain(name, max(8, width - 12)), "bold"), Text("looking ...")])
     ahead = status.forecast
-    parts = [state_text(status), Text(fraction(status.plan)), Text(ahead.words if ahead else ""), Text(cost(status))]
+    parts = [state_text(status), Text(fraction(status)), Text(ahead.words if ahead else ""), Text(cost(status))]
     parts.append(Text(ago(status.at), "dim"))
     rest = joined(parts)
     return joined([Text(plain(run_id_of(status) or name, max(8, width - rest.cell_len - 2)), "bold"), rest])

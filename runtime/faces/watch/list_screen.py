@@ -192,7 +192,7 @@ class RunsScreen(Screen[None]):
         status = run.status
         name = run.name or run_id_of(status)
         wanted = plain(api.wanted(status) or str(status.problem or ""))
-        items, last = fraction(status.plan), ago(status.at)
+        items, last = fraction(status), ago(status.at)
         return _row(name, state_text(status), items, wanted, cost(status), last, width)
 
     def action_filter(self) -> None:

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -29,6 +30,7 @@ from ....workspace.views import BRIEF, TODO, Unsettled
 from ...limits import windows
 from ..child.supervisor import STORAGE
 from .census import RunFigures, SightedRun, figures_of
+from .due_index import RestingRow
 from .roots import RootSignature
 
 
@@ -50,12 +52,19 @@ class StartVerdict(Struct, frozen=True):
     rested: datetime | None = None  # since when no process has had it
     figures: RunFigures | None = None  # as of this look
     of_signal: bool = False  # it rests only since a signal has paused it, which a later `serve` undoes
+    row: RestingRow | None = None  # what lists show of it, if it rests and they are wanted
 
 
 NEVER = StartVerdict(False)
 
 
-def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh: bool = False) -> StartVerdict:
+RowOf = Callable[[Store, Look], RestingRow | None]
+"""Makes what lists show of a run that rests, from a look at it. Its rules are those of a status, in a room below."""
+
+
+def judge(
+    store: Store, now: datetime, *, tried: datetime | None = None, afresh: bool = False, row_of: RowOf | None = None
+) -> StartVerdict:
     """Whether the workspace may be started. SatchelError if it is damaged, or if its pause.yaml can't be read.
 
     `tried` is when its last process has ended: a failed run is started once for each time of its schedule. `afresh`: a
@@ -75,6 +84,7 @@ def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh:
     seen = glance(store)
     rested = seen.moment.last_at or store.trace(DEFINITION).at
     verdict = _judge(store, seen, now, tried, afresh)
+    rests = held is None and (not verdict.starts or verdict.at is not None)
     return replace(
         verdict,
         run_id=seen.definition.run_id,
@@ -84,6 +94,7 @@ def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh:
         opening=seen.moment.opening,
         rested=datetime.fromisoformat(rested) if rested else None,
         figures=figures_of(seen.moment, "running" if held is not None else None),
+        row=row_of(store, seen) if row_of is not None and rests else None,
     )
 
 

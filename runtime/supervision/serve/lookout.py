@@ -1,5 +1,4 @@
-"""What is below a root, and which of it is due; and the index that keeps it for the next process. Reads files, creates
-the due tasks of schedules, and starts nothing."""
+"""What is below a root, and which of it is due. Reads files, creates the due tasks of schedules, and starts nothing."""
 
 from __future__ import annotations
 
@@ -10,20 +9,18 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Literal
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
-from ....workspace.base import DEFINITION, SatchelError, StorageFailed, version
-from ....workspace.formats import decoder
+from ....workspace.base import DEFINITION, SatchelError, StorageFailed
 from ....workspace.inspect import define, discovery, lease
-from ....workspace.store import DiskStore, Store
+from ....workspace.store import Store
 from ...limits import utc_now
-from .census import Census, RunFigures
-from .known_run import NEVER, Known, Schedule, StartVerdict, due_since, judge
+from .census import Census
+from .due_index import DueIndex, RestingRun
+from .known_run import NEVER, Known, RowOf, Schedule, StartVerdict, due_since, judge
 from .roots import FolderRoot, Root, RootSignature, UrlRoot, uncollected
 
 _PROOFS = 1000
@@ -69,7 +66,7 @@ class Lookout:
 
     `after_signals`: at every look a pause by a signal is over, and not only at the first one: see `judge`. `tell` is
     called with what is wrong with a workspace or with the root, once as long as it is the same. `census` is told what
-    each look has found.
+    each look has found. `row_of` makes what the index keeps for lists of runs.
     """
 
     def __init__(
@@ -81,10 +78,11 @@ class Lookout:
         *,
         after_signals: bool = False,
         census: Census | None = None,
+        row_of: RowOf | None = None,
     ):
         self.root: Root = FolderRoot(typed) if store is None else UrlRoot(store)
         self._typed, self._tell, self._clock, self._after_signals = typed, tell, clock, after_signals
-        self._census = census
+        self._census, self._row_of = census, row_of if store is None else None
         self.known: dict[str, Known] = {}
         self._due: dict[str, Known] = {}  # by folder; also some that are due no longer
         self._lock = threading.Lock()  # protects both: programs want runs while a thread looks
@@ -92,7 +90,6 @@ class Lookout:
         self.has_looked = False
         self.index = DueIndex(typed) if store is None else None  # None: the first look judges each run by its files
         self._resting: dict[str, RestingRun] = {}  # by place, what the index says of what was not seen yet
-        self._has_news = False  # for the index
         self._proofs = 0  # how many more runs of the index this look may judge
         self._last_at = datetime.min.replace(tzinfo=UTC)  # by the clock, which may be set back
         self._trouble = ""
@@ -182,8 +179,7 @@ class Lookout:
         if has_changed:
             self._warn_of_duplicates()
         self._resting = {}
-        if self.index is not None and self._has_news and self.index.is_worth_writing(len(self.known)):
-            self._has_news = False
+        if self.index is not None and self.index.is_worth_writing(len(self.known)):
             self.index.write({place: run for place, known in [*self.known.items()] if (run := _resting(known, now))})
         self.looked_at, self.has_looked = time.monotonic(), True
         if self._census is not None:
@@ -260,10 +256,11 @@ class Lookout:
                 pass
             elif signature != known.signature or known.verdict.passing or known.is_unproven or is_sure > known.is_sure:
                 self._proofs -= known.is_unproven
-                self._has_news = self._has_news or signature != known.signature
                 known.signature, known.is_sure, known.is_unproven = signature, is_sure, False
                 store = self.root.look_store(known.store)
-                known.verdict = judge(store, now, tried=known.tried, afresh=known.afresh or self._after_signals)
+                known.verdict = judge(
+                    store, now, tried=known.tried, afresh=known.afresh or self._after_signals, row_of=self._row_of
+                )
                 known.run_id = known.verdict.run_id or known.run_id
                 self._see_group(known)
                 known.told.pop("files", None)
@@ -325,74 +322,5 @@ def _resting(known: Known, now: datetime) -> RestingRun | None:
     if is_due or signature is None or known.is_unproven or known.rests_until is None or verdict.of_signal:
         return None
     ((digest,),) = signature
-    return RestingRun(str(digest), known.run_id, verdict.at, verdict.figures)
-
-
-# For the next process
-
-PATH = ".satchel/due.json"
-
-_MANY = 500  # runs, below which reading them takes no time
-_EVERY = 60.0  # seconds between two writes, of all processes together
-_LIMIT = 256 << 20
-
-
-class RestingRun(Struct, frozen=True, omit_defaults=True):
-    """A run that was not due. `at`: when it becomes due by itself."""
-
-    signature: str
-    run_id: str
-    at: Annotated[datetime, Meta(tz=True)] | None = None
-    figures: RunFigures | None = None
-
-    def __post_init__(self) -> None:
-        for text in (self.figures.opened_at, self.figures.asked_at) if self.figures else ():
-            if text:
-                datetime.fromisoformat(text)  # ValueError makes the whole index count for nothing
-
-
-class _Content(Struct, frozen=True):
-    satchel: str  # another version may judge otherwise
-    runs: dict[str, RestingRun]  # by place, absolute
-
-
-_content = decoder(_Content)
-
-
-class DueIndex:
-    """What is due when, as the last process that looked has found it, in a root with many runs, so that the next
-    `serve` need not read all their records before it starts the first one.
-
-    Never the truth. It only says of a run that rests that it still does, as long as its files have the times and sizes
-    that it was judged by; and each run is judged again by its files within the first minute, of over 40,000 runs within
-    some minutes. So it starts nothing, and what is damaged, old, or made up delays a start by that time at most. Any
-    other entry is as good as none.
-    """
-
-    def __init__(self, root: str):
-        self._store = DiskStore(root)
-        self._written = float("-inf")  # by time.monotonic
-
-    def read(self) -> dict[str, RestingRun]:
-        """Empty if there is none that counts."""
-        with suppress(SatchelError, OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            told, _, data = self._store.read(PATH, limit=_LIMIT).data.partition(b"\n")
-            if told.decode() == sha256(data).hexdigest():
-                content: _Content = _content.decode(data)
-                if content.satchel == version():
-                    self._written = time.monotonic()
-                    return content.runs
-        return {}
-
-    def is_worth_writing(self, runs: int) -> bool:
-        return runs >= _MANY and time.monotonic() >= self._written + _EVERY
-
-    def write(self, runs: dict[str, RestingRun]) -> None:
-        """Does nothing if another process has written it a moment ago, or if it can't be written."""
-        self._written = time.monotonic()
-        with suppress(SatchelError, OSError):
-            at = self._store.trace(PATH).at
-            age = (datetime.now().astimezone() - datetime.fromisoformat(at)).total_seconds() if at else _EVERY
-            if not 0 <= age < _EVERY / 2:
-                data = msgspec.json.encode(_Content(version(), runs))
-                self._store.replace(PATH, sha256(data).hexdigest().encode() + b"\n" + data, sync="no")
+    row = verdict.row if known.is_sure else None
+    return RestingRun(str(digest), known.run_id, verdict.at, verdict.figures, row)

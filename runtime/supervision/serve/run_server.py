@@ -32,7 +32,7 @@ from ..child.supervisor import STORAGE, Policy, Supervisor, heard
 from .census import Census
 from .fair_order import FairOrder
 from .isolation import Isolate, Isolation, shared_processes
-from .known_run import NEVER, Claim, Going, Known, Schedule, has_not_gone_on, has_taken, told, wants_merge
+from .known_run import NEVER, Claim, Going, Known, RowOf, Schedule, has_not_gone_on, has_taken, told, wants_merge
 from .lookout import STORAGE_ERRORS, Kind, Lookout, ServeEvent
 
 _TURN = 1.0  # seconds after which it turns, whatever comes
@@ -76,12 +76,13 @@ class Server:
         share_limits: ShareLimits | None = None,
         group_limits: Mapping[str, int] | None = None,
         is_kept: bool = False,
+        row_of: RowOf | None = None,
     ):
         """`make` makes what has the workspace; without it a child does, of its own or a shared one, as `isolate` and
         the workspace say. `census` is told what each look has found. `group_limits`: see `FairOrder`. `is_kept`: each
-        run wants a keeper."""
+        run wants a keeper. `row_of`: see `Lookout`."""
         self._order = FairOrder(group_limits)
-        self._lookout = Lookout(root, store, tell, clock, census=census)
+        self._lookout = Lookout(root, store, tell, clock, census=census, row_of=row_of)
         self._root = self._lookout.root
         self._thread: threading.Thread | None = None
         self._busy: dict[str, Known] = {}  # by folder: what is taken, and some that were
