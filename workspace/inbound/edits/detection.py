@@ -34,7 +34,6 @@ from .findings import (
     RejectedFile,
     Side,
     StillMoving,
-    sha,
     version_of,
 )
 
@@ -288,13 +287,11 @@ def look_at_definition(looking: Looking, definition: Definition) -> None:
     if not change:
         return
     found = _settled_definition(looking, definition)
-    trace = looking.store.trace(DEFINITION)
     told = []
     for each in change:
         value = f" is now {short(each['value'])}" if "value" in each else " is removed"
         told.append(str(each["path"])[1:].replace("/", ".") + value + _without_effect(looking, str(each["path"])))
-    record = Edited(file=DEFINITION, by=trace.by, saved=trace.at, sha=sha(found.data), patch=change, says=tuple(told))
-    looking.noticed.edits.append(Edit(record))
+    looking.noticed.edits.append(Edit(looking.edited(DEFINITION, found.data, told, patch=change)))
 
 
 def _without_effect(looking: Looking, place: str) -> str:

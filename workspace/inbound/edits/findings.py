@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -296,6 +296,11 @@ class Looking(Struct):
         for _, rule in self.redactor.found_in(data.decode(errors="replace")):
             return Refused("has a secret", path=path, why=rule, remedy="take it out")
         return None
+
+    def edited(self, path: str, data: bytes, says: Iterable[str], agent: str = "", **change: Any) -> Edited:
+        """The record of an edit: that a file was saved with this `data`, and the `change` that this is."""
+        trace = self.store.trace(path)
+        return Edited(agent=agent, file=path, by=trace.by, saved=trace.at, sha=sha(data), says=tuple(says), **change)
 
     def take(self, edit: Edit, data: bytes) -> None:
         """An edit that the file with this `data` is. Refused if one record can't hold it."""

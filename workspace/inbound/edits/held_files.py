@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ...base import InvalidFile, Refused, UsageError, counted
-from ...journal.records import Edited
 from ...state import FILES, AgentMoment, FileState
 from ...store import LARGE_LIMIT, FileContent, Store, walk
 from . import rejection
@@ -79,16 +78,8 @@ def _look(looking: Looking, agent: AgentMoment, path: str, folders: Collection[s
         noticed.overruled.append(RejectedFile(path, error, found.data))
         noticed.files[path] = 0
     else:
-        trace = looking.store.trace(path)
         says = f"{'changed' if known is not None else 'new'}, {counted(len(found.data), 'byte')}"
-        record = Edited(
-            file=path,
-            by=trace.by,
-            saved=trace.at,
-            sha=digest,
-            base=known.version if known is not None else None,
-            says=(says,),
-        )
+        record = looking.edited(path, found.data, [says], base=known.version if known is not None else None)
         noticed.edits.append(Edit(record, data=found.data))
 
 

@@ -17,7 +17,7 @@ from .... import schemas
 from ....schemas import short
 from ...base import SCHEMAS, Copy, InvalidFile, Refused, Stamped, UsageError, decode, stamp
 from ...formats import jsontext
-from ...journal.records import NOTHING, Edited, OfCall, Patch, StepCompleted, StepEdit, StepFailed, StepStarted
+from ...journal.records import NOTHING, OfCall, Patch, StepCompleted, StepEdit, StepFailed, StepStarted
 from ...state import ABSENT, AgentMoment, Conflict, Moment, json_patch, merge
 from ...store import Store
 from ...views import projection, schema_files
@@ -131,18 +131,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
         )
         return
     _validate(looking, agent, path, found | {"data": merged.value}, text)
-    trace = looking.store.trace(path)
-    record = Edited(
-        agent=agent.path,
-        file=path,
-        by=trace.by,
-        saved=trace.at,
-        sha=sha(data),
-        base=seq,
-        patch=change,
-        says=tuple(_say(change)),
-    )
-    looking.take(Edit(record), data)
+    looking.take(Edit(looking.edited(path, data, _say(change), agent.path, base=seq, patch=change)), data)
 
 
 def _place(conflict: Conflict) -> ConflictPlace:
@@ -390,17 +379,9 @@ def _edited_step(looking: Looking, agent: AgentMoment, path: str, data: bytes, r
     if is_new:
         _check_result(looking.store, path, data, found["result"], record)
     result = NOTHING if redo else Raw(jsontext.dump(found["result"]).encode())
-    trace = looking.store.trace(path)
-    told = Edited(
-        agent=agent.path,
-        file=path,
-        by=trace.by,
-        saved=trace.at,
-        sha=sha(data),
-        step=StepEdit(scope=record.scope, key=record.key, redo=redo, result=result),
-        says=(_say_of_step(agent, record, redo, found),),
-    )
-    looking.take(Edit(told), data)
+    step = StepEdit(scope=record.scope, key=record.key, redo=redo, result=result)
+    says = [_say_of_step(agent, record, redo, found)]
+    looking.take(Edit(looking.edited(path, data, says, agent.path, step=step)), data)
 
 
 def _check_wish(path: str, record: OfCall, *, redo: bool, is_new: bool) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ...base import InvalidFile, Refused, Stamped, decode, stamp
-from ...journal.records import Doubt, Edited, OfCall, StepCompleted
+from ...journal.records import Doubt, OfCall, StepCompleted
 from ...plan import Plan, Task, between, plainly
 from ...state import AgentMoment, Scope, is_of_item
 from ...views import projection
 from . import checkpoint_copies
-from .findings import ConflictPlace, Edit, FileConflict, Looking, RejectedFile, check_size, foreign, is_blank, sha
+from .findings import ConflictPlace, Edit, FileConflict, Looking, RejectedFile, check_size, foreign, is_blank
 from .json_edits import no_journal
 
 if TYPE_CHECKING:
@@ -201,20 +201,17 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
         for key in agent.scopes
         if key not in redone and is_of_item(key) and now.is_to_do(key) and not after.is_to_do(key)
     )
-    trace = looking.store.trace(saved.path)
-    record = Edited(
-        agent=agent.path,
-        file=saved.path,
-        by=trace.by,
-        saved=trace.at,
-        sha=sha(saved.data),
+    record = looking.edited(
+        saved.path,
+        saved.data,
+        (*_say(agent, done), *_warnings(saved.plan, saved.base, now)) or _named(now, after),
+        agent.path,
         base=saved.base_seq,
         plan=tuple(splices),
         outline=after.outline() if len(after) > _WORTH_KEEPING else [],
         own_work=tuple(sorted(after.own_work - now.own_work)),
         redone=redone,
         dropped=dropped,
-        says=(*_say(agent, done), *_warnings(saved.plan, saved.base, now)) or _named(now, after),
     )
     return Edit(record, after, tuple(_doubts(agent, dropped)), done)
 
