@@ -7,8 +7,18 @@ from ...workspace.base.lazy import deferred
 if not deferred(__name__):
     from . import code
     from .code import Code, brief, describe, of_storage, place, said, where
-    from .daemon_thread import DaemonExecutor, of_a_future
     from .declaration import Agent, Parameters, agent, file_of, load
     from .migrations import Migration, check_known, check_migrated, dropped, is_dropped, migrate, migration
-    from .resource import TIERS, HeldResource, Resource, ResourceOutcome, Tier, runs_on_loop, takes_run, unhindered
+    from .resource import (
+        TIERS,
+        DaemonExecutor,
+        HeldResource,
+        Resource,
+        ResourceOutcome,
+        Tier,
+        of_a_future,
+        runs_on_loop,
+        takes_run,
+        unhindered,
+    )
     from .signature import AgentParameter, AgentSignature, ValueKind, signature_of

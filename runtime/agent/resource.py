@@ -1,7 +1,8 @@
 """One resource of a run: its declaration, opening, check and release.
 
-Each has a task of its own that enters and leaves it; blocking code runs in a thread of its own. So Satchel can stop
-waiting for any part of it, and a context is left in the task or thread that entered it.
+Each has a task of its own that enters and leaves it; blocking code runs in a thread of its own (`DaemonExecutor`). So
+Satchel can stop waiting for any part of it, and a context is left in the task or thread that entered it. If a thread
+hangs, the process ends without it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import sys
 import time
 from asyncio import tasks
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
+from contextvars import copy_context
 from functools import partial as bind
-from typing import Any, Literal, NamedTuple
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from ...workspace.base import UsageError
-from .daemon_thread import DaemonExecutor
 
 Tier = Literal["application", "infrastructure", "process"]
 
@@ -28,6 +32,10 @@ TIERS: tuple[Tier, ...] = ("application", "infrastructure", "process")
 
 _GRACE = 1.0
 """Seconds that a cancelled task gets to end."""
+
+T = TypeVar("T")
+
+_Job = tuple[Callable[[], Any], "Future[Any]"]
 
 
 class Resource(Struct, frozen=True):
@@ -258,6 +266,80 @@ async def unhindered(ending: Coroutine[Any, Any, Any]) -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.wait([task])
     task.result()
+
+
+def of_a_future(function: Callable[[], T]) -> Callable[[], T]:
+    """The same for a thread that sets the result of a future. A future does not accept StopIteration, so its waiter
+    would wait for ever."""
+
+    def call() -> T:
+        try:
+            return function()
+        except StopIteration as error:
+            raise RuntimeError(f"StopIteration: {error}") from error
+
+    return call
+
+
+class DaemonExecutor:
+    """A thread that runs one function after the other in the context of its maker. It starts with the first function.
+
+    A process waits at its end for the threads of a ThreadPoolExecutor. This one is a daemon, so no process waits for
+    it.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    async def call(self, function: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
+        """Call `function` in the thread and return its result. If the wait is cancelled, the function continues, and
+        `undo` is called in the thread with its result."""
+        made = self._submit(function)
+        try:
+            return await asyncio.wrap_future(made)
+        except asyncio.CancelledError:
+            if undo is not None:
+                take_back = undo
+
+                def late() -> None:
+                    if not made.cancelled() and made.exception() is None:
+                        take_back(made.result())
+
+                self._submit(late)
+            raise
+
+    async def idle(self, at_most: float) -> bool:
+        """Wait until nothing is left to do, at most `at_most` seconds. Returns whether that is so."""
+        if self._thread is None:
+            return True
+        last = asyncio.wrap_future(self._submit(lambda: None))
+        done, _ = await asyncio.wait([last], timeout=at_most)
+        return bool(done)
+
+    def end(self) -> None:
+        """Let the thread end when its work is done."""
+        self._jobs.put(None)
+
+    def _submit(self, function: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self._jobs.put((function, future))
+        if self._thread is None:
+            context = copy_context()
+            self._thread = Thread(target=context.run, args=(self._work,), name=self._name, daemon=True)
+            self._thread.start()
+        return future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            function, future = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(of_a_future(function)())
+            except BaseException as error:
+                future.set_exception(error)
 
 
 async def _left_alone(task: asyncio.Task[Any], wait: float) -> None:
