@@ -36,7 +36,7 @@ def listed(parts: Sequence[str]) -> str:
 
 
 _GAP = 2  # columns between those of a table
-_LEAST = 8  # columns that the flexible one keeps
+_LEAST = 8  # columns that the first one keeps
 _TITLE = 8  # columns of the marks
 
 
@@ -79,17 +79,17 @@ def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
         yield from (" " * _TITLE + line for line in more)
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int) -> None:
-    """A table. On a terminal the column `flexible` is cut so that the others fit, because half a status or half a
-    number would mislead. Elsewhere nothing is cut."""
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table. On a terminal its first column is cut so that the others fit, because half a status or half a number
+    would mislead. Elsewhere nothing is cut."""
     cells = [[*titles], *([*map(visible, row)] for row in rows)]
     wide = [max(map(_cells, column)) + _GAP for column in zip(*cells, strict=True)]
     screen = columns(sys.stdout)
     if screen:
-        left = screen + _GAP - (sum(wide) - wide[flexible])
-        wide[flexible] = min(wide[flexible], max(_LEAST + _GAP, left))
+        left = screen + _GAP - sum(wide[1:])
+        wide[0] = min(wide[0], max(_LEAST + _GAP, left))
         for row in cells:
-            row[flexible] = cut(row[flexible], wide[flexible] - _GAP)
+            row[0] = cut(row[0], wide[0] - _GAP)
     lines = list[str]()
     for row in cells:
         padded = (cell + " " * (most - _cells(cell)) for cell, most in zip(row, wide, strict=True))

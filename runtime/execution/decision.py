@@ -229,7 +229,7 @@ async def stay(start: Start, seen: Look, stays: Stay) -> After:
     async with start.held_aside(opens) as opened:
         if opened.was_finished and request is None:  # nothing is left that could be paused
             if wanted.mode == "drain":
-                pausing.lift(opened, wanted, "the end of the run")
+                pausing.lift(opened, wanted)
             await start.aside(opened.close)
             return completed(start, opened, report)
         if changed is not None and stays.request is None:

@@ -481,7 +481,7 @@ def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> After:
     """The run had completed, and no later edit gives it work."""
     report, complaints = opened.report, go.found.complaints
     if go.wanted is not None:
-        pausing.lift(opened, go.wanted, "the end of the run")
+        pausing.lift(opened, go.wanted)
     preflight.ask_about(report, complaints)
     if start.watch and (report.has("edited") or complaints):
         start.watch.opened(report)

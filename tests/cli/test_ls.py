@@ -107,7 +107,7 @@ def test_a_row_is_wider_than_the_terminal_or_its_columns_are_not_below_each_othe
 ) -> None:
     monkeypatch.setattr(output, "columns", lambda stream: screen)
     rows = [("runs/" + "long" * 20, "waiting", "7"), ("日本/é\u0301", "new", "-"), ("a\x1b[31m", "paused", "1")]
-    output.print_table(("folder", "state", "inbox"), rows, flexible=0)
+    output.print_table(("folder", "state", "inbox"), rows)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 and all("\x1b" not in line and line == line.rstrip() for line in lines)
     if screen:

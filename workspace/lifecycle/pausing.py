@@ -340,9 +340,9 @@ def _left_over(store: Store, lifted: str) -> Version | None:
     return None
 
 
-def lift(workspace: Workspace, wanted: PauseWish, by: str) -> None:
-    """Resume: first the record, then remove the file."""
-    _add_resumed(workspace, wanted, by)
+def lift(workspace: Workspace, wanted: PauseWish) -> None:
+    """Resume at the end of the run: first the record, then remove the file."""
+    _add_resumed(workspace, wanted, "the end of the run")
     workspace.journal.flush()
     workspace.behind.wait()  # it may still be written
     workspace.pause_file = ""

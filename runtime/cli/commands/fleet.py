@@ -120,7 +120,7 @@ def ls_command(root: str, with_code: bool, as_json: bool, asked: RunQuery) -> No
         heads, rows = [*heads, "spent"], [[*row, each or "-"] for row, each in zip(rows, costs, strict=True)]
     if with_code:
         heads, rows = [*heads, "code"], [[*row, _code(each)] for row, each in zip(rows, found, strict=True)]
-    print_table(heads, rows, flexible=0)
+    print_table(heads, rows)
     for run_id, its in _same(found).items():
         click.echo(
             f"{click.style('note', fg='cyan')}  {one_line(discovery.describe_duplicates(run_id, its))}", err=True

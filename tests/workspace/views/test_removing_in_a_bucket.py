@@ -133,9 +133,9 @@ def test_a_step_file_of_the_run_goes(objects: Bucket, store: Store) -> None:
     assert (objects.copy(), guard.theirs) == ({}, ())
 
 
-@pytest.mark.parametrize("lift", [pausing.lift, lambda workspace, wanted, by: pausing.clear(workspace, wanted)])
+@pytest.mark.parametrize("lift", [pausing.lift, pausing.clear])
 def test_a_stop_that_came_since_the_listing_outlives_the_pause_before_it(
-    objects: Bucket, lift: Callable[[Workspace, PauseWish, str], None]
+    objects: Bucket, lift: Callable[[Workspace, PauseWish], None]
 ) -> None:
     save(objects, "workspace.yaml", b"format: 1\nrun_id: r-1\nagent: a.py:main\n")
     store = process(objects)
@@ -149,6 +149,6 @@ def test_a_stop_that_came_since_the_listing_outlives_the_pause_before_it(
         wanted = pausing.wish(store, workspace.moment)
         assert wanted is not None and wanted.is_lifted
         kill._write(process(objects), "stop it", "bob")
-        lift(workspace, wanted, "its end")
+        lift(workspace, wanted)
         file = lease.read_pause(process(objects))
     assert file is not None and file.asks_for_emergency
