@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from satchel import Agent, Item, Run, agent, run, step
-from satchel.workspace.store.disk.store import DISPLACED
+from satchel.workspace.store.disk_store import DISPLACED
 
 from .measuring import Ground, Result, await_stopped, check_paused, child, sizes, spread, stop_itself
 

@@ -52,7 +52,6 @@ TABLES = {
         "status",
         "launch",
         "history",
-        "hold",
         "api",
         "present",
         "testing",

@@ -152,7 +152,7 @@ def traced(way: str, agent: Callable[[Trace, Path], Any], folder: Path) -> dict[
 def a_step(trace: Trace, folder: Path) -> Any:
     """From the return of a step's function to the synced line of its result."""
     import satchel
-    from satchel.workspace.store.disk import syscalls
+    from satchel.workspace.store import syscalls
 
     sync = syscalls.Syscalls.sync_data
 

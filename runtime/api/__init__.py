@@ -1,5 +1,5 @@
 """`satchel.open`, and everything that programs and people do to a run from outside. The command line and the other
-faces call it and print the results. It hands on what the rooms below it offer: `status`, `launch`, `history`, `hold`.
+faces call it and print the results. It hands on what the rooms below it offer: `status`, `launch`, `history`.
 
 finder      `open`: a handle on the workspace at a folder or URL; `Below` finds one by its name below a root
 handle      a handle: `handle_history` has its methods for the past of a run
@@ -10,6 +10,8 @@ mail        tasks and messages
 handle_files  the files of a run, to read and to edit as a person does
 repair      repairs, removes old history, and resolves conflicts of files and the run
 transport   moves a run and copies it, lets copies follow, and goes on from one
+held_workspace  `hold`: a program is the one writer of a workspace, without an agent function; and reading such a one
+hold_opening  how a held workspace is opened and closed, and how edits of its files by people are taken
 """
 
 # mypy: implicit-reexport
@@ -42,7 +44,6 @@ if not deferred(__name__):
         rehearse_here,
         typed_changes,
     )
-    from ..hold import FileEntry, Held, HeldFile, Row, hold, remove
     from ..launch import (
         DueLook,
         DueRun,
@@ -101,6 +102,7 @@ if not deferred(__name__):
     from .handle import Handle
     from .handle_files import Draft, EditResult, MessageCut, RunFile, RunFiles, is_readable
     from .handle_history import RunHistory
+    from .held_workspace import FileEntry, Held, HeldFile, Row, hold, remove
     from .latest import Latest, Shot, records_before
     from .mail import UNNAMED, SendResult
     from .repair import MergeResult, PruneResult, RecoveryResult, forgotten

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ...workspace.lifecycle import Truncation
     from ...workspace.transfer import Tell, TransferResult
     from ..agent import Agent
-    from ..hold import FileEntry, HeldFile, Row
     from ..launch import RunResult, SupervisionResult
     from ..limits import NoticeCheck
     from ..live import Watch
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ..supervision.serve import Isolate
     from .answers import AnswerResult
     from .handle_files import RunFiles
+    from .held_workspace import FileEntry, HeldFile, Row
     from .mail import SendResult
     from .repair import Files, MergeResult, PruneResult, RecoveryResult
     from .stops import PauseResult, WithdrawResult
@@ -132,28 +132,28 @@ class Handle(Place):
     def rows(self, log: str = "messages", after: int = 0, last: int | None = None) -> Sequence[Row]:
         """The rows of a log, oldest first, as `satchel.results.Held.rows` returns them, for a reader: it takes no lock.
         Of the run of an agent the log `messages` is its conversation."""
-        from ..hold import rows_of
+        from .held_workspace import rows_of
 
         self.look_now()
         return rows_of(self.store, log, after, last)
 
     def held_files(self, prefix: str = "") -> Sequence[FileEntry]:
         """The files in files/ that programs have put, as `Held.list` returns them, for a reader."""
-        from ..hold import entries_of
+        from .held_workspace import entries_of
 
         self.look_now()
         return entries_of(self.store, prefix)
 
     def held_file(self, path: str) -> HeldFile | None:
         """One of them with its content, as `Held.get` returns it, for a reader."""
-        from ..hold import file_of
+        from .held_workspace import file_of
 
         self.look_now()
         return file_of(self.store, path)
 
     def held_contents(self, prefix: str = "") -> Sequence[HeldFile]:
         """The files in files/ whose paths begin with `prefix`, with their content, all of one moment, for a reader."""
-        from ..hold import files_of
+        from .held_workspace import files_of
 
         self.look_now()
         return files_of(self.store, prefix)

@@ -524,7 +524,7 @@ def test_after_an_error_of_the_storage_the_next_call_opens_it_again(
     with conversation(tmp_path) as held:
         held.append([{"n": 1}], log="calls")
         with monkeypatch.context() as broken:
-            broken.setattr("satchel.workspace.store.disk.syscalls.Syscalls.sync_data", _full)
+            broken.setattr("satchel.workspace.store.syscalls.Syscalls.sync_data", _full)
             with pytest.raises(StorageFailed):
                 held.append([{"n": 2}], log="calls")
         held.append([{"n": 3}], log="calls")

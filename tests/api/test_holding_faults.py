@@ -18,7 +18,7 @@ import satchel
 from api.test_holding import SAID, add, conversation, saved, until, values
 from satchel.errors import Conflicting, Damaged, LeaseHeld, SatchelError, UsageError
 from satchel.results import Held
-from satchel.runtime.hold import held_workspace
+from satchel.runtime.api import held_workspace
 from satchel.workspace.journal import Journal
 from satchel.workspace.journal.records import ScopeCommitted
 from satchel.workspace.lifecycle import Workspace

@@ -17,7 +17,7 @@ from satchel.runtime import api
 from satchel.workspace.base.errors import Refused, SatchelError, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import blobs
-from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.store.s3 import Requests
 
 from .test_answering import GRANTING
 from .test_any_moment import replayed, wandering

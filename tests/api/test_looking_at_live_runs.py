@@ -13,7 +13,7 @@ from servers import Server
 
 import satchel
 from satchel import Run, agent, step
-from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.store.s3 import Requests
 
 Objects = dict[str, bytes]
 

@@ -22,7 +22,7 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import ScopeBegun, ScopeCommitted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
-from satchel.workspace.store.disk.syscalls import Syscalls
+from satchel.workspace.store.syscalls import Syscalls
 
 Calls = list[str]
 

@@ -25,7 +25,7 @@ from satchel import Retry, Run, agent, effect, step
 from satchel.runtime.api import Handle, Latest, RunningCall, RunStatus
 from satchel.runtime.engine import session
 from satchel.runtime.live import pending_calls as registry
-from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.store.s3 import Requests
 from satchel.workspace.views import projector, running_file
 
 

@@ -18,7 +18,7 @@ from satchel import Item, Run, agent, step
 from satchel.runtime.status.overview import Overview
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import AT_ONCE, open_store
-from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.store.s3 import Requests
 from satchel.workspace.views import schema_files
 
 from .conftest import Cli, data_of

@@ -155,7 +155,7 @@ def test_workspaces_below_a_url_are_missed_or_made_up(upload: Upload, cli: Cli, 
 def test_ls_costs_a_listing_for_each_workspace(upload: Upload, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     from satchel.workspace.inspect.discovery import below_store
     from satchel.workspace.inspect.load import glance
-    from satchel.workspace.store.remote.s3 import Requests
+    from satchel.workspace.store.s3 import Requests
 
     root = s3.place()
     for number in range(3):

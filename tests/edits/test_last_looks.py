@@ -17,7 +17,7 @@ from satchel.runtime.execution.running import Outcome, run
 from satchel.runtime.supervision.serve.known_run import judge
 from satchel.workspace.base.errors import Conflicting, StorageFailed
 from satchel.workspace.lifecycle import opening
-from satchel.workspace.store.disk.store import DISPLACED
+from satchel.workspace.store.disk_store import DISPLACED
 from satchel.workspace.views import projector
 from satchel.workspace.views.guarded_files import ViewGuard
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 import satchel
 from satchel.runtime.api import Latest, Overview
 from satchel.runtime.faces.web import Site, make_app
-from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.store.s3 import Requests
 
 from .acts import OURS, Person
 

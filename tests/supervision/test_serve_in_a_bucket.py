@@ -27,8 +27,8 @@ from satchel.runtime.supervision.serve.run_server import Server
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import open_store
-from satchel.workspace.store.remote.remote_store import RemoteStore
-from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.store.remote_store import RemoteStore
+from satchel.workspace.store.s3 import Requests
 
 from .supervised import PATIENCE, wait_until
 
@@ -383,7 +383,7 @@ def test_pages_are_counted(served: Served, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     store = open_store(served.url, served._s3.storage_options())
     assert store.pages == 1
-    monkeypatch.setattr("satchel.workspace.store.remote.remote_store.PAGE", 2)
+    monkeypatch.setattr("satchel.workspace.store.remote_store.PAGE", 2)
     for number in range(5):
         served.put(f"{number}", b"")
     store.refresh()

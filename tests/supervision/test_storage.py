@@ -42,7 +42,7 @@ async def main(run):
 
 FULL = """
 import errno, os, pathlib
-from satchel.workspace.store.disk.syscalls import Syscalls
+from satchel.workspace.store.syscalls import Syscalls
 
 def write(self, fd, data, real=Syscalls.write):
     if pathlib.Path(FOLDER, "full").exists():

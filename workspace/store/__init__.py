@@ -25,8 +25,8 @@ if not deferred(__name__):
         read_own,
         walk,
     )
-    from .disk.one_look import ListedDisk, listed
-    from .disk.store import DISPLACED, LOCK, TEMPORARY, DiskStore, displaced_name, link, make_place, settle_place
-    from .disk.syscalls import Syscalls
+    from .disk_store import DISPLACED, LOCK, TEMPORARY, DiskStore, displaced_name, link, make_place, settle_place
+    from .one_look import ListedDisk, listed
     from .registry import PROBE, check_conditional_puts, check_lock, check_writes, open_store
-    from .remote.remote_store import RemoteStore
+    from .remote_store import RemoteStore
+    from .syscalls import Syscalls

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from ..base import DEFINITION, NoWorkspace, SatchelError, StorageFailed, UsageError, urls
 from .contract import FileChanged, Store
-from .disk.store import DiskStore
+from .disk_store import DiskStore
 
 _S3 = ("s3", "s3a")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -40,15 +40,15 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None, *, pa
     if "::" in url or "?" in url:
         raise UsageError("not a place for files", path=scheme + "://...", remedy="use PROTOCOL://HOST/PATH")
     if scheme in _S3:
-        from .remote.bucket import BucketStore  # slow imports come with it
-        from .remote.s3 import PATIENCE
+        from .bucket import BucketStore  # slow imports come with it
+        from .s3 import PATIENCE
 
         bucket, _, prefix = rest.partition("/")
         if not _BUCKET.fullmatch(bucket):
             raise UsageError("not a bucket's name", path=url, remedy="use s3://bucket/prefix")
         patience = PATIENCE if patience is None else patience
         return BucketStore(bucket, prefix.removesuffix("/"), storage_options, patience=patience)
-    from .remote.fsspec_store import OtherStore
+    from .fsspec_store import OtherStore
 
     return OtherStore(url, storage_options)
 

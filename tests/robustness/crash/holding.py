@@ -18,8 +18,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from satchel.runtime.hold import held_workspace, hold_opening
-from satchel.runtime.hold.held_workspace import Held
+from satchel.runtime.api import held_workspace, hold_opening
+from satchel.runtime.api.held_workspace import Held
 from satchel.workspace.store import DiskStore
 
 from . import book

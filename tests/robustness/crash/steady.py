@@ -35,7 +35,7 @@ from satchel.workspace.journal.records import line
 from satchel.workspace.lifecycle import acquire, opening, recovery, retention, workspace
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.state import checkpoint
-from satchel.workspace.store.disk import store
+from satchel.workspace.store import disk_store
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.projector import Projector
 
@@ -115,13 +115,13 @@ def steady() -> Iterator[None]:
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
             (performing, "time", stopped),
             (effects, "time", stopped),
-            (store.os, "getpid", lambda: pid() if threading.get_ident() in others else 4242),
+            (disk_store.os, "getpid", lambda: pid() if threading.get_ident() in others else 4242),
             (stable_read, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
             (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
             (code, "of", _code_of),
             (socket, "gethostname", lambda: "machine"),
             (getpass, "getuser", lambda: "somebody"),
-            (store, "user_here", lambda number: "somebody@machine"),
+            (disk_store, "user_here", lambda number: "somebody@machine"),
             (platform, "python_version", lambda: "3.11.0"),
             (opening, "version", lambda: "0.1.0"),
             (preflight, "version", lambda: "0.1.0"),
@@ -154,6 +154,6 @@ def new_process() -> None:
     with its machine."""
     global _boot
     _boot += 1
-    store._numbers = itertools.count()
+    disk_store._numbers = itertools.count()
     _Clock.ticks = itertools.count(0)
     _Impatient.now = 0.0

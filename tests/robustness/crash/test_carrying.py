@@ -9,8 +9,7 @@ from unittest import mock
 
 import pytest
 
-from satchel.workspace.store import DiskStore
-from satchel.workspace.store.disk import store
+from satchel.workspace.store import DiskStore, disk_store
 
 from .carrying import Name, explore
 from .checker import Violation
@@ -28,13 +27,13 @@ def test_a_crash_takes_a_run_on_its_way_or_what_was_told(name: Name, every: int,
 
 
 def _folders_that_were_made_not_synced() -> Fault:
-    settle = store.settle_place
+    settle = disk_store.settle_place
 
     def of_the_workspace_only(folder: str, calls: Any, *, levels: int = 100) -> None:
         if levels < 100:
             settle(folder, calls, levels=levels)
 
-    return mock.patch.object(store, "settle_place", of_the_workspace_only)
+    return mock.patch.object(disk_store, "settle_place", of_the_workspace_only)
 
 
 def _copied_names_not_synced() -> Fault:

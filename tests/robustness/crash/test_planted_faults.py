@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 from properties import ROUNDS
 
+from satchel.runtime.api.hold_opening import HoldOpening
 from satchel.runtime.engine import effects
 from satchel.runtime.engine.open_scope import OpenScope
-from satchel.runtime.hold.hold_opening import HoldOpening
 from satchel.runtime.live import data
 from satchel.workspace import journal
 from satchel.workspace.inbound.edits import Noticed, plan_edits
@@ -25,9 +25,8 @@ from satchel.workspace.lifecycle.recovery import Leftover
 from satchel.workspace.lifecycle.retention import Pruner, carry_out
 from satchel.workspace.state import earlier_moment
 from satchel.workspace.state.scope_state import Past, Scope
-from satchel.workspace.store import DiskStore, Store, Sync
-from satchel.workspace.store.disk import store
-from satchel.workspace.store.disk.store import DiskLog
+from satchel.workspace.store import DiskStore, Store, Sync, disk_store
+from satchel.workspace.store.disk_store import DiskLog
 
 from .explorer import Explorer
 from .memory import Memory
@@ -54,7 +53,7 @@ def _no_sync_of_a_folder() -> Fault:
 
 
 def _name_of_the_workspace_not_synced() -> Fault:
-    return mock.patch.object(store, "settle_place", lambda folder, calls, levels: None)
+    return mock.patch.object(disk_store, "settle_place", lambda folder, calls, levels: None)
 
 
 def _rename_before_the_data() -> Fault:

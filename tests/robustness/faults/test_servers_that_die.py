@@ -16,7 +16,7 @@ from faults.proxy import proxying
 from faults.working import DEFINITION, ITEMS, Machine, Midway, World, check
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import Store
-from satchel.workspace.store.remote.bucket import BucketStore
+from satchel.workspace.store.bucket import BucketStore
 
 PREFIX = "runs/a"
 

@@ -19,7 +19,7 @@ from faults.faults import FAULTS, late, shortened, slow_down
 from faults.proxy import Fault, Proxy, proxying
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import FileChanged, Store
-from satchel.workspace.store.remote.bucket import BucketStore
+from satchel.workspace.store.bucket import BucketStore
 
 OLD, NEW, RIVAL = b"what was there\n" * 40, b"what is to be there\n" * 50, b"what somebody else has written\n" * 30
 PATIENCE = 30.0  # seconds for which the store tries: the machine that runs the tests may stand still for some

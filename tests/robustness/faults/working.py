@@ -18,7 +18,7 @@ from satchel.workspace.base.errors import LeaseHeld, SatchelError, StorageFailed
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import Store
-from satchel.workspace.store.remote.bucket import BucketStore
+from satchel.workspace.store.bucket import BucketStore
 
 DEFINITION = b"format: 1\nrun_id: faulty-1\nagent: agent.py:main\n"
 ITEMS = ["one", "two", "three"]

@@ -12,10 +12,10 @@ from typing import Any
 from unittest import mock
 
 from satchel.workspace.base.errors import StorageFailed
-from satchel.workspace.store.remote import bucket
-from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.store.remote.remote_store import md5_tag
-from satchel.workspace.store.remote.s3 import Body, NoSuchObject, Patience, Requests, Unanswered, Unmet
+from satchel.workspace.store import bucket
+from satchel.workspace.store.bucket import BucketStore
+from satchel.workspace.store.remote_store import md5_tag
+from satchel.workspace.store.s3 import Body, NoSuchObject, Patience, Requests, Unanswered, Unmet
 
 from .scheduler import Killed, Process, SimulatedLock, Simulation
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from satchel.runtime.hold.hold_opening import HoldOpening
+from satchel.runtime.api.hold_opening import HoldOpening
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal.records import FileWritten, Line, Message

@@ -27,7 +27,7 @@ from satchel.workspace.lifecycle.acquire import Owned
 from satchel.workspace.state import checkpoint
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
-from satchel.workspace.store.remote.remote_store import RemoteStore
+from satchel.workspace.store.remote_store import RemoteStore
 
 from .bucket import Bucket, Faults, opened_store
 from .scheduler import Process, SimulatedPool, Simulation, wait_for

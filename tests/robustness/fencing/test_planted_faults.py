@@ -23,10 +23,9 @@ from satchel.workspace.journal.segment_log import Fence, SegmentObjects
 from satchel.workspace.journal.writer import Journal
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.state import checkpoint
-from satchel.workspace.store import FileChanged, Store, Version
-from satchel.workspace.store.remote import bucket
-from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.store.remote.s3 import NoSuchObject, Unanswered, Unmet
+from satchel.workspace.store import FileChanged, Store, Version, bucket
+from satchel.workspace.store.bucket import BucketStore
+from satchel.workspace.store.s3 import NoSuchObject, Unanswered, Unmet
 
 from . import holding
 from .model import HollowSegment, LateFence, LateLook, Violation, explore

@@ -16,7 +16,7 @@ from satchel import Item, Run, agent, run, step
 from satchel.schemas import problems
 from satchel.workspace.inspect.discovery import below
 from satchel.workspace.store import DiskStore, open_store
-from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.store.s3 import Requests
 from satchel.workspace.views import checkpoint_folder
 
 PLAN = "# Work\n\n- [ ] a\n  milestone: true\n- [ ] b\n- [ ] c\n"

@@ -32,8 +32,8 @@ from satchel.workspace.journal.segment_log import SegmentObjects
 from satchel.workspace.lifecycle import opening
 from satchel.workspace.state import checkpoint, encoding
 from satchel.workspace.store import open_store
-from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.store.remote.s3 import Requests
+from satchel.workspace.store.bucket import BucketStore
+from satchel.workspace.store.s3 import Requests
 
 DEFINITION = b"format: 1\nrun_id: trip-1\nagent: agent.py:main\n"
 

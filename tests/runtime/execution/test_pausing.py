@@ -33,7 +33,7 @@ from satchel.workspace.inspect.load import look
 from satchel.workspace.journal.records import Closed, Opened, Paused, PauseLate, PauseRequested, Resumed
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.store import open_store
-from satchel.workspace.store.disk.store import DiskStore
+from satchel.workspace.store.disk_store import DiskStore
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.stable_read import until_settled
 

@@ -21,7 +21,7 @@ from satchel.workspace.journal.records import Before, Fenced, Line, StepStarted,
 from satchel.workspace.journal.segment import segment_path
 from satchel.workspace.journal.segment_log import SegmentObjects
 from satchel.workspace.store import Store
-from satchel.workspace.store.remote.bucket import BucketStore
+from satchel.workspace.store.bucket import BucketStore
 
 AT = "2026-11-01T00:00:00.000Z"
 MOST_GETS = 6

@@ -14,7 +14,7 @@ from satchel.runtime.api import Handle
 from satchel.workspace.inspect import look
 from satchel.workspace.state import prompts
 from satchel.workspace.store import DiskStore
-from satchel.workspace.store.disk.syscalls import Syscalls
+from satchel.workspace.store.syscalls import Syscalls
 
 from .test_pruning import _little_is_much, main, plan_of, ran, ruled
 

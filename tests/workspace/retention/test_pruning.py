@@ -28,7 +28,7 @@ from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.retention import carry_out, old_files
 from satchel.workspace.state import Moment, checkpoint
 from satchel.workspace.store import DiskStore
-from satchel.workspace.store.disk.syscalls import Syscalls
+from satchel.workspace.store.syscalls import Syscalls
 
 LARGE = 70_000
 

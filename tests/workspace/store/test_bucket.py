@@ -21,9 +21,9 @@ from servers import BUCKET, KEY, SECRET, Server
 from satchel.workspace.base.errors import InvalidFile, LeaseHeld, SatchelError, StorageFailed, UsageError
 from satchel.workspace.base.names import version
 from satchel.workspace.store import FileChanged, Store, open_store
-from satchel.workspace.store.remote import bucket as bucket_module
-from satchel.workspace.store.remote.bucket import BucketStore
-from satchel.workspace.store.remote.s3 import timestamp
+from satchel.workspace.store import bucket as bucket_module
+from satchel.workspace.store.bucket import BucketStore
+from satchel.workspace.store.s3 import timestamp
 
 
 @functools.cache

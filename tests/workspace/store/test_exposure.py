@@ -12,8 +12,8 @@ from places import on_disk
 from servers import BUCKET, Server
 
 from satchel.workspace.store import DiskStore, Exposure, open_store
-from satchel.workspace.store.disk.store import of_folder
-from satchel.workspace.store.remote.bucket import is_public, removing_rules
+from satchel.workspace.store.bucket import is_public, removing_rules
+from satchel.workspace.store.disk_store import of_folder
 
 __all__ = ["on_disk"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from waits import PATIENCE
 
-from satchel.workspace.store.remote.remote_store import Bodies, ListedFile, View
+from satchel.workspace.store.remote_store import Bodies, ListedFile, View
 
 
 def known(version: object) -> ListedFile:

@@ -10,7 +10,7 @@ import pytest
 
 from satchel.workspace.inbound.edits import rejection
 from satchel.workspace.state.run_state import Moment
-from satchel.workspace.store.remote.fsspec_store import OtherStore
+from satchel.workspace.store.fsspec_store import OtherStore
 
 PATH = "outputs/report.md"
 OLD, NEW = b"committed", b"the next draft"

@@ -25,7 +25,7 @@ from satchel.workspace.inspect.load import look
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.acquire import owned
 from satchel.workspace.store import DiskStore, Store, open_store
-from satchel.workspace.store.remote.bucket import BucketStore
+from satchel.workspace.store.bucket import BucketStore
 from satchel.workspace.transfer import copy_files, transfer
 from satchel.workspace.transfer import transfer as transferring
 

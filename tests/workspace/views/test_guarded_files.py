@@ -12,8 +12,8 @@ import pytest
 from satchel.workspace.inbound.edits import rejection
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore
-from satchel.workspace.store.disk.store import DISPLACED
-from satchel.workspace.store.disk.syscalls import Syscalls
+from satchel.workspace.store.disk_store import DISPLACED
+from satchel.workspace.store.syscalls import Syscalls
 from satchel.workspace.views import guarded_files as guarding
 from satchel.workspace.views.guarded_files import ViewGuard
 from satchel.workspace.views.stable_read import WAITS

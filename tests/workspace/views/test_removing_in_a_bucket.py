@@ -20,7 +20,7 @@ from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import Workspace, opened, pausing
 from satchel.workspace.lifecycle.pausing import PauseWish
 from satchel.workspace.store import Store
-from satchel.workspace.store.remote.bucket import BucketStore
+from satchel.workspace.store.bucket import BucketStore
 from satchel.workspace.transfer import transfer
 from satchel.workspace.transfer.copy_files import TransferredFile, hashes
 from satchel.workspace.views import stable_read

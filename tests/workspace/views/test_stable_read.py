@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from satchel.workspace.store import DiskStore, Syscalls
-from satchel.workspace.store.disk.store import DISPLACED
+from satchel.workspace.store.disk_store import DISPLACED
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.stable_read import PATIENCE, WAITS, Settling, Unsettled, until_settled
 
@@ -236,7 +236,7 @@ def test_a_program_that_opens_the_file_meanwhile_kills_this_process(tmp_path: Pa
     path.write_text("1")
     code = (
         "import sys, threading, time\n"
-        "from satchel.workspace.store.disk.syscalls import Syscalls\n"
+        "from satchel.workspace.store.syscalls import Syscalls\n"
         "def save():\n"
         "    while time.monotonic() < end: open(sys.argv[1], 'a').close()\n"
         "end, calls = time.monotonic() + 0.3, Syscalls()\n"

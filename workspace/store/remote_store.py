@@ -18,9 +18,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from ....schemas import Problem
-from ...base import AgentError, InvalidFile, SatchelError, check_path, is_name, shown
-from ..contract import READ_LIMIT, AppendFile, Entry, Exposure, FileContent, Trace, Version
+from ...schemas import Problem
+from ..base import AgentError, InvalidFile, SatchelError, check_path, is_name, shown
+from .contract import READ_LIMIT, AppendFile, Entry, Exposure, FileContent, Trace, Version
 
 _FETCHED_AT_ONCE = 8  # requests
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from ...base import KEY_BYTES, SatchelError, UsageError, check_path
-from ..contract import BUCKET, READ_LIMIT, Abilities, Exchanged, Exposure, FileChanged, FileContent, Sync, Version
+from ..base import KEY_BYTES, SatchelError, UsageError, check_path
+from .contract import BUCKET, READ_LIMIT, Abilities, Exchanged, Exposure, FileChanged, FileContent, Sync, Version
 from .remote_store import ListedFile, RemoteStore, md5_tag, missing, moment, taken, too_large
 from .s3 import (
     PATIENCE,

@@ -23,9 +23,9 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from ...base import NAME_BYTES, SatchelError, StorageFailed, UsageError, check_path
-from ..contract import READ_LIMIT, Abilities, Exchanged, FileChanged, FileContent, Sync, Version
-from ..disk.store import DISPLACED, displaced_name
+from ..base import NAME_BYTES, SatchelError, StorageFailed, UsageError, check_path
+from .contract import READ_LIMIT, Abilities, Exchanged, FileChanged, FileContent, Sync, Version
+from .disk_store import DISPLACED, displaced_name
 from .remote_store import ListedFile, RemoteStore, missing, moment, taken, too_large
 
 TEMPORARY = ".satchel/tmp"

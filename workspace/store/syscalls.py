@@ -22,9 +22,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Thread
 from typing import Any, BinaryIO, NamedTuple
 
-from ....schemas import Problem
-from ...base import InvalidFile, SatchelError, StorageFailed, UsageError
-from ..contract import FileChanged
+from ...schemas import Problem
+from ..base import InvalidFile, SatchelError, StorageFailed, UsageError
+from .contract import FileChanged
 
 _AT_FDCWD = -100
 _EXCHANGE = 2

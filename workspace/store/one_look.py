@@ -6,8 +6,8 @@ import os
 import stat
 from collections.abc import Iterator
 
-from ..contract import Entry, Store, Version
-from .store import DiskStore, version_of
+from .contract import Entry, Store, Version
+from .disk_store import DiskStore, version_of
 from .syscalls import Syscalls
 
 

@@ -23,8 +23,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from ...base import StorageFailed, UsageError, version
-from ..contract import AT_ONCE
+from ..base import StorageFailed, UsageError, version
+from .contract import AT_ONCE
 
 PATIENCE = 100.0
 """Seconds during which a request is repeated before it has failed."""

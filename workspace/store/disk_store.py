@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from ...base import LeaseHeld, UsageError, check_path, is_name, shown
-from ..contract import (
+from ..base import LeaseHeld, UsageError, check_path, is_name, shown
+from .contract import (
     DISK,
     READ_LIMIT,
     Abilities,
