@@ -17,21 +17,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .file_names import folder_name, held_path, virtual_path
-    from .held_tree import HeldTree, ask_about, require
+    from .held_tree import HeldTree, ask_about, folder_name, held_path, require, virtual_path
     from .identities import identity
 
 __all__ = ["HeldTree", "ask_about", "folder_name", "held_path", "identity", "require", "virtual_path"]
-
-_HOMES = {
-    "folder_name": "file_names",
-    "held_path": "file_names",
-    "virtual_path": "file_names",
-    "identity": "identities",
-}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'held_tree')}"), name)
+    home = "identities" if name == "identity" else "held_tree"  # only frameworks that need pydantic have identities
+    return getattr(import_module(f"{__name__}.{home}"), name)
