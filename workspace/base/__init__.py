@@ -55,6 +55,7 @@ if not deferred(__name__):
         decode,
         duration,
         in_force,
+        is_blank,
         lines,
         one_line,
         place,

@@ -32,6 +32,11 @@ def decode(data: bytes, path: str) -> str:
         raise InvalidFile(path, [Problem(where, found, "text in UTF-8", "Save the file as UTF-8")]) from None
 
 
+def is_blank(data: bytes) -> bool:
+    """Whether a file is empty: an editor has truncated it, or a power failure has left a hole."""
+    return not data.strip(b" \t\r\n\0\xef\xbb\xbf")
+
+
 def visible(text: str) -> str:
     """`text` with escapes in place of characters that could control a terminal or change the direction of text."""
     if text.isascii() and text.isprintable():  # as most are, and there may be thousands

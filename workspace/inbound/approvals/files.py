@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from ...base import InvalidFile, Refused, SatchelError
+from ...base import InvalidFile, Refused, SatchelError, is_blank
 from ...journal import Journal, Kept, blobs, first_kept
 from ...journal import read as records_after
 from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
@@ -26,7 +26,6 @@ from ...state import Moment, RecordedAnswer
 from ...store import FileChanged, FileContent, Store, Version, read_if_there
 from ...views import Settling, Unsettled, stable_read, until_settled
 from ..edits import RejectedFile, reject
-from ..edits.findings import is_blank
 from . import form
 from .form import Reply, check_asked, check_form, read_reply, revoked_by
 from .question import FOLDER, Question, closed, find_question, open_questions, path_of, with_changes

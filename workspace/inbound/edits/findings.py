@@ -410,11 +410,6 @@ def object_of_run(data: bytes, path: str, run_id: str, remedy: str) -> dict[str,
     return found
 
 
-def is_blank(data: bytes) -> bool:
-    """It is empty: an editor has truncated it, or a power failure has left a hole."""
-    return not data.strip(b" \t\r\n\0\xef\xbb\xbf")
-
-
 def ahead(path: str, stamped: Stamped, moment: Moment) -> Refused | None:
     """The message about a file from a later moment than the journal's; None if it is not."""
     stamp = stamped.stamp

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ...base import InvalidFile, Refused, UsageError, counted
+from ...base import InvalidFile, Refused, UsageError, counted, is_blank
 from ...state import FILES, AgentMoment, FileState
 from ...store import LARGE_LIMIT, FileContent, Store, walk
 from . import rejection
-from .findings import Edit, Looking, RejectedFile, Repair, StillMoving, is_blank, sha
+from .findings import Edit, Looking, RejectedFile, Repair, StillMoving, sha
 
 _ONLY_PROGRAMS = "only a program removes what it has put into files/"
 _OTHER_NAME = "give it another name, and it is taken"

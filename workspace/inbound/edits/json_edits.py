@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from .... import schemas
 from ....schemas import short
-from ...base import SCHEMAS, Copy, InvalidFile, Refused, Stamped, UsageError, decode, stamp
+from ...base import SCHEMAS, Copy, InvalidFile, Refused, Stamped, UsageError, decode, is_blank, stamp
 from ...formats import jsontext
 from ...journal.records import NOTHING, OfCall, Patch, StepCompleted, StepEdit, StepFailed, StepStarted
 from ...state import ABSENT, AgentMoment, Conflict, Moment, json_patch, merge
@@ -31,7 +31,6 @@ from .findings import (
     StillMoving,
     ahead,
     foreign,
-    is_blank,
     is_of_run,
     object_of_run,
     sha,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ...base import InvalidFile, Refused, Stamped, decode, stamp
+from ...base import InvalidFile, Refused, Stamped, decode, is_blank, stamp
 from ...journal.records import Doubt, OfCall, StepCompleted
 from ...plan import Plan, Task, between, plainly
 from ...state import AgentMoment, Scope, is_of_item
 from ...views import projection
 from . import checkpoint_copies
-from .findings import ConflictPlace, Edit, FileConflict, Looking, RejectedFile, check_size, foreign, is_blank
+from .findings import ConflictPlace, Edit, FileConflict, Looking, RejectedFile, check_size, foreign
 from .json_edits import no_journal
 
 if TYPE_CHECKING:
