@@ -49,7 +49,7 @@ def make(destination: Path = SAMPLE) -> None:
             if asyncio.run(_stopped_in_time(workspace)):
                 break
         else:
-            raise SystemExit(f"in {_TURNS} runs the machine stood still when it was time to stop. Try again")
+            raise SystemExit(f"in {_TURNS} runs the machine did nothing when it was time to stop. Try again")
         for name in LEFT_OUT:
             path = workspace / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
