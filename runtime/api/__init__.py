@@ -20,7 +20,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State
-    from ..agent import AgentParameter, AgentSignature, ValueKind, signature_of
+    from ..agent import AgentSignature, ValueKind, signature_of
     from ..engine import RehearsalFinding
     from ..history import (
         SEVERITY,
@@ -106,5 +106,5 @@ if not deferred(__name__):
     from .latest import Latest, Shot, records_before
     from .mail import UNNAMED, SendResult
     from .repair import MergeResult, PruneResult, RecoveryResult, forgotten
-    from .stops import PauseResult, Undone, WithdrawResult, is_pausing, stop_all, undo_all
+    from .stops import PauseResult, WithdrawResult, is_pausing, stop_all, undo_all
     from .transport import BackupEvent, Replication, RunBackup

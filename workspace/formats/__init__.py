@@ -6,7 +6,7 @@ from ..base.lazy import deferred
 
 if not deferred(__name__):
     from . import definition, jsontext, pause_file, yamltext
-    from .definition import Budget, Checkpoints, Definition, Keep, Redact, Rule, ScheduledTask, Webhook, Window, parse
+    from .definition import Budget, Checkpoints, Definition, Keep, Rule, ScheduledTask, Webhook, Window, parse
     from .jsontext import decoder
     from .pause_file import PauseFile
     from .yaml_reader import YamlDocument

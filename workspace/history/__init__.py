@@ -5,21 +5,10 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from .blame import (
-        BlamedItem,
-        BlamedLine,
-        BlamedValue,
-        Origin,
-        SaidBy,
-        data_origins,
-        line_origins,
-        message_origins,
-        plan_origins,
-    )
+    from .blame import BlamedItem, BlamedValue, Origin, data_origins, line_origins, message_origins, plan_origins
     from .call_history import Call, FailedAttempt, StepHistory, Work, step_history
     from .call_records import CallDetail, FailedCall, HumanAnswer, call_detail, call_place, failed_call
     from .conversation_pages import (
-        ConversationPage,
         SaidRow,
         calls_of,
         has_text,
@@ -33,7 +22,6 @@ if not deferred(__name__):
     )
     from .difference import (
         CallChange,
-        Compared,
         DataChange,
         FileChange,
         MessageChange,
@@ -62,10 +50,8 @@ if not deferred(__name__):
         story,
     )
     from .time_and_cost import (
-        CallPart,
         CallSpan,
         Cost,
-        CostPoint,
         CostReport,
         GapKind,
         ItemCost,

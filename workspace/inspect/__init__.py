@@ -33,7 +33,6 @@ if not deferred(__name__):
         Tombstone,
         define,
         goes_along,
-        is_of_a_process,
         is_passing,
         read_definition,
     )

@@ -15,4 +15,3 @@ if not deferred(__name__):
     from .splice import Splice, between
     from .task import Mark, Task, TaskRow
     from .three_way_merge import MergedPlan, conflict_sides, merge_plans, settle
-    from .weave import PlanConflict

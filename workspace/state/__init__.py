@@ -34,7 +34,7 @@ if not deferred(__name__):
         RecordedAnswer,
         verdicts,
     )
-    from .run_state import Fired, LostOwner, Moment, Pause, TaskFile, Usage
+    from .run_state import Fired, Moment, Pause, TaskFile, Usage
     from .scope_state import (
         FILES,
         MESSAGES,

@@ -12,7 +12,6 @@ if not deferred(__name__):
         Abilities,
         AppendFile,
         Entry,
-        Exchanged,
         Exposure,
         FileChanged,
         FileContent,

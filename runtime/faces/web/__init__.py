@@ -29,5 +29,5 @@ of the pages allows neither inline scripts nor inline styles, so templates have 
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .server import Access, make_app, serve_page
+    from .server import Access, make_app
     from .site import Site

@@ -5,7 +5,7 @@
 from ...base.lazy import deferred
 
 if not deferred(__name__):
-    from .files import AnswerFound, ApprovalFiles, answer_text, filled_in, nothing_has_come, outcome_text, read_form
+    from .files import ApprovalFiles, answer_text, filled_in, nothing_has_come, outcome_text, read_form
     from .form import (
         Reply,
         blank,
