@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import os
@@ -27,7 +28,7 @@ from satchel.runtime.cli.commands.fleet import _row
 from satchel.runtime.present import cost
 from satchel.runtime.status import ORDERS, Overview, RunQuery, SeenRun, overview, resting_row
 from satchel.runtime.status.run_status import RestingStatus, RunStatus
-from satchel.runtime.supervision.serve import due_index, figures_of, lookout
+from satchel.runtime.supervision.serve import due_index, figures_of, lookout, run_server
 from satchel.runtime.supervision.serve.due_index import PATH
 
 from .test_cheap_looks import OLD, Looks, asker, made, parent
@@ -415,6 +416,22 @@ def test_a_process_that_looks_lets_rows_grow_old(root: Path, monkeypatch: pytest
     looks.look(60.0)
     os.utime(root / PATH, (time.time() - 61,) * 2)
     looks.look()
+    assert len(resting(root)) == 3
+
+
+@pytest.mark.parametrize("how", ["due", "serve"])
+def test_who_looks_again_and_again_makes_no_rows(root: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / PATH).unlink()
+    if how == "serve":
+        monkeypatch.setattr(run_server, "serve", lambda server, once: server._lookout.look())
+        satchel.serve(root)
+    else:
+
+        async def look() -> None:
+            async for _ in satchel.due(root):
+                return
+
+        asyncio.run(look())
     assert len(resting(root)) == 3
 
 
