@@ -24,7 +24,7 @@ from ...workspace.inbound.inbox import Arrivals
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import Redactor
-from ...workspace.state import AgentMoment, is_named
+from ...workspace.state import AgentMoment
 from ...workspace.views import Files, publish, schema_files
 from ..agent import Agent
 from ..limits import Announcer, Limits
@@ -310,8 +310,6 @@ class AgentContext:
         self.recorded = context.moment.agents[path]
         self.run: Any = None  # the `Run` of this agent
         self.task: asyncio.Task[Any] | None = None  # a sub-agent's own
-        self.left = dict.fromkeys(filter(is_named, self.recorded.scopes))  # named scopes, until they are entered again
-        self.at_claims: set[asyncio.Task[Any] | None] = set()  # whose effects wait for what the other tasks call
         self.is_closing = False
         self.abandoned = False  # no caller waits for it any more
         self._depth = path.count("/") + 2 if path else 1

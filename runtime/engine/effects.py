@@ -1,8 +1,7 @@
 """Effects never happen twice without a person's knowledge: three rules, and the identity of an effect outside, which is
 its idempotency key and what its `verify` says.
 
-- claims: before an effect without a record starts, the agent must have called every recorded effect of the scope again,
-  and have entered again each open named scope that has an equal one on record
+- claims: before an effect without a record starts, the agent must have called every recorded effect of the scope again
 - intent: `step.started` is durable before the function runs
 - doubt: an effect without a known end is verified, repeated under its key if it is idempotent, or asked about
 """
@@ -15,20 +14,19 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial as bind
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Raw, Struct
 
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
 from ...workspace.journal import Kept, blobs
 from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarted
-from ...workspace.state import EarlierAnswer, Scope, is_named
+from ...workspace.state import EarlierAnswer
 from ..agent import DaemonExecutor, said
 from ..live import AgentStopped, Suspended, reverify, verification
 from ..steps import ONCE, Step, declared, key_parameter, run_parameter
 from . import open_scope, performing
-from .context import AgentContext
-from .open_scope import OpenCall, OpenScope, waits
+from .open_scope import OpenCall, waits
 from .raised import is_kept
 
 Verify = Callable[..., Any]
@@ -113,8 +111,6 @@ _LOST = "the run was restored from a backup, which ends before this call"
 
 _OTHER_KEY = "it may have been done under another key, before a fork or a return"
 
-_NO_SCOPE = Scope()
-
 _PATIENCE = 2.0
 """Seconds in which the other tasks of a scope may call its recorded effects again, although they wait for something."""
 
@@ -144,7 +140,6 @@ async def perform(call: OpenCall) -> Any:
         return await _as_answered(call, answer)
     if call.key not in scope.recorded.settled and (unclaimed := await _unclaimed(call)):
         ask(call, "unclaimed", await _known_of(call, unclaimed), unclaimed)
-    await _ask_about_left_scopes(call)
     return await _begin_unless_lost(call)
 
 
@@ -173,7 +168,7 @@ async def _as_answered(call: OpenCall, answer: EarlierAnswer) -> Any:
             try:
                 return await performing.keep(call, result, how="resolved")
             except UsageError as error:
-                ask(call, "unclaimed", f"The answer can't be used: {error.why}", (answer.other,), answer.scope)
+                ask(call, "unclaimed", f"The answer can't be used: {error.why}", (answer.other,))
     return await _begin_unless_lost(call)
 
 
@@ -208,83 +203,36 @@ async def _unclaimed(call: OpenCall) -> tuple[Key, ...]:
     """Recorded effects that were not called again. One of the same name in doubt is verified with its earlier
     arguments."""
     scope = call.scope
-    await _let_others(lambda: scope.claims.unclaimed, scope, scope.other_tasks)
+    await _let_others_claim(call)
     for key in scope.claims.unclaimed:
         started = scope.recorded.started.get(key)
-        if started is not None and (earlier := _earlier(call, started, scope)) is not None:
+        if started is not None and (earlier := _earlier(call, started)) is not None:
             await _settle(earlier, scope.context.doubts.cut_off_by)
             if key not in scope.agent.recorded.scopes[scope.key].done:
                 scope.claims.claim(key)  # it has not happened, so this call may be it or not
     return scope.claims.unclaimed
 
 
-class _Left(NamedTuple):
-    scope: str
-    key: Key
-
-
-async def _ask_about_left_scopes(call: OpenCall) -> None:
-    """Ask about an equal effect on record in a named scope that was not entered again: the scope of this call may have
-    had that name. One in doubt is verified before."""
-    scope, agent = call.scope, call.scope.agent
-    if not agent.left or not is_named(scope.key) or call.key in scope.recorded.settled:
+async def _let_others_claim(call: OpenCall) -> None:
+    """Return when every recorded effect is called again, or no other task of the scope is about to do that: each has
+    ended or waits. A task may wait for a short time for something other than this call, so it gets that time."""
+    scope, until = call.scope, time.monotonic() + _PATIENCE
+    if not scope.claims.unclaimed:
         return
-    names = open_scope.earlier(call.step, call.arguments, call.named, (None,))
-    find = bind(_in_left, agent, [call.key, *((*each, call.key[2]) for each in names)])
-    while find() is not None:
-        await _let_others(find, scope, scope.tasks_beside)
-        if (found := find()) is None:
-            return
-        recorded = agent.recorded.scopes[found.scope]
-        started, its_scope = recorded.started.get(found.key), OpenScope(agent, found.scope, recorded.title, recorded)
-        earlier = None if started is None else _earlier(call, started, its_scope)
-        if earlier is None:
-            ask(call, "unclaimed", "", (found.key,), found.scope)
-        else:
-            await _settle(earlier, scope.context.doubts.cut_off_by)
-
-
-def _in_left(agent: AgentContext, keys: list[Key]) -> _Left | None:
-    """The first effect with one of these keys in a named scope that was not entered again, besides those that a person
-    has told to be another call."""
-    for name in agent.left:
-        scope = agent.recorded.scopes.get(name, _NO_SCOPE)
-        for key in keys:
-            if scope.has_effect(key) and key not in scope.settled and not _is_told(agent, name, key):
-                return _Left(name, key)
-    return None
-
-
-def _is_told(agent: AgentContext, scope: str, key: Key) -> bool:
-    """Whether it is, by a person's word, a call that another scope is about to make. One that was not entered again may
-    never make it."""
-    entered = (each for name, each in agent.recorded.scopes.items() if name not in agent.left)
-    answers = (answer for each in entered for answer in each.answers.values())
-    return any((answer.scope, answer.other) == (scope, key) for answer in answers)
-
-
-async def _let_others(
-    is_missing: Callable[[], object], scope: OpenScope, other_tasks: Callable[[], list[asyncio.Task[Any]]]
-) -> None:
-    """Return when nothing is missing, or none of the other tasks is about to do it: each has ended or waits. A task may
-    wait for a short time for something other than this call, so it gets that time."""
-    until, at_claims = time.monotonic() + _PATIENCE, scope.agent.at_claims
-    if not is_missing():
-        return
-    at_claims.add(asyncio.current_task())
+    scope.at_claims.add(asyncio.current_task())
     try:
-        while is_missing() and (others := other_tasks()):
+        while scope.claims.unclaimed and (others := scope.other_tasks()):
             is_over = time.monotonic() > until
             if is_over and all(map(waits, others)):
                 return
             await asyncio.sleep(0 if not is_over and not all(map(waits, others)) else _LOOK_AGAIN)
             scope.check_going_on()
     finally:
-        at_claims.discard(asyncio.current_task())
+        scope.at_claims.discard(asyncio.current_task())
 
 
-def _earlier(call: OpenCall, started: StepStarted, scope: OpenScope) -> OpenCall | None:
-    """A call of `scope` that an earlier attempt had begun, if it can be verified with the arguments it had then."""
+def _earlier(call: OpenCall, started: StepStarted) -> OpenCall | None:
+    """A call that an earlier attempt had begun, if it can be verified with the arguments it had then."""
     effect = call.step
     if effect.verify is None or not len(started.arguments) or started.step not in (effect.name, *effect.former_names):
         return None
@@ -292,7 +240,7 @@ def _earlier(call: OpenCall, started: StepStarted, scope: OpenScope) -> OpenCall
         arguments = effect.shape.decode(bytes(started.arguments))
     except UsageError:
         return None  # a record of an earlier version of the effect
-    return OpenCall(scope, effect, started.key, started.no, arguments, bytes(started.arguments))
+    return OpenCall(call.scope, effect, started.key, started.no, arguments, bytes(started.arguments))
 
 
 async def _begin(call: OpenCall) -> Any:
@@ -438,13 +386,9 @@ async def recheck(call: OpenCall, done: StepCompleted) -> None:
 
 
 def ask(
-    call: OpenCall,
-    why: Literal["unknown_outcome", "unclaimed", "lost"],
-    cause: str,
-    others: tuple[Key, ...] = (),
-    other_scope: str = "",
+    call: OpenCall, why: Literal["unknown_outcome", "unclaimed", "lost"], cause: str, others: tuple[Key, ...] = ()
 ) -> None:
     """Put the question on record and stop. A person answers it in approvals/."""
     needs_person = why == "lost" or (why == "unknown_outcome" and call.step.needs_person)
-    call.scope.context.doubts.ask(call.identity(), why, cause, others, needs_person, other_scope)
+    call.scope.context.doubts.ask(call.identity(), why, cause, others, needs_person)
     raise Suspended

@@ -364,6 +364,7 @@ class OpenScope:
         self.tasks: list[str] = []  # from the inbox, that are done when this commits
         self.asked: set[str] = set()  # the open questions that this attempt asks, too
         self.spent: dict[str, int] = {}  # how often what, outside its steps
+        self.at_claims: set[asyncio.Task[Any] | None] = set()  # whose effects wait for the claims of the other tasks
         self.ended = self.was_stopped = False
         self.abandoned = False  # it has failed; its sub-agents must stop
         self.is_dismissed = False  # it must end for a person's edit
@@ -381,17 +382,9 @@ class OpenScope:
 
     def other_tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks that this scope's function has started and that have not ended, and its own. Without the current
-        one, and without those whose effect waits for other tasks, too."""
-        return [task for task, scope in self._tasks() if scope is self]
-
-    def tasks_beside(self) -> list[asyncio.Task[Any]]:
-        """The same of the whole agent, without those that this scope's function has started."""
-        return [task for task, scope in self._tasks() if scope.agent is self.agent and scope is not self]
-
-    def _tasks(self) -> Iterator[tuple[asyncio.Task[Any], OpenScope]]:
-        left = {asyncio.current_task(), *self.agent.at_claims}
-        found = ((task, scope_of(task)) for task in asyncio.all_tasks() - left)
-        return ((task, scope) for task, scope in found if isinstance(scope, OpenScope))
+        one, and without those whose effect waits for these tasks, too."""
+        left = {asyncio.current_task(), *self.at_claims}
+        return [task for task in asyncio.all_tasks() if task not in left and scope_of(task) is self]
 
     def abandon(self) -> None:
         """The scope has failed. Its sub-agents stop."""

@@ -390,7 +390,6 @@ class Session(AgentContext):
         scope = ScopeRun(self, body.key, body.title, self.recorded.scope(body.key, body.title))
         scope.tasks += body.tasks
         self._claims[body.key] = scope.claims
-        self.left.pop(body.key, None)
         if self.parallel is None:
             self.scope = scope
         else:

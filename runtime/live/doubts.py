@@ -46,13 +46,10 @@ class Doubts:
         cause: str = "",
         others: tuple[Key, ...] = (),
         needs_person: bool = False,
-        other_scope: str = "",
     ) -> None:
         """Ask about a recorded effect, unless the question is already there. From now on every call unwinds: a person
         is needed."""
-        doubt = Doubt(
-            **identity, id="", why=why, others=others, other_scope=other_scope, cause=cause, needs_person=needs_person
-        )
+        doubt = Doubt(**identity, id="", why=why, cause=cause, others=others, needs_person=needs_person)
         self._stopping.has_asked = True
         open_ones = self._workspace.moment.doubts.items()
         known = next((id for id, asked in open_ones if self._is_same_question(doubt, asked)), None)
@@ -67,8 +64,7 @@ class Doubts:
     def _is_same_question(self, doubt: Doubt, asked: Doubt) -> bool:
         """Ask about one unclaimed call of an effect at a time, because the answer may resolve the others. A question
         that this attempt does not ask is over."""
-        places = [(each.agent, each.scope, each.other_scope, each.step) for each in (doubt, asked)]
-        if places[0] != places[1]:
+        if (doubt.agent, doubt.scope, doubt.step) != (asked.agent, asked.scope, asked.step):
             return False
         if doubt.why == asked.why == "unclaimed":
             return asked.id in self._asks or (doubt.key, doubt.others) == (asked.key, asked.others)

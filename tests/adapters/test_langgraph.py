@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -345,82 +345,6 @@ def test_a_saver_that_has_lost_the_writes_of_a_task_repeats_its_effect(workspace
     outcome = run(workspace, main)
     assert outcome.result == [["Go"], ["ada"]], outcome.error
     assert sent == ["ada", "stopped"]
-
-
-@CANCELLED
-@pytest.mark.parametrize("is_answered", ["done", "new"])
-def test_an_effect_is_done_again_in_a_task_with_another_input(
-    workspace: Path, tmp_path: Path, saver: Saver, is_answered: str
-) -> None:
-    """A plain call of a model has another result after the kill."""
-    sent = list[str]()
-
-    @effect
-    async def send(to: str) -> str:
-        sent.append(to)
-        return f"receipt {len(sent)}"
-
-    async def ask(state: State) -> dict[str, Any]:
-        return {"messages": [AIMessage(f"answer {len(sent)}")]}
-
-    @durable
-    async def write(state: State) -> dict[str, Any]:
-        receipt = await send("ada")
-        if receipt == "receipt 1" and len(state["messages"]) == 2 and state["messages"][1].content == "answer 0":
-            raise Stop
-        return {"said": [receipt]}
-
-    @asynccontextmanager
-    async def forgetful(folder: Path) -> AsyncIterator[Any]:
-        """The kill has come before the checkpoint."""
-        async with saver(folder / str(len(sent))) as kept:
-            yield kept
-
-    main = entered(chain(ask, write), forgetful, tmp_path)
-    interrupted(workspace, main)
-    assert run(workspace, main).status == "waiting" and sent == ["ada"]
-    (question,) = opened(str(workspace)).questions()
-    assert "Is it the same action?" in question.text
-    opened(str(workspace)).answer(is_answered, question.id, by="tester")
-    outcome = run(workspace, main)
-    if is_answered == "done":
-        assert (outcome.result, sent) == ([["Go", "answer 1"], ["receipt 1"]], ["ada"])
-    else:
-        assert sent == ["ada", "ada"]
-
-
-@CANCELLED
-@pytest.mark.parametrize("finished", [0, 1, 2])
-def test_tasks_that_send_equal_mails_are_asked_about_each_other(
-    workspace: Path, tmp_path: Path, saver: Saver, finished: int
-) -> None:
-    sent, met = list[str](), list[str]()
-
-    @effect
-    async def send(to: str) -> None:
-        sent.append(to)
-
-    @durable
-    async def write(state: dict[str, Any]) -> dict[str, Any]:
-        await asyncio.sleep(0)
-        if len(sent) > finished and not met:
-            met.append("stop")
-            raise Stop
-        await send("ada")
-        return {"said": [state["of"]]}
-
-    def fan_out(state: State) -> list[Send]:
-        return [Send("write", {"of": of}) for of in "xyz"]
-
-    builder = StateGraph(State)
-    builder.add_node("write", write)
-    builder.add_conditional_edges(START, fan_out, ["write"])
-    main = entered(builder, saver, tmp_path)
-    with suppress(Stop):
-        run(workspace, main)
-    outcome = run(workspace, main)
-    assert (outcome.status, outcome.result) == ("completed", [["Go"], ["x", "y", "z"]]), outcome.doubts
-    assert sent == ["ada"] * 3
 
 
 @SAVERS

@@ -6,17 +6,7 @@ from ..base.lazy import deferred
 
 if not deferred(__name__):
     from . import checkpoint, earlier_moment, json_patch, prompts
-    from .agent_state import (
-        CANCEL,
-        ENDS_KEPT,
-        EVERY,
-        ROOT,
-        SLEEP,
-        AgentMoment,
-        crash_suspects,
-        folder_of_agent,
-        is_named,
-    )
+    from .agent_state import CANCEL, ENDS_KEPT, EVERY, ROOT, SLEEP, AgentMoment, crash_suspects, folder_of_agent
     from .checkpoint import Listed, Newest, PastMoments, WrittenCheckpoint
     from .earlier_moment import LaterEffect
     from .json_merge import ABSENT, Conflict, contradiction, merge

@@ -181,7 +181,7 @@ class AgentMoment(RowLog, Struct, kw_only=True):
         scope.retries.pop(record.key, None)
         scope.started[record.key] = record
         scope.failed.pop(record.key, None)
-        scope.take_answer(record.key, self.scopes)
+        scope.take_answer(record.key)
 
     def completed(self, line: Line, record: StepCompleted) -> None:
         scope = self._numbered(record)
@@ -194,7 +194,7 @@ class AgentMoment(RowLog, Struct, kw_only=True):
         scope.promoted.pop(key, None)
         if record.effect:
             scope.when[key] = line.at
-            scope.take_answer(key, self.scopes)
+            scope.take_answer(key)
             scope.settled.discard(key)
 
     def failed(self, record: StepFailed) -> None:
@@ -327,7 +327,7 @@ class AgentMoment(RowLog, Struct, kw_only=True):
     def resolved(self, doubt: Doubt, record: Resolved) -> None:
         scope = self.open_scope(doubt.scope)
         if doubt.why == "unclaimed":
-            scope.answers[doubt.key] = scope_state.answer_of(self.open_scope(doubt.scope_of_others), doubt, record)
+            scope.answers[doubt.key] = scope_state.answer_of(scope, doubt, record)
             return
         if doubt.why == "uncalled" and record.outcome == "done":
             scope.settled.add(doubt.key)  # it stays done, and no call of it is expected
@@ -338,8 +338,20 @@ class AgentMoment(RowLog, Struct, kw_only=True):
         if record.outcome in ("not_done", "none_since"):
             scope.settled.add(doubt.key)
         else:
-            schema = was.schema if was is not None else ""
-            scope.done[doubt.key] = scope_state.resolved_as(doubt, record.result, record.blob, schema)
+            scope.done[doubt.key] = StepCompleted(
+                agent=doubt.agent,
+                scope=doubt.scope,
+                no=doubt.no,
+                step=doubt.step,
+                args=doubt.args,
+                n=doubt.n,
+                call=doubt.call,
+                effect=True,
+                result=record.result,
+                blob=record.blob,
+                how="resolved",
+                schema=was.schema if was is not None else "",
+            )
         self._end_if_dropped(doubt.scope)
 
     def edited(self, line: Line, record: Edited) -> None:
@@ -500,11 +512,6 @@ class AgentMoment(RowLog, Struct, kw_only=True):
     def _outline(self, outline: list[TaskRow]) -> None:
         if outline:
             self.plan.take_outline(outline)
-
-
-def is_named(scope: str) -> bool:
-    """Whether the agent has given it its name: `run.scope("name", ...)`."""
-    return scope.startswith("_") and not scope.startswith(scope_state.scope_of_task("")) and scope != CANCEL
 
 
 def folder_of_agent(path: str) -> str:

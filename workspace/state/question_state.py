@@ -284,14 +284,13 @@ class Questions(Struct, kw_only=True):
                 del begun[id]
         for questions in (self.doubts, self.approvals):
             for id, asked in list(questions.items()):
-                if asked.agent == agent and scope in _scopes(asked):
+                if (asked.agent, asked.scope) == (agent, scope):
                     del questions[id]
 
     def forget_call(self, agent: str, scope: str, key: Key) -> None:
         """A person has decided about this call, so it is not in doubt."""
         for doubt in list(self.doubts.values()):
-            calls = (doubt.scope, doubt.key), *((doubt.scope_of_others, other) for other in doubt.others)
-            if doubt.agent == agent and (scope, key) in calls:
+            if (doubt.agent, doubt.scope) == (agent, scope) and key in (doubt.key, *doubt.others):
                 del self.doubts[doubt.id]
 
     def forget_ended(self, agent: str, scopes: Container[str]) -> None:
@@ -299,7 +298,7 @@ class Questions(Struct, kw_only=True):
         are those that have not ended."""
         for questions in (self.doubts, self.approvals):
             for id, question in list(questions.items()):
-                if question.agent == agent and not all(each in scopes for each in _scopes(question)):
+                if question.agent == agent and question.scope not in scopes:
                     del questions[id]
 
     def forget_gone_on(self, record: OfCall) -> None:
@@ -310,11 +309,7 @@ class Questions(Struct, kw_only=True):
 
 
 def _place(doubt: Doubt) -> tuple[str, str, str]:
-    return doubt.agent, doubt.scope_of_others, doubt.step
-
-
-def _scopes(asked: OfCall) -> set[str]:
-    return {asked.scope, asked.scope_of_others} if isinstance(asked, Doubt) else {asked.scope}
+    return doubt.agent, doubt.scope, doubt.step
 
 
 def _about(told: Mapping[str, ApprovalAsked], record: OfCall) -> str | None:

@@ -3,7 +3,7 @@ its conversation and to other logs; the files that it puts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
@@ -16,7 +16,6 @@ from ..journal.records import (
     Doubt,
     Key,
     Line,
-    OfCall,
     PartialPromoted,
     Resolved,
     SavedFile,
@@ -41,7 +40,6 @@ class EarlierAnswer(Struct, frozen=True, omit_defaults=True):
     call: str  # its arguments, for people
     outcome: Literal["done", "not_done", "new"]
     other: Key | None = None  # the earlier call that is the same action; None: it is a new one
-    scope: str = ""  # of that call, if it is another one
     result: Raw = NOTHING
     blob: str = ""
 
@@ -72,10 +70,6 @@ class Scope(Struct, omit_defaults=True):
         """Whether there is a valid record of this call."""
         return key in self.done or key in self.started or key in self.promoted
 
-    def has_effect(self, key: Key) -> bool:
-        """Whether this effect was done or has begun."""
-        return key in self.started or ((done := self.done.get(key)) is not None and is_done_again(done))
-
     @property
     def finished(self) -> int:
         """How many results it has."""
@@ -102,30 +96,17 @@ class Scope(Struct, omit_defaults=True):
         for key in calls:
             self.failed.pop(key, None)
 
-    def take_answer(self, key: Key, scopes: Mapping[str, Scope]) -> None:
+    def take_answer(self, key: Key) -> None:
         """The call that a person was asked about is made, so the earlier call that is the same action is resolved. Not
-        earlier: another call in its place must be asked about, too. `scopes` are the open ones of the agent."""
+        earlier: another call in its place must be asked about, too."""
         answer = self.answers.pop(key, None)
         if answer is not None and answer.outcome != "done":
             self.settled.add(key)  # it may be done, also if this start of it comes to nothing
         if answer is None or answer.other is None:
             return
-        if answer.scope:
-            if answer.scope in scopes:
-                scopes[answer.scope].use_up(answer.other, answer)
-            return
         self.settled.add(answer.other)
         self.started.pop(answer.other, None)
-        self.answers = {call: each for call, each in self.answers.items() if each.scope or each.other != answer.other}
-
-    def use_up(self, key: Key, answer: EarlierAnswer) -> None:
-        """An effect is the same action as a call in another scope, which has its place now. If that has happened, it
-        does not happen here either, should code come back that enters this scope."""
-        began = self.started.pop(key, None)
-        if began is not None and answer.outcome == "done":
-            self.done[key] = resolved_as(began, answer.result, answer.blob, began.schema)
-        if key in self.done:
-            self.settled.add(key)
+        self.answers = {call: other for call, other in self.answers.items() if other.other != answer.other}
 
 
 class Past(Struct, omit_defaults=True):
@@ -165,26 +146,8 @@ def forget_effects(scope: Scope | Past) -> None:
         scope.again[key] = scope.again.get(key, 0) + 1
 
 
-def resolved_as(call: OfCall, result: Raw, blob: str, schema: str) -> StepCompleted:
-    """The record of an effect that has happened, as a person says."""
-    return StepCompleted(
-        agent=call.agent,
-        scope=call.scope,
-        no=call.no,
-        step=call.step,
-        args=call.args,
-        n=call.n,
-        call=call.call,
-        effect=True,
-        result=result,
-        blob=blob,
-        how="resolved",
-        schema=schema,
-    )
-
-
 def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> EarlierAnswer:
-    """`done` without a result means the result of the earlier call, which `scope` has."""
+    """`done` without a result means the result of the earlier call."""
     if record.outcome == "new":
         return EarlierAnswer(doubt.call, "new")
     other = record.other or (doubt.others[0] if len(doubt.others) == 1 else None)
@@ -193,8 +156,7 @@ def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> EarlierAnswer:
     result, blob = record.result, record.blob
     if record.outcome == "done" and not len(result) and not blob and (earlier := scope.done.get(other)):
         result, blob = earlier.result, earlier.blob
-    outcome: Literal["done", "not_done"] = "done" if record.outcome == "done" else "not_done"
-    return EarlierAnswer(doubt.call, outcome, other, doubt.other_scope, result, blob)
+    return EarlierAnswer(doubt.call, "done" if record.outcome == "done" else "not_done", other, result, blob)
 
 
 def is_of_item(scope: str) -> bool:

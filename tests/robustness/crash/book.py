@@ -41,8 +41,7 @@ class Book:
     doubts: dict[str, dict[str, Any]] = field(default_factory=dict)
     approvals: dict[str, dict[str, Any]] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
-    same: dict[Key, tuple[Key, dict[str, Any]]] = field(default_factory=dict)  # by a call asked about: the earlier one,
-    # and the answer
+    same: dict[Key, Key] = field(default_factory=dict)  # of calls that were asked about: the earlier call, as answered
     steps: int = 0
     at: str = ""  # of the last record: a line leaves out the time of the line before it
     _pending: dict[str, list[Any]] = field(default_factory=dict)
@@ -85,8 +84,7 @@ class Book:
                 self.promoted.append(record)
             case "doubt":
                 for each in list(self.doubts.values()):
-                    is_unclaimed = each["why"] == record["why"] == "unclaimed"
-                    if is_unclaimed and (_of_others(each), each["step"]) == (_of_others(record), record["step"]):
+                    if each["why"] == record["why"] == "unclaimed" and (each["scope"], each["step"]) == key[:2]:
                         del self.doubts[each["id"]]
                 self.doubts[record["id"]] = record
             case "resolved":
@@ -121,7 +119,7 @@ class Book:
         self.open.discard(scope)
         self.done = {key: each for key, each in self.done.items() if key[0] != scope}
         self.started = {key: each for key, each in self.started.items() if key[0] != scope}
-        self.doubts = {id: each for id, each in self.doubts.items() if scope not in (each["scope"], _of_others(each))}
+        self.doubts = {id: each for id, each in self.doubts.items() if each["scope"] != scope}
 
     def _edited(self, record: dict[str, Any]) -> None:
         if record["file"] == "workspace.yaml":
@@ -165,10 +163,7 @@ class Book:
         if doubt["why"] == "unclaimed":
             others = [] if record["outcome"] == "new" else doubt["others"]
             if other := record.get("other") or next(iter(others), None):
-                self.same[doubt["scope"], doubt["step"], doubt["args"], doubt["n"]] = (
-                    (_of_others(doubt), *other),
-                    record,
-                )
+                self.same[doubt["scope"], doubt["step"], doubt["args"], doubt["n"]] = (doubt["scope"], *other)
             return
         key = doubt["scope"], doubt["step"], doubt["args"], doubt["n"]
         self.started.pop(key, None)
@@ -183,11 +178,8 @@ class Book:
         self.done[key] = asked | {"effect": True, "result": result}
 
     def _asked_no_more(self, key: Key) -> None:
-        if (told := self.same.pop(key, None)) is not None:
-            other, answer = told
-            began = self.started.pop(other, None)
-            if began is not None and other[0] != key[0] and answer["outcome"] == "done":
-                self.done[other] = began | {"result": answer.get("result"), "blob": answer.get("blob", "")}
+        if (other := self.same.pop(key, None)) is not None:
+            self.started.pop(other, None)
         for each in list(self.doubts.values()):
             if (each["scope"], each["step"], each["args"], each["n"]) == key:
                 del self.doubts[each["id"]]
@@ -196,12 +188,6 @@ class Book:
         lines = (self.plan or "").splitlines(keepends=True)
         lines[line : line + removed] = text.splitlines(keepends=True)
         self.plan = "".join(lines)
-
-
-def _of_others(doubt: dict[str, Any]) -> str:
-    """The scope of the earlier calls."""
-    scope: str = doubt.get("other_scope") or doubt["scope"]
-    return scope
 
 
 class Unreadable(Exception):

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from properties import ROUNDS
 
 from satchel.runtime.api.hold_opening import HoldOpening
-from satchel.runtime.engine import effects
 from satchel.runtime.engine.open_scope import OpenScope
 from satchel.runtime.live import data
 from satchel.workspace import journal
@@ -239,10 +238,6 @@ def _doubts_are_forgotten_by_a_return() -> Fault:
     return mock.patch.object(earlier_moment, "_scope", forgetful)
 
 
-def _equal_effects_of_other_scopes_are_not_looked_for() -> Fault:
-    return mock.patch.object(effects, "_in_left", lambda agent, keys: None)
-
-
 def _append_returns_before_it_is_durable() -> Fault:
     append = HoldOpening.append
 
@@ -327,7 +322,6 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_blobs_removed_that_a_checkpoint_refers_to, "prunes", r"blob of record \d+ is gone|forgotten"),
     (_blob_not_durable_before_its_record, "returns", r"blob of record \d+, a return, is gone or torn"),
     (_doubts_are_forgotten_by_a_return, "returns", r"every effect is due once"),
-    (_equal_effects_of_other_scopes_are_not_looked_for, "renames", r"every effect is due once"),
     (_append_returns_before_it_is_durable, "holds", r"calls that have returned don't count"),
     (_rows_of_an_append_count_one_by_one, "holds", r"don't count, or one in part|the next program reads"),
     (

@@ -15,7 +15,6 @@ from .holding import Holding
 from .memory import Memory
 from .pauses import Pausing
 from .play import Play, playing
-from .renames import Renaming
 from .returns import Returning
 from .witness import Witness
 
@@ -34,7 +33,7 @@ class Workload(NamedTuple):
     files: dict[str, bytes]
     live: Callable[[Memory], None]
     finish: Callable[[Memory, Witness], None] | None = None
-    editing: Editing | Answering | Pausing | Returning | Renaming | Holding | None = None
+    editing: Editing | Answering | Pausing | Returning | Holding | None = None
     every: int = 1  # of its calls, this many are gone over for one that is crashed at
     is_new: bool = False  # its folder was made a moment ago, so a power failure may take all of it
     takes: Why = "run"  # what the processes after a crash open it for, unless they only recover it
@@ -205,14 +204,8 @@ def _plan_of_a_person(system: Memory) -> None:
 
 _PLAN = b"# Mail\r\n\r\n- [ ] Call back\r\n- [ ] Call back\r\n  - [ ] Find the number\r\n\r\nThanks.\r\n"
 
-_OTHERS = {
-    "asks-people": Answering(),
-    "pauses": Pausing(),
-    "returns": Returning(),
-    "renames": Renaming(),
-    "holds": Holding(),
-}
-_EVERY = {"asks-people": 4, "pauses": 4, "returns": 4, "renames": 4, "obeys-once": 8, "tree": 12, "tree-pipelined": 12}
+_OTHERS = {"asks-people": Answering(), "pauses": Pausing(), "returns": Returning(), "holds": Holding()}
+_EVERY = {"asks-people": 4, "pauses": 4, "returns": 4, "obeys-once": 8, "tree": 12, "tree-pipelined": 12}
 
 WORKLOADS = {
     each.name: each._replace(files={"workspace.yaml": _definition(each.name), **each.files})

@@ -146,12 +146,12 @@ def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
 
 
 def _of_doubt(doubt: Doubt, moment: Moment) -> Question:
-    scope, scopes = _scope(doubt, moment), moment.agents[doubt.agent].scopes
+    scope = _scope(doubt, moment)
     meant = verdicts(doubt, scope.numbers)
     began = scope.started.get(doubt.key)
     return Question(
         doubt.id,
-        _doubtful(doubt, scope, scopes.get(doubt.scope_of_others) or Scope()),
+        _doubtful(doubt, scope),
         doubt,
         tuple(meant),
         None,
@@ -167,14 +167,13 @@ def _scope(asked: ApprovalAsked | Doubt, moment: Moment) -> Scope:
     return moment.agents[asked.agent].scopes.get(asked.scope) or Scope()
 
 
-def _doubtful(doubt: Doubt, scope: Scope, other: Scope) -> str:
-    """The question in words. `other` is the scope of the calls that an unclaimed one may be."""
+def _doubtful(doubt: Doubt, scope: Scope) -> str:
     title = scope.title
     place = f" of {title!r}" if title else ""
     place += f" of the agent {doubt.agent}" if doubt.agent else ""
     what = f"{doubt.step}{doubt.call}{place}"
     if doubt.why == "unclaimed":
-        earlier = [_earlier(key, other) for key in doubt.others]
+        earlier = [_earlier(key, scope) for key in doubt.others]
         known = (
             earlier[0]
             if len(earlier) == 1
@@ -183,12 +182,6 @@ def _doubtful(doubt: Doubt, scope: Scope, other: Scope) -> str:
             )
         )
         cause = f"{doubt.cause.rstrip('.')}. " if doubt.cause else ""
-        if doubt.other_scope:
-            return (
-                f"{what} would begin, but an earlier start has called {known}. That was in {other.title!r}, which has "
-                f"not ended and was not entered again. Is it the same action? {cause}If only the name of the scope has "
-                "changed, it is"
-            )
         return (
             f"{what} would begin, but an earlier attempt has called {known}. "
             f"Is it {'one of these actions' if len(earlier) > 1 else 'the same action'}? {cause}{_hint(doubt, scope)}"

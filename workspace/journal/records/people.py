@@ -17,11 +17,10 @@ class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
     """A question that only a person can answer: has this effect happened?
 
     `unknown_outcome`: it began, and no record says how it ended. `unclaimed`: this call would begin, but `others`,
-    recorded effects of an earlier attempt, were not called again. With `other_scope` they are equal calls in another
-    scope, which has not ended and was not entered again. `unreached`: it began in an earlier attempt, and its scope is
-    about to commit without calling it. `uncalled`: the same of an effect that was done, for an agent with
-    `effects="strict"`. `lost`: this call would begin, but the run was restored from a backup, and its lost owner may
-    have done it after the last record there.
+    recorded effects of an earlier attempt, were not called again. `unreached`: it began in an earlier
+    attempt, and its scope is about to commit without calling it. `uncalled`: the same of an effect that was done, for
+    an agent with `effects="strict"`. `lost`: this call would begin, but the run was restored from a backup, and its
+    lost owner may have done it after the last record there.
 
     `needs_person`: the effect has no `verify` and is not `idempotent`, so no start can resolve it. A plain start leaves
     a run alone that only waits for such answers.
@@ -30,13 +29,8 @@ class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
     id: str
     why: Literal["unknown_outcome", "unclaimed", "unreached", "uncalled", "lost"]
     others: tuple[Key, ...] = ()
-    other_scope: str = ""
     cause: str = ""
     needs_person: bool = False
-
-    @property
-    def scope_of_others(self) -> str:
-        return self.other_scope or self.scope
 
 
 class Resolved(Record, frozen=True, kw_only=True, tag="resolved"):
