@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ...workspace.base import SatchelError
 from ...workspace.inspect import Look, define
+from ...workspace.journal import checkpoint_position
 from ...workspace.plan import Progress
 from ...workspace.state import STATES, Usage
 from ...workspace.store import ListedDisk, Store
@@ -28,11 +29,12 @@ def resting_row(store: Store, seen: Look) -> RestingRow | None:
     is_plain = phase in ("stopped", "over") and status.state == moment.status and not moment.is_new
     if not is_plain or moment.url != store.url or any(getattr(status, name) for name in _OTHERS):
         return None
-    ids, proof = asked(status), proof_of(store.url, seen.checkpoint)
+    checkpoint = checkpoint_position(seen.checkpoint) or 0
+    ids, proof = asked(status), proof_of(store.url, checkpoint)
     if not proof or not all(map(_ID.fullmatch, ids)):
         return None
     plan = progress_of(status)
-    return RestingRow(status.at, seen.checkpoint, proof, plan, (*ids,), ends_by_itself(status))
+    return RestingRow(status.at, checkpoint, proof, plan, (*ids,), ends_by_itself(status))
 
 
 class RestingRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import json
 import os
 import pickle
@@ -29,7 +30,8 @@ from satchel.runtime.present import cost
 from satchel.runtime.status import ORDERS, Overview, RunQuery, SeenRun, overview, resting_row
 from satchel.runtime.status.run_status import RestingStatus, RunStatus
 from satchel.runtime.supervision.serve import due_index, figures_of, lookout, run_server
-from satchel.runtime.supervision.serve.due_index import PATH
+from satchel.runtime.supervision.serve.due_index import PATH, DueIndex
+from satchel.workspace.store import Syscalls
 
 from .test_cheap_looks import OLD, Looks, asker, made, parent
 from .test_due_index import rewrite
@@ -66,7 +68,26 @@ async def pausing(run: Run[Any]) -> None:
     await run.pause("a text of the run")
 
 
-MAINS = {"done": worker, "asks": asker, "fails": failing, "sleeps": sleeper, "parent": parent, "paused": pausing}
+@agent
+async def inside(run: Run[Any]) -> None:
+    """Waits inside an item, whose title is in the name of the checkpoint then."""
+
+    async def work(run: Run[Any], item: Any) -> None:
+        await run.ask("Go on?", wait_for=0)
+
+    await run.plan(None, ["Zanzibar"])
+    await run.todo.each(work)
+
+
+MAINS = {
+    "done": worker,
+    "asks": asker,
+    "inside": inside,
+    "fails": failing,
+    "sleeps": sleeper,
+    "parent": parent,
+    "paused": pausing,
+}
 KINDS = (*MAINS, "cancelled", "until", "new", "held")
 
 
@@ -395,12 +416,41 @@ def test_lists_read_what_the_index_knows(root: Path, looks_at: list[str]) -> Non
     assert [*map(facts, found)] and looks_at == ["asks", "done", "fails"], "once, and only when it is asked for"
 
 
-def test_a_row_holds_a_text_of_its_run_or_is_long(root: Path) -> None:
-    text = (root / PATH).read_text()
-    assert "Go on?" not in text and "a text of the run" not in text and "agent.py" not in text and '"one"' not in text
-    runs = json.loads(text.partition("\n")[2])["runs"].values()
+def test_a_row_holds_a_text_of_its_run_or_is_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(root, "inside")
+    assert [*(root / "inside/checkpoints").glob("*-zanzibar.json")] != []
+    write(root, monkeypatch)
+    assert "inside" in resting(root)
+    content = (root / PATH).read_text()
+    texts = ("Go on?", "a text of the run", "agent.py", "Zanzibar")
+    assert [each for each in texts if each.lower() in content.replace(str(root), "").lower()] == []
+    runs = json.loads(content.partition("\n")[2])["runs"].values()
     assert all(len(json.dumps(each["row"])) < 300 for each in runs)
-    assert (root / PATH).stat().st_mode & 0o777 == (root / "done/todo.md").stat().st_mode & 0o777
+
+
+def test_who_may_read_the_root_and_not_the_runs_reads_the_index(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.chmod(0o2770)
+    write(root, monkeypatch)
+    assert (root / PATH).stat().st_mode & 0o777 == 0o600
+    (root / PATH).chmod(0o660)
+    index = DueIndex(str(root))
+    index.write(index.read())
+    assert (root / PATH).stat().st_mode & 0o777 == 0o600
+
+
+def test_who_may_not_read_the_index_gets_no_list(
+    root: Path, looks_at: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    real = Syscalls.read
+
+    def refused(calls: Syscalls, path: str, limit: int) -> Any:
+        if path.endswith(PATH):
+            raise PermissionError(errno.EACCES, "not yours", path)
+        return real(calls, path, limit)
+
+    monkeypatch.setattr(Syscalls, "read", refused)
+    assert [each.state for each in satchel.ls(root)] == ["waiting", "completed", "failed"]
+    assert looks_at == ["asks", "done", "fails"] and capfd.readouterr() == ("", "")
 
 
 def test_a_row_that_no_process_has_looked_at_for_a_minute_is_believed(root: Path, looks_at: list[str]) -> None:
@@ -458,7 +508,8 @@ def _unproven(known: Any, signature: Any) -> bool:
         {"proof": ""},
         {"proof": "0" * 16},
         {"checkpoint": "../../etc/passwd"},
-        {"checkpoint": "checkpoints"},
+        {"checkpoint": -1},
+        {"checkpoint": 10**6},
     ],
 )
 def test_a_row_that_no_process_has_made_is_shown(root: Path, row: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ from msgspec import Meta, Struct
 from ....workspace.base import SatchelError, version
 from ....workspace.formats import decoder
 from ....workspace.inspect import backup_file, lease, transfer_file
-from ....workspace.journal import CHECKPOINTS
-from ....workspace.store import DiskStore
+from ....workspace.journal import CHECKPOINTS, checkpoint_position
+from ....workspace.store import DiskStore, Syscalls
 from .census import RunFigures
 
 PATH = ".satchel/due.json"
@@ -32,10 +32,11 @@ _ABSENT = (lease.PATH, backup_file.NOTE, transfer_file.PATH)
 
 
 class RestingRow(Struct, frozen=True, omit_defaults=True):
-    """What lists show of a run that rests, besides its figures and its workspace.yaml. It has no text of the run."""
+    """What lists show of a run that rests, besides its figures and its workspace.yaml. It has no text of the run, so
+    not the name of the checkpoint either: the title of an item may be in it."""
 
     at: str  # of the last record
-    checkpoint: str  # the file that has been read
+    checkpoint: int  # the record of the one that has been read
     proof: str
     plan: tuple[int, int] | None = None  # items that are settled, and all; None: it has no plan
     asked: tuple[str, ...] = ()  # the ids of its open questions
@@ -47,17 +48,26 @@ class RestingRow(Struct, frozen=True, omit_defaults=True):
             raise ValueError("no id of a question")
 
 
-def proof_of(place: str, checkpoint: str) -> str:
+def proof_of(place: str, checkpoint: int) -> str:
     """Stands for the files that a row is made of, and that are in no signature. Empty: no row counts."""
+    folder = f"{place}/{CHECKPOINTS}"
     try:
-        status = [os.lstat(f"{place}/{path}") for path in (CHECKPOINTS, checkpoint)]
+        names = [name for name in os.listdir(folder) if checkpoint_position(f"{CHECKPOINTS}/{name}") == checkpoint]
+        status = [os.lstat(f"{folder}/{name}") for name in ("", *sorted(names))]
     except OSError:
         return ""
-    if any(os.path.lexists(f"{place}/{path}") for path in _ABSENT):
+    if not names or any(os.path.lexists(f"{place}/{path}") for path in _ABSENT):
         return ""
     times = [(each.st_mtime_ns, each.st_size, each.st_ino) for each in status]
     is_settled = max(times)[0] < time.time_ns() - _TICK
     return blake2b(repr(times).encode(), digest_size=8).hexdigest() if is_settled else ""
+
+
+class _PrivateCalls(Syscalls):
+    """Make only files that no other user can read: one who may read the root may not read all its runs."""
+
+    def give(self, fd: int, mode: int, owner: tuple[int, int] | None) -> None:
+        super().give(fd, 0o600, owner)
 
 
 class RestingRun(Struct, frozen=True, omit_defaults=True):
@@ -94,7 +104,7 @@ class DueIndex:
     """
 
     def __init__(self, root: str):
-        self._store = DiskStore(root)
+        self._store = DiskStore(root, _PrivateCalls())
         self._written = float("-inf")  # by time.monotonic
 
     def read(self) -> dict[str, RestingRun]:
