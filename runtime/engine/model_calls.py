@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...workspace.base import KEEPER, AgentError, StorageFailed, usd
+from ...workspace import journal
+from ...workspace.base import KEEPER, AgentError, SatchelError, StorageFailed, usd
 from ...workspace.journal.records import AnswersGrown, Spent
 from ...workspace.state import ROOT
 from ..steps import Retry
@@ -59,15 +60,23 @@ def record_unused(context: Context) -> None:
     if context.keeper is None:
         return
     try:
-        found = context.keeper.unused()
-    except StorageFailed as error:
+        found = [each for each in context.keeper.unused() if each.tokens or each.usd]
+        counted = _counted(context) if found else set[str]()
+    except SatchelError as error:
         context.notice("keeper", f"what was paid for answers that no step has asked for again is not recorded: {error}")
         return
-    known = context.moment.root.scopes.values()
     for each in found:
-        if not any(each.id in scope.spent for scope in known):  # by a process that died when it had recorded it
+        if each.id not in counted:
             context.notice("keeper", f"{each.words or 'a step'} was not called again: {_said(each)} are lost")
             context.journal.add(_spent(each, ROOT))
+
+
+def _counted(context: Context) -> set[str]:
+    """The answers whose cost is on record. The keeper may still have one of them, if the process has died before it
+    could tell that the step is over."""
+    context.journal.flush()
+    lines = journal.read(context.store, after=journal.first_kept(context.store) - 1).lines
+    return {line.record.answer for line in lines if isinstance(line.record, Spent)}
 
 
 def disconnect(context: Context, *, is_over: bool) -> None:
@@ -209,6 +218,12 @@ async def forget(call: OpenCall, *, given_up: bool = False) -> None:
         await call.at_keeper.forget(given_up=given_up)
 
 
+async def settled(context: Context) -> None:
+    """Wait until what cancelled steps have paid for is recorded."""
+    if tasks := [task for task, of in _cancelled.items() if of is context]:
+        await asyncio.wait(tasks, timeout=_PATIENCE)
+
+
 async def settle(call: OpenCall, *, is_waited: bool = True) -> None:
     """The step has failed, or was cancelled: what it has paid for counts, and a new attempt asks again. A cancelled one
     is not waited for."""
@@ -219,12 +234,14 @@ async def settle(call: OpenCall, *, is_waited: bool = True) -> None:
         await forget(call, given_up=True)
     else:
         task = asyncio.get_running_loop().create_task(settle(call))
-        _cancelled.add(task)
-        task.add_done_callback(_cancelled.discard)
+        _cancelled[task] = call.scope.context
+        task.add_done_callback(_cancelled.pop)
 
 
-_cancelled = set[asyncio.Task[None]]()
-"""A loop holds its tasks weakly."""
+_cancelled = dict[asyncio.Task[None], Context]()
+
+_PATIENCE = 20.0
+"""Seconds, more than a keeper gets to answer."""
 
 
 def _may_ask(call: OpenCall, step: StepAtKeeper) -> None:

@@ -143,6 +143,7 @@ class Entering:
         context.stopping.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
         try:
             ended = await self._come_to_a_stop()
+            await model_calls.settled(context)
             is_forced = context.stopping.drain.forced or self._was_cancelled
             await self._contents.end(waits=ended.status != "completed" and not is_forced)
             context.pace.end()

@@ -133,7 +133,6 @@ class Keeper:
             if what == "private":
                 run.private = opening.epoch
             else:
-                self._give_up([*run])
                 await run.remove([*run])
                 run.starts.pop(token, None)  # what this process asks now belongs to no run
             return web.Response(status=204)
@@ -287,9 +286,10 @@ class Keeper:
         return True
 
     def _give_up(self, answers: Iterable[ModelAnswer]) -> None:
-        """Their steps have ended without them: what their provider writes in background mode, read or not, costs on."""
+        """Their step has ended without them: what their provider writes in background mode, read or not, costs on. Of a
+        request that names no step, another part of the agent may still want the answer."""
         for each in answers:
-            if each.sent is not None and (id := _in_background(each)):
+            if each.call is not None and each.sent is not None and (id := _in_background(each)):
                 task = asyncio.create_task(self._cancel(*each.sent, id))
                 self._cancels.add(task)
                 task.add_done_callback(self._cancels.discard)

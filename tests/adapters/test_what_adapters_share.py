@@ -305,10 +305,6 @@ def test_a_tree_in_a_bucket(moto: Server, monkeypatch: pytest.MonkeyPatch) -> No
     assert [*tree.read(Handle.rows, "a"), *tree.below()] == []
     tree.use(add, "a")
     assert len(tree.read(Handle.rows, "a")) == len(tree.below()) == 1
-    in_it = HeldTree(tree.url("a"), kind="notes")
-    with pytest.raises(satchel.UsageError, match=r"is a workspace, .*Name another folder"):
-        in_it.use(add, "b")
-    assert len(tree.below()) == 1
     tree.remove("a")
     assert [*tree.read(Handle.rows, "a"), *tree.below()] == []
 

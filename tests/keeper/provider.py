@@ -44,6 +44,11 @@ class Provider:
         self.port = 0
 
     @property
+    def is_idle(self) -> bool:
+        """No answer in background mode is being written."""
+        return all(each.task is not None and each.task.done() for each in self._background.values())
+
+    @property
     def repeated(self) -> int:
         """Requests that were made again."""
         return sum(count - 1 for count in Counter(self.asked).values())

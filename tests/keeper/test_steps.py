@@ -385,6 +385,143 @@ async def main(run: Run):
         assert not kept(folder)
 
 
+DIES_BEFORE_IT_TELLS = (
+    HEAD
+    + ASK
+    + """
+import pathlib
+from satchel.runtime.keeper import client
+
+@step
+def ask(prompt: str) -> str:
+    with OpenAI() as client:
+        return say(prompt, client)
+
+told = client.StepAtKeeper.forget
+
+async def forget(self, **how):
+    if not pathlib.Path(SEEN).exists():
+        pathlib.Path(SEEN).touch()
+        os._exit(9)
+    await told(self, **how)
+
+client.StepAtKeeper.forget = forget
+
+async def work():
+    return await ask("hello")
+
+@agent
+async def child(run: Run):
+    return await work()
+
+@agent
+async def main(run: Run):
+    return await WHAT
+"""
+)
+
+
+@pytest.mark.parametrize("what", ["work()", "run.scope('a', work)", "run.spawn(child, 'kid')"])
+def test_a_kill_before_the_keeper_knows_of_a_result_counts_its_cost_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    source = DIES_BEFORE_IT_TELLS.replace("SEEN", repr(str(tmp_path / "seen"))).replace("WHAT", what)
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        here.crash(folder)
+        outcome = here.run(folder)
+        assert outcome.result == here.provider.answer("hello"), outcome.error
+        assert here.provider.asked == ["hello"] and [each["tokens"] for each in of_kind(folder, "spent")] == [105]
+        assert not outcome.noticed and not kept(folder)
+
+
+def test_what_a_step_has_paid_that_is_cancelled_last_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent returns while the keeper is still asked."""
+    source = (
+        HEAD
+        + """
+import asyncio
+from satchel.runtime.keeper import client
+
+begun = asyncio.Event()
+asked = client.StepAtKeeper.paid
+
+async def paid(self):
+    await asyncio.to_thread(returned.wait)
+    return await asked(self)
+
+client.StepAtKeeper.paid = paid
+import threading
+returned = threading.Event()
+
+@step
+async def ask(prompt: str) -> str:
+    from openai import AsyncOpenAI
+    async with AsyncOpenAI() as client:
+        messages = [{"role": "user", "content": prompt}]
+        await client.chat.completions.create(model="gpt-4o-mini", messages=messages)
+        begun.set()
+        await asyncio.Event().wait()
+
+@agent
+async def main(run: Run):
+    asking = asyncio.ensure_future(ask("hello"))
+    await begun.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    asyncio.get_running_loop().call_later(0.2, returned.set)
+    return "over"
+"""
+    )
+    folder = make(tmp_path / "demo", source)
+    with below(Provider(5), monkeypatch) as here:
+        outcome = here.run(folder)
+        assert outcome.result == "over", outcome.error
+        assert [each["tokens"] for each in of_kind(folder, "spent")] == [105] and not outcome.noticed
+
+
+@pytest.mark.parametrize("program", ["body", "handed on"])
+def test_an_answer_in_background_mode_that_is_still_wanted_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """The agent asks outside of steps, while one fails; and leaves an answer to another program at its end."""
+    source = (
+        HEAD
+        + """
+import asyncio
+
+failing = asyncio.Event()
+
+@step
+async def fail() -> str:
+    await failing.wait()
+    raise ValueError("no")
+
+@agent
+async def main(run: Run):
+    from openai import AsyncOpenAI
+    async with AsyncOpenAI() as client:
+        other = asyncio.ensure_future(fail())
+        await asyncio.sleep(0)
+        id = (await client.responses.create(model="gpt-4o-mini", input="hello", background=True)).id
+        failing.set()
+        await asyncio.wait([other])
+        other.exception()
+        while HERE and (await client.responses.retrieve(id)).status != "completed":
+            await asyncio.sleep(0.01)
+        return id
+"""
+    ).replace("HERE", str(program == "body"))
+    provider = Provider(20, pause=0.01)
+    with below(provider, monkeypatch) as here:
+        outcome = here.run(make(tmp_path / "demo", source))
+        assert outcome.result == "resp_1", outcome.error
+        until(lambda: provider.is_idle)
+        assert not provider.cancelled and provider.written == 20
+
+
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("ends", ["cancelled", "failed", "returned"])
 def test_an_answer_in_background_mode_that_nobody_wants_is_written_to_its_end(
@@ -437,7 +574,9 @@ async def main(run: Run):
             assert not provider.cancelled
         else:
             until(lambda: provider.cancelled)
-            assert provider.cancelled == ["resp_1"] and provider.written <= 10
+            provider.go.set()
+            until(lambda: provider.is_idle)
+            assert provider.cancelled == ["resp_1"] and provider.written == 10
 
 
 def test_the_packages_are_missing_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:

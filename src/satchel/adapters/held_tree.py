@@ -132,11 +132,8 @@ class HeldTree:
             return held
 
     def _check_root(self) -> None:
-        """UsageError if the root is a workspace itself."""
-        if "://" not in self.root and not os.path.isfile(self.url("workspace.yaml")):
-            return
-        with suppress(NoWorkspace):
-            opened(self.root, storage_options=self._storage).rows(last=1)
+        """UsageError if the root is a workspace itself. A bucket is not asked: that costs each first use a request."""
+        if os.path.isfile(self.url("workspace.yaml")):
             what = "is a workspace, so others in it would not be found"
             raise UsageError(what, path=self.root, remedy="name another folder, which need not exist yet")
 
