@@ -67,8 +67,9 @@ def record_unused(context: Context) -> None:
         return
     for each in found:
         if each.id not in counted:
-            context.notice("keeper", f"{each.words or 'a step'} was not called again: {_said(each)} are lost")
-            context.journal.add(_spent(each, ROOT))
+            spent = _spent(each, ROOT)
+            context.notice("keeper", f"{spent.unused} was not called again: {_said(each)} are lost")
+            context.journal.add(spent)
 
 
 def _counted(context: Context) -> set[str]:

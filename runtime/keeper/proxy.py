@@ -128,8 +128,7 @@ class Keeper:
                 await run.remove(each for each, _ in torn)
                 return _json(kept)
             if what == "unused":
-                found = [each for each in run if each.head and not each.error and each.heard_in != run.epoch]
-                return _json(await asyncio.to_thread(lambda: [_paid(each, run.epoch) for each in found]))
+                return await _costs((each for each in run if each.heard_in != run.epoch), run.epoch)
             if what == "private":
                 run.private = opening.epoch
             else:
@@ -146,11 +145,7 @@ class Keeper:
             unheard = [each for each in run if each.call is None and each.heard_in != step.epoch]
             return _json(any(each.is_good and each.given != step.epoch for each in (*mine, *unheard)))
         if what == "paid":
-            return _json(
-                await asyncio.to_thread(
-                    lambda: [_paid(each, step.epoch) for each in mine if each.head and not each.error]
-                )
-            )
+            return await _costs(mine, step.epoch)
         done = [each for each in run if each.call is None and 0 < each.taken < step.oldest]
         if step.given_up:
             self._give_up(mine)
@@ -478,6 +473,12 @@ def _cut(request: web.Request) -> web.StreamResponse:
     if request.transport is not None:
         request.transport.abort()
     raise asyncio.CancelledError
+
+
+async def _costs(answers: Iterable[ModelAnswer], epoch: int) -> web.Response:
+    """What was paid for those that have begun, and have not failed."""
+    begun = [each for each in answers if each.head and not each.error]
+    return _json(await asyncio.to_thread(lambda: [_paid(each, epoch) for each in begun]))
 
 
 def _paid(answer: ModelAnswer, epoch: int) -> Paid:

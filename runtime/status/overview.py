@@ -111,8 +111,9 @@ def _looks(typed: str, rows: RestingRows | None) -> list[Callable[[], RunStatus]
 
     def look(place: str, folder: str) -> RunStatus:
         read = partial(look_at, place, folder)
-        is_known = rows is not None and place in rows
-        return (rows.status(place, folder, root.signature(place), read) if rows and is_known else None) or read()
+        if rows is None or place not in rows:
+            return read()
+        return rows.status(place, folder, root.signature(place), read) or read()
 
     return [partial(look, *each) for each in root.folders()]
 
