@@ -22,7 +22,7 @@ from .replica import Replica, backup_place
 LOOK = 0.25
 """Seconds between two looks at the journal."""
 
-_REST = 0.75  # between the begins of two rounds that send something: a record is there within a second
+_REST = 0.85  # between the begins of two rounds that send something: a record is there within a second
 _SHARE = 20  # the readable files follow so rarely that it takes a twentieth of the time
 _RARELY = 10.0  # and without a commit after so many seconds
 _SOON = 5.0

@@ -30,7 +30,7 @@ from ..inspect import BackupMark, backup_file, goes_along, transfer_file
 from ..journal import blobs, first_of, segment_of, segment_path
 from ..journal.records import FIRST, crc_of, now
 from ..store import DiskStore, FileChanged, Store, Version, check_conditional_puts, read_if_there, walk
-from ..views import schema_files
+from ..views import STEPS, schema_files
 
 _READ_LIMIT = 1 << 36
 _ALONE = re.compile(
@@ -39,6 +39,7 @@ _ALONE = re.compile(
 )
 """A line that says everything, so that a piece can begin with it."""
 
+_OF_OPEN_ITEMS = re.compile(rf"(?:agents/[^/]+/)*{STEPS}/")
 _PIECE_BYTES = 4 << 20
 _PIECES = 64
 """So many pieces of one segment are replaced by the segment."""
@@ -283,14 +284,18 @@ class Replica:
 
     def complete(self, *, is_last: bool = False) -> None:
         """Send the journal, then all other files that have changed, and remove what is gone. `is_last`: nothing will
-        follow soon."""
+        follow soon.
+
+        Files in steps/ come and go with each item, and the journal has what they say. So they are sent only if nothing
+        was committed for a while."""
+        is_quiet = is_last or not self.shows
         try:
             held = self._look()
         except (SatchelError, OSError):
             self.follow()  # a file that can't be read must not hold up the journal
             raise
         self.follow()
-        self._send_held(held)
+        self._send_held({path: found for path, found in held.items() if is_quiet or not _OF_OPEN_ITEMS.match(path)})
         self._write_mark(whole=True)
         self._remove_gone({*held})
         self.to.refresh(journal.FOLDER)
@@ -348,11 +353,8 @@ class Replica:
         """All files that belong to the run, with their versions, and the content of those that have changed and are
         small."""
         found: dict[str, tuple[Version, bytes | None]] = {}
-        for entry in walk(self.source):
+        for entry, version in self.source.files():
             if not goes_along(entry.path) or entry.path == transfer_file.MOVED or schema_files.is_copy(entry.path):
-                continue
-            version = self.source.version(entry.path)
-            if version is None:
                 continue
             data = None
             if self._sent.get(entry.path) != version and entry.size <= _HELD_BYTES and not first_of(entry.path):
@@ -384,7 +386,7 @@ class Replica:
             data, version = found
             if not (path.startswith(_BLOBS) or first_of(path)):
                 self.follow()  # it may show more than was sent before it
-        there = self.to.version(path)
+        there = self.to.version(path) if path not in self._sent else None  # what was sent is another version
         if there is None or not self._is_there(path, there, data):
             self.to.replace(path, data, sync="data")
         self._sent[path] = version

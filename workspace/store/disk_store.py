@@ -171,6 +171,15 @@ class DiskStore:
             if stat.S_ISDIR(status.st_mode):
                 yield f"{folder}/{name}" if folder else name
 
+    def files(self, folder: str = "") -> Iterator[tuple[Entry, Version]]:
+        """Every file in a folder and below, with its version: like `walk` and `version`, with one scan a folder."""
+        for name, status in self._scan(folder).items():
+            path = f"{folder}/{name}" if folder else name
+            if stat.S_ISDIR(status.st_mode):
+                yield from self.files(path)
+            else:
+                yield Entry(path, status.st_size), version_of(status)
+
     def unusable(self, folder: str) -> Iterator[str]:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
         with suppress(OSError):

@@ -294,6 +294,22 @@ def test_a_slower_process_that_follows_hides_records(place: Place) -> None:
     assert seqs(place.copy) == [*range(1, 13)]
 
 
+def test_files_of_open_items_follow_when_nothing_is_committed(place: Place) -> None:
+    """They come and go with each item, and in a bucket each costs two requests."""
+    Growing(place)
+    replica = place.replica()
+    replica.begin()
+    of_items = ("steps/9-x/01-write.json", "agents/a/agents/b/steps/9-x/01-write.json")
+    for path in (*of_items, "outputs/steps/01-write.json"):
+        (place.run / path).parent.mkdir(parents=True)
+        (place.run / path).write_text("{}")
+    replica.shows = True
+    replica.complete()
+    assert [(place.copy / path).exists() for path in (*of_items, "outputs/steps/01-write.json")] == [False, False, True]
+    replica.complete()
+    assert all((place.copy / path).exists() for path in of_items)
+
+
 def test_a_large_file_shows_more_than_the_journal(place: Place) -> None:
     """It would be taken for an edit of a person."""
     run, replica = Growing(place), place.replica()
