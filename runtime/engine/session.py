@@ -21,7 +21,7 @@ from ...workspace.inbound.inbox import archive, inbox
 from ...workspace.journal import blobs
 from ...workspace.journal.records import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled
 from ...workspace.plan import Plan, Splice, Task
-from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, is_of_item
+from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, is_of_item, is_of_task
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..live import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, Suspended
@@ -207,6 +207,8 @@ class Session(AgentContext):
         key = f"_{name}"
         if key == CANCEL:
             raise UsageError(f"run.scope() got the name {name!r}", why="the calls of on_cancel use it")
+        if is_of_task(key):
+            raise UsageError(f"run.scope() got the name {name!r}", why="such names are those of tasks in the inbox")
         codec = result_codec(function)
         if key in self.recorded.results:
             self.context.tally.answered += 1

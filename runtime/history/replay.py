@@ -33,7 +33,7 @@ from ...workspace.inspect import Remark, define, look
 from ...workspace.journal import Kept
 from ...workspace.journal.records import AgentBegun, Failure, Key, Line, Output, ScopeCommitted, Spent
 from ...workspace.secrets import redactor_of
-from ...workspace.state import ABSENT, OVER, ROOT, Status, is_of_item, json_patch, prompts
+from ...workspace.state import ABSENT, OVER, ROOT, Status, is_of_item, is_of_task, json_patch, prompts
 from ...workspace.store import Store, open_store
 from ...workspace.transfer import ForkResult, Tell
 from ..agent import Agent
@@ -419,7 +419,7 @@ def prepare(place: Place, options: ReplayOptions) -> Ready:
         edit=lambda text: templates.with_settings(text, chosen),
         texts=_as_used(place.store, shelf, used) | texts,
         is_replay=True,
-        again=work if work.scope.startswith("_inbox-") and work.ended else None,
+        again=work if is_of_task(work.scope) and work.ended else None,
     )
     use_options(urls.checked(forked.to), options.storage_options)
     store = open_store(urls.checked(forked.to))

@@ -38,6 +38,7 @@ if not deferred(__name__):
         Scope,
         is_done_again,
         is_of_item,
+        is_of_task,
         log_key,
         scope_of_task,
     )

@@ -21,7 +21,7 @@ from ..journal.records import NOTHING, Key, StepCompleted, check_json, check_tim
 from ..plan import Plan, TaskRow
 from .agent_state import ROOT, AgentMoment
 from .encoding import Own, Shape, shape_of
-from .scope_state import Past, Scope, is_done_again, is_of_item
+from .scope_state import Past, Scope, is_done_again, is_of_item, is_of_task
 
 
 class _PlanText(Struct, omit_defaults=True):
@@ -163,7 +163,7 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
     texts = {task.id: task.text for task in now.plan.tasks if task.id}
     ended = [key for path, key in reused if path == now.path]
     for key in dict.fromkeys((*was.scopes, *now.scopes, *was.past, *now.past, *ended)):
-        if key.startswith("_inbox-") and not any(key in known for known in (now.scopes, now.results, now.past)):
+        if is_of_task(key) and not any(key in known for known in (now.scopes, now.results, now.past)):
             continue  # the task is done, and stays done
         steps = reused.get((now.path, key), {})
         latest, before = _of(now, key), _of(was, key)
@@ -180,7 +180,7 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
         for key in (*scopes, *past)
         if key in came and is_of_item(key) and key not in known
     }
-    results = {key: kept for key, kept in was.results.items() if key in now.results or not key.startswith("_inbox-")}
+    results = {key: kept for key, kept in was.results.items() if key in now.results or not is_of_task(key)}
     return replace(
         was,
         plan=plan,

@@ -169,6 +169,11 @@ def scope_of_task(id: str) -> str:
     return f"_inbox-{id}"
 
 
+def is_of_task(scope: str) -> bool:
+    """Whether it is the own scope of a task of the inbox. No named scope can have such a name."""
+    return scope.startswith(scope_of_task(""))
+
+
 Outcome = TypeVar("Outcome", StepCompleted, StepFailed)
 
 

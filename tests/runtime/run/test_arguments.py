@@ -98,6 +98,16 @@ def test_the_name_of_a_scope_that_is_no_text_is_a_bare_error_of_a_library(worksp
     run(workspace, main).raise_for_status()
 
 
+@pytest.mark.parametrize("name, match", [("inbox-t1", "tasks in the inbox"), ("on_cancel", "on_cancel")])
+def test_a_named_scope_is_taken_for_one_of_satchel(workspace: Path, name: str, match: str) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        with pytest.raises(UsageError, match=match):
+            await run.scope(name, nothing)
+
+    run(workspace, main).raise_for_status()
+
+
 @pytest.mark.parametrize(
     "call, match",
     [

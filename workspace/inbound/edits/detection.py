@@ -20,7 +20,7 @@ from ...journal import Journal, blobs
 from ...journal.records import ApprovalAsked, Edited, PlanChanged
 from ...plan import Plan, Splice, Task, between
 from ...secrets import as_recorded, redactor_of
-from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, json_patch
+from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, is_of_task, json_patch
 from ...store import FileContent, Store, read_if_there
 from ...views import BRIEF, PATIENCE, STATE, TODO, owner, projection
 from . import checkpoint_copies, held_files, json_edits, message_edits, plan_edits, rejection
@@ -344,7 +344,7 @@ def reopen_parents(moment: Moment, plans: dict[str, Plan], waiting: Iterable[str
         needs, says = False, ""
         if key == ROOT:
             needs, says = above.result is not None, f"{above.path} runs again, because {path} was spawned by it"
-        elif key.startswith("_inbox-"):
+        elif is_of_task(key):
             if key not in above.scopes:
                 unreached[path] = "the task of the inbox that spawned it is done"
         elif key.startswith("_"):
