@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from ...workspace.base import InvalidFile, LeaseHeld, SatchelError, UsageError, arguments, in_force, one_line, since
 from ...workspace.formats import jsontext, yamltext
-from ...workspace.inbound.approvals import (
+from ...workspace.inbound import (
     APPROVE,
     Question,
+    RejectedFile,
     Reply,
     answer_text,
     blank,
@@ -29,10 +30,10 @@ from ...workspace.inbound.approvals import (
     path_of,
     read_form,
     read_reply,
+    reject,
     typed_arguments,
     with_changes,
 )
-from ...workspace.inbound.edits import RejectedFile, reject
 from ...workspace.inspect import Remark, Report, lease, look_beside
 from ...workspace.journal.records import NOTHING
 from ...workspace.lifecycle import opened

@@ -17,7 +17,7 @@ from .handle_history import RunHistory
 
 if TYPE_CHECKING:
     from ...workspace.base import Mode, Resume
-    from ...workspace.inbound.edits import Side
+    from ...workspace.inbound import Side
     from ...workspace.lifecycle import Truncation
     from ...workspace.transfer import Tell, TransferResult
     from ..agent import Agent

@@ -29,9 +29,7 @@ from ...workspace.base import (
     visible,
 )
 from ...workspace.formats import parse, yamltext
-from ...workspace.inbound.approvals import FOLDER as APPROVALS
-from ...workspace.inbound.edits import CutOff, cut_off, editable, is_known, judge
-from ...workspace.inbound.inbox import archive
+from ...workspace.inbound import APPROVALS, CutOff, archive, cut_off, editable, is_known, judge
 from ...workspace.inspect import ExportResult, Look, Remark, Report, define, lease, look_beside
 from ...workspace.lifecycle import opened
 from ...workspace.secrets import redactor_of
@@ -43,7 +41,7 @@ from ..status import Place, Steps, in_a_thread, in_steps, wait_until_free
 
 _FILES = frozenset((DEFINITION, TODO, STATE, "pause.yaml", "messages.jsonl"))
 _FOLDERS = frozenset(
-    (APPROVALS, archive.FOLDER, "agents", "checkpoints", "outputs", STEPS, PARTIALS, RECOVERED, "conflicts")
+    (APPROVALS, archive.INBOX, "agents", "checkpoints", "outputs", STEPS, PARTIALS, RECOVERED, "conflicts")
 )
 
 _HELD = frozenset(("files", "logs"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...workspace.base import Conflicting, Refused, SatchelError
 from ...workspace.formats import pause_file
-from ...workspace.inbound.edits import Side, saved_files
+from ...workspace.inbound import Side, saved_files
 from ...workspace.inspect import Look, Report, lease, look
 from ...workspace.journal import blobs
 from ...workspace.journal.records import FileWritten, Message, ScopeCommitted

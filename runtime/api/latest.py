@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import SatchelError, StorageFailed
 from ...workspace.history import read
-from ...workspace.inbound.approvals import FOLDER as APPROVALS
-from ...workspace.inbound.inbox import FOLDER as INBOX
+from ...workspace.inbound import APPROVALS, INBOX
 from ...workspace.inspect import lease, signature
 from ...workspace.journal import first_kept, records, segments
 from ...workspace.journal.records import Line

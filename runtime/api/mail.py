@@ -12,7 +12,7 @@ from msgspec import Struct
 from ...schemas import Problem
 from ...workspace.base import InvalidFile, KeyReused, UsageError, arguments, decode, in_force
 from ...workspace.formats import yamltext
-from ...workspace.inbound.inbox import archive, inbox
+from ...workspace.inbound import archive, inbox
 from ...workspace.inspect import backup_file, look_beside
 from ...workspace.secrets import Redactor, redactor_of
 from ..status import Place

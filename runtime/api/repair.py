@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ...workspace import journal
 from ...workspace.base import LeaseHeld, SatchelError, UsageError, counted
 from ...workspace.history import steadily
-from ...workspace.inbound.edits import FileConflict, Noticed, Side, notice, with_choices
+from ...workspace.inbound import FileConflict, Noticed, Side, notice, with_choices
 from ...workspace.inspect import Look, Remark, Report, lease, look, look_beside
 from ...workspace.journal import Own
 from ...workspace.lifecycle import Truncation, opened, retention, truncate

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...workspace.base import SIGNAL, visible
-from ...workspace.inbound.approvals import APPROVE
+from ...workspace.inbound import APPROVE
 from ...workspace.journal.records import Doubt
 from ...workspace.lifecycle import said
 from ...workspace.state import DONE
@@ -39,7 +39,7 @@ from ..present import (
 from .output import columns, fold, listed, remarks
 
 if TYPE_CHECKING:
-    from ...workspace.inbound.approvals import Question
+    from ...workspace.inbound import Question
     from ...workspace.inspect import Remark
     from ..api import Handle, OpenQuestion, RunResult, RunStatus
     from ..execution import Outcome

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from ... import schemas
 from ...workspace.base import UsageError
 from ...workspace.formats import jsontext
-from ...workspace.inbound.inbox import Arrivals
+from ...workspace.inbound import Arrivals
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import Redactor

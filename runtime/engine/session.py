@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from ...workspace.base import AgentError, SatchelError, UsageError, arguments
-from ...workspace.inbound.inbox import archive, inbox
+from ...workspace.inbound import archive, inbox
 from ...workspace.journal import blobs
 from ...workspace.journal.records import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled
 from ...workspace.plan import Plan, Splice, Task

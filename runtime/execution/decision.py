@@ -13,10 +13,7 @@ from msgspec import Struct
 
 from ...workspace.base import LeaseHeld, Refused, UsageError
 from ...workspace.formats import pause_file
-from ...workspace.inbound import open_files
-from ...workspace.inbound.approvals import nothing_has_come
-from ...workspace.inbound.edits import Noticed, notice
-from ...workspace.inbound.inbox import inbox
+from ...workspace.inbound import Noticed, inbox, nothing_has_come, notice, open_files
 from ...workspace.inspect import Look, Report, backup_file, look
 from ...workspace.journal import blobs
 from ...workspace.journal.records import EndStatus, PauseRequested

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import DEFINITION, DRIFTED, SIGNAL, AgentError, SatchelError, StorageFailed, myself
 from ...workspace.formats import pause_file as pausefile
-from ...workspace.inbound.inbox import inbox
+from ...workspace.inbound import inbox
 from ...workspace.inspect import Look, Report, lease
 from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind_record

@@ -17,8 +17,7 @@ from typing import Any
 
 from ...workspace.base import DEFINITION, Refused, SatchelError
 from ...workspace.formats import Definition, parse
-from ...workspace.inbound.edits import CheckData, Noticed, notice, rejection
-from ...workspace.inbound.inbox import inbox
+from ...workspace.inbound import CheckData, Noticed, inbox, notice, rejection
 from ...workspace.inspect import another_run
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Workspace

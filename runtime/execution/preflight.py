@@ -19,7 +19,7 @@ from ...schemas import Where, dotted
 from ...workspace.base import DEFINITION, Refused, SatchelError, UsageError, version
 from ...workspace.formats import Definition
 from ...workspace.history import BlamedValue, data_origins, story
-from ...workspace.inbound.edits import notice
+from ...workspace.inbound import notice
 from ...workspace.inspect import Look, Report, define
 from ...workspace.journal.records import Configured, PauseRequested
 from ...workspace.lifecycle import Workspace, rewind_record

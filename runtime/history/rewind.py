@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ...workspace import transfer
 from ...workspace.base import UsageError, arguments, myself, urls
 from ...workspace.history import LATEST, Records, Work, check_kept, moment_at, records_of, seq_of
-from ...workspace.inbound.edits import reopen_parents
+from ...workspace.inbound import reopen_parents
 from ...workspace.inspect import Remark, Report, look, look_beside
 from ...workspace.journal.records import Edited, Key, StepCompleted
 from ...workspace.lifecycle import Return, Workspace, opened, rewind_record

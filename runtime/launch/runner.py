@@ -15,8 +15,7 @@ from msgspec.structs import asdict, fields
 
 from ...workspace import journal
 from ...workspace.base import AgentError, UsageError
-from ...workspace.inbound.edits import not_settled
-from ...workspace.inbound.inbox import inbox
+from ...workspace.inbound import inbox, not_settled
 from ...workspace.inspect import Look
 from ...workspace.journal.records import Before, Failure, Line, Output, now
 from ...workspace.plan import Progress

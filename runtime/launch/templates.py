@@ -29,7 +29,7 @@ from ...workspace.base import (
     urls,
 )
 from ...workspace.formats import definition, yamltext
-from ...workspace.inbound.inbox import archive
+from ...workspace.inbound import archive
 from ...workspace.inspect import transfer_file
 from ...workspace.store import DiskStore, Store, Syscalls, settle_place
 from ...workspace.views import TODO
@@ -145,7 +145,7 @@ def _collect(folder: Traversable, above: str) -> Iterator[File]:
 def _is_of_a_run(path: str) -> bool:
     """Whether a file belongs to a run: its state, its sub-agents' state, or its inbox. agents/ may also contain
     code."""
-    if path in (DEFINITION, transfer_file.MOVED, archive.FOLDER) or path in OF_A_RUN:
+    if path in (DEFINITION, transfer_file.MOVED, archive.INBOX) or path in OF_A_RUN:
         return True
     return path.startswith(_AGENTS) and path.rpartition("/")[2] in OF_A_RUN
 
@@ -387,7 +387,7 @@ def _with_input(text: str, given: Mapping[str, Any], found: Template) -> str:
 
 def _ignored() -> str:
     """What git leaves out: the run. A clone with a part of it could act as the same run once more."""
-    names = sorted(OF_A_RUN - {"outputs"} | {archive.FOLDER})
+    names = sorted(OF_A_RUN - {"outputs"} | {archive.INBOX})
     lines = "".join(f"/{name}\n/agents/**/{name}\n" for name in names)
     return (
         f"# Satchel: what a run keeps, and what may be secret. outputs/ can be committed.\n{lines}__pycache__/\n.env\n"

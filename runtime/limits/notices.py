@@ -35,7 +35,7 @@ from ...schemas import Problem
 from ...workspace.base import DEFINITION, InvalidFile, SatchelError, time_text, version
 from ...workspace.formats import Definition, Webhook
 from ...workspace.formats import definition as definition_file
-from ...workspace.inbound.approvals import Question, open_questions
+from ...workspace.inbound import Question, open_questions
 from ...workspace.inspect import report
 from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from ...workspace.inbound.approvals import find_question
+from ...workspace.inbound import find_question
 from ...workspace.journal.records import Doubt, Key
 from ...workspace.lifecycle import Workspace
 from .reverify import Rechecks

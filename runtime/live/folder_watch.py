@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 from ...workspace.base import DEFINITION, InvalidFile, SatchelError
 from ...workspace.formats import PauseFile, pause_file
-from ...workspace.inbound.edits import rejection
+from ...workspace.inbound import rejection
 from ...workspace.inspect import lease
 from ...workspace.lifecycle import PauseWish, Workspace, pausing
 from ...workspace.state import FILES, folder_of_agent

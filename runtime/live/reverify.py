@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from ...workspace.base import SatchelError
-from ...workspace.inbound.edits import rejection
+from ...workspace.inbound import rejection
 from ...workspace.journal.records import Key, Output, StepCompleted
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import AgentMoment, Moment

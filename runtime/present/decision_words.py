@@ -11,8 +11,7 @@ import msgspec
 
 from ...workspace.base import lines as lines_of
 from ...workspace.base import one_line, since
-from ...workspace.inbound.approvals import APPROVE, DENY, Question, with_changes
-from ...workspace.inbound.edits import ConflictChoice, ConflictPlace, FileConflict
+from ...workspace.inbound import APPROVE, DENY, ConflictChoice, ConflictPlace, FileConflict, Question, with_changes
 from ...workspace.state import NONE_SINCE, Tone
 from ..status import Given, OpenQuestion
 from .value_words import json_line
@@ -97,7 +96,7 @@ def _standing(given: Given) -> str:
 
 def typed_value(value: Any) -> str:
     """A JSON value as a person would type it."""
-    from ...workspace.inbound.approvals import answer_text  # most runs ask nothing
+    from ...workspace.inbound import answer_text  # most runs ask nothing
 
     return answer_text(msgspec.Raw(msgspec.json.encode(value)))
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from ...schemas import against
 from ...workspace.base import InvalidFile, UsageError, arguments, time_text
 from ...workspace.formats import decoder
-from ...workspace.inbound.approvals import (
+from ...workspace.inbound import (
     APPROVE,
     DENY,
     Question,

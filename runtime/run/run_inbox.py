@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError, InvalidFile
-from ...workspace.inbound.inbox import InboxFile, Offered, archive, inbox
+from ...workspace.inbound import InboxFile, Offered, archive, inbox
 from ...workspace.journal import blobs
 from ...workspace.journal.records import TaskDone, TaskTaken
 from ...workspace.state import ROOT, scope_of_task

@@ -30,10 +30,7 @@ from ...workspace.base import (
     visible,
 )
 from ...workspace.formats import jsontext, pause_file
-from ...workspace.inbound import open_files
-from ...workspace.inbound.approvals import FOLDER, form_problems
-from ...workspace.inbound.edits import notice, rejection
-from ...workspace.inbound.inbox import archive, inbox
+from ...workspace.inbound import APPROVALS, archive, form_problems, inbox, notice, open_files, rejection
 from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
 from ...workspace.journal import Kept, blobs
 from ...workspace.journal.records import BadLine, LineReader, StepCompleted
@@ -211,9 +208,9 @@ def _inbox(store: Store) -> Iterator[Finding]:
             yield from of_error(error)
     for path in inbox.others(store):
         yield Finding(path, "", "neither .md nor .yaml", "a task", "Rename it, or move it away")
-    for name in store.unusable(archive.FOLDER):
+    for name in store.unusable(archive.INBOX):
         found = f"the file {name}, whose name is not valid on every system; the run ignores it"
-        yield Finding(archive.FOLDER, "", found, "letters, digits, hyphens and dots", "Rename it")
+        yield Finding(archive.INBOX, "", found, "letters, digits, hyphens and dots", "Rename it")
 
 
 def _pause(store: Store) -> Iterator[Finding]:
@@ -227,7 +224,7 @@ def _pause(store: Store) -> Iterator[Finding]:
 
 def _approvals(store: Store) -> Iterator[Finding]:
     """The next opening checks whether an answer fits its question, and writes that into the file."""
-    for entry in store.list(FOLDER):
+    for entry in store.list(APPROVALS):
         if not entry.path.endswith(".yaml") or rejection.KEPT.search(entry.path):
             continue
         if (found := read_if_there(store, entry.path)) is not None:

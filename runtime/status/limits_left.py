@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...workspace.base import SatchelError
 from ...workspace.formats import Definition
-from ...workspace.inbound.inbox import inbox
+from ...workspace.inbound import inbox
 from ...workspace.state import Fired, Moment
 from ...workspace.store import Store
 

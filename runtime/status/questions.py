@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...workspace.base import InvalidFile, SatchelError
-from ...workspace.inbound.approvals import Question, open_questions
+from ...workspace.inbound import Question, open_questions
 from ...workspace.state import Moment
 from .place import Place
 
@@ -108,7 +108,7 @@ def questions_of(moment: Moment, place: Place | None) -> list[OpenQuestion]:
 
 
 def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
-    from ...workspace.inbound.approvals import read_form, read_reply  # most runs ask nothing
+    from ...workspace.inbound import read_form, read_reply  # most runs ask nothing
     from ...workspace.secrets import parsed
 
     command = place.command("answer", question.id)

@@ -26,10 +26,17 @@ from ...workspace.base import (
     urls,
 )
 from ...workspace.formats import Definition
-from ...workspace.inbound import being_saved
-from ...workspace.inbound.approvals import FOLDER as APPROVALS
-from ...workspace.inbound.edits import Noticed, not_settled, notice, notice_saved, untaken
-from ...workspace.inbound.inbox import archive, inbox
+from ...workspace.inbound import (
+    APPROVALS,
+    Noticed,
+    archive,
+    being_saved,
+    inbox,
+    not_settled,
+    notice,
+    notice_saved,
+    untaken,
+)
 from ...workspace.inspect import (
     BackupMark,
     BackupNote,
@@ -415,7 +422,7 @@ def _complain(store: Store, status: RunStatus, seen: Look) -> None:
     status.complaints = [*seen.complaints]
     if seen.mistake:
         status.complaints.append(in_force(seen.mistake))
-    for name in store.unusable(archive.FOLDER):
+    for name in store.unusable(archive.INBOX):
         status.complaints.append(f"inbox/{name} is ignored: the name is not valid on every system. Rename the file")
     status.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
     if status.holder is None:
@@ -464,7 +471,7 @@ def _notice_conflict(store: Store, status: RunStatus, seen: Look) -> None:
 
 def _refused(store: Store, moment: Moment) -> list[str]:
     """The reasons of refused edits, as long as their files exist."""
-    folders = [archive.FOLDER, *([APPROVALS] if moment.answered else [])]
+    folders = [archive.INBOX, *([APPROVALS] if moment.answered else [])]
     folders += [agent.folder.rstrip("/") for agent in moment.agents.values()]
     return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
 

@@ -28,7 +28,7 @@ from satchel.adapters import HeldTree, ask_about, folder_name, held_path, identi
 from satchel.errors import AgentError, LeaseHeld, NoWorkspace, Refused
 from satchel.results import Held
 from satchel.workspace.base import check_path
-from satchel.workspace.inbound.edits import rejection
+from satchel.workspace.inbound import rejection
 
 ROW = {"role": "user", "content": "hello"}
 

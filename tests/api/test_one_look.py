@@ -13,7 +13,7 @@ import satchel
 from satchel import Run, agent, step
 from satchel.runtime.launch.runner import stream
 from satchel.workspace.base import UsageError
-from satchel.workspace.inbound.edits import json_edits
+from satchel.workspace.inbound import json_edits
 from satchel.workspace.inspect import load
 
 

@@ -20,7 +20,7 @@ from satchel.runtime.api import MergeResult, stop_all
 from satchel.runtime.supervision.child import aftermath
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, SatchelError, UsageError
-from satchel.workspace.inbound.edits import Side
+from satchel.workspace.inbound import Side
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested

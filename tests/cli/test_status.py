@@ -19,7 +19,7 @@ import pytest
 import warm
 from waits import PATIENCE
 
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import inbox
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import stable_read
 

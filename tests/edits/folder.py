@@ -15,7 +15,7 @@ from satchel import NotDone, Run, agent, effect, step
 from satchel.runtime.execution.running import Outcome, run
 from satchel.runtime.run.todo import Item
 from satchel.workspace import journal
-from satchel.workspace.inbound.edits import Noticed, notice
+from satchel.workspace.inbound import Noticed, notice
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Edited

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from satchel.runtime.cli.group import group as cli
 from satchel.workspace.base.errors import Conflicting, SatchelError
 from satchel.workspace.base.names import OF_A_RUN
-from satchel.workspace.inbound.edits.findings import ConflictPlace, FileConflict
-from satchel.workspace.inbound.edits.rejection import put_question
+from satchel.workspace.inbound.findings import ConflictPlace, FileConflict
+from satchel.workspace.inbound.rejection import put_question
 from satchel.workspace.inspect.load import look
 from satchel.workspace.lifecycle import opening
 from satchel.workspace.store import DiskStore

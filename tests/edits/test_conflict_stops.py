@@ -17,7 +17,7 @@ from satchel.runtime.execution.running import Outcome
 from satchel.runtime.execution.start import Start
 from satchel.runtime.status import run_status
 from satchel.workspace.base.errors import Conflicting
-from satchel.workspace.inbound.edits import CheckData
+from satchel.workspace.inbound import CheckData
 from satchel.workspace.inspect.load import look
 
 from .folder import Place

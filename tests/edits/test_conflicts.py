@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from satchel.workspace.base.errors import Conflicting
-from satchel.workspace.inbound.edits import Side
+from satchel.workspace.inbound import Side
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 

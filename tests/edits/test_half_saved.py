@@ -22,8 +22,7 @@ from satchel.runtime.live.folder_watch import PauseSource
 from satchel.runtime.live.signals import Interruption
 from satchel.runtime.live.stopping import StopRequests
 from satchel.workspace.base.errors import SatchelError
-from satchel.workspace.inbound.edits import Noticed, notice
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import Noticed, inbox, notice
 from satchel.workspace.inbound.open_files import being_saved
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report

@@ -13,7 +13,7 @@ import pytest
 import satchel
 from satchel import Run, agent, run
 from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, SatchelError
-from satchel.workspace.inbound.edits import rejection
+from satchel.workspace.inbound import rejection
 from satchel.workspace.store import DiskStore
 
 from .folder import DEFINITION, Place, world

@@ -336,8 +336,8 @@ def test_what_is_refused_is_lost_or_stops_the_run(place: Place, path: str, chang
 
 @pytest.mark.parametrize("path", ["todo.md", "state.json"])
 def test_an_edit_that_no_record_can_hold_ends_the_run(place: Place, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("satchel.workspace.inbound.edits.findings.EDIT_BYTES", 2_000)
-    monkeypatch.setattr("satchel.workspace.inbound.edits.findings._LARGE", 2_000)
+    monkeypatch.setattr("satchel.workspace.inbound.findings.EDIT_BYTES", 2_000)
+    monkeypatch.setattr("satchel.workspace.inbound.findings._LARGE", 2_000)
     gate = Gate("one 1")
     with going(place, make(gate, "one", "two"), gate) as running:
         running.reach("one 1")

@@ -16,7 +16,7 @@ from satchel.runtime.supervision.serve import known_run
 from satchel.runtime.supervision.serve.known_run import Schedule, judge
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import inbox
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened

@@ -9,8 +9,8 @@ from ..base import DEFINITION
 from ..formats import pause_file
 from ..store import ListedDisk, Store, listed
 from ..views import STATE, STEPS, TODO, is_left_open, stable_read
-from .approvals.question import FOLDER as APPROVALS
-from .inbox import inbox
+from . import inbox
+from .question import APPROVALS
 
 _LONGEST = 60.0
 _LOOK = 0.1

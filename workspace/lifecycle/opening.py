@@ -19,10 +19,7 @@ from .. import journal
 from ..backup import following
 from ..base import SatchelError, myself, version
 from ..formats import pause_file
-from ..inbound import open_files
-from ..inbound.approvals import path_of
-from ..inbound.edits import CheckData, Noticed, Side, notice, rejection
-from ..inbound.inbox import archive, forward, inbox
+from ..inbound import CheckData, Noticed, Side, archive, inbox, notice, open_files, path_of, rejection
 from ..inspect import Look, Report, backup_file, is_unchanged, lease, look, rebuild, transfer_file
 from ..journal.records import FORMAT, Opened, now
 from ..secrets import redactor_of, scrubbed
@@ -265,7 +262,7 @@ def _settle_tasks(workspace: Workspace) -> None:
     archive.put_away(store, moment)
     inbox.put_away_repeated(store, moment)
     if workspace.reaches_out:
-        forward.finish(store, moment, writer, workspace.definition, workspace.report)
+        inbox.finish_redirect(store, moment, writer, workspace.definition, workspace.report)
 
 
 def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more: AddMore | None) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..base import SIGNAL, Damaged, InvalidFile, Mode, Refused, SatchelError, UsageError
 from ..formats import PauseFile, pause_file
-from ..inbound.edits import RejectedFile, rejection
+from ..inbound import RejectedFile, inbox, rejection
 from ..inspect import lease
 from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
 from ..secrets import as_recorded
@@ -143,9 +143,7 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     Damaged if the bytes differ from what was written; then nothing is released, as after a crash."""
     store, moment = workspace.store, workspace.moment
     if workspace.reaches_out:
-        from ..inbound.inbox import forward  # a look at a pause hands nothing on
-
-        forward.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
+        inbox.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
     workspace.record_what_goes()
     workspace.journal.add(Paused(forced=forced, error=error))
     workspace.journal.flush()

@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 from ..base import InvalidFile, fitting
 from ..formats import pause_file
-from ..inbound.edits import Noticed, notice
-from ..inbound.inbox import inbox
+from ..inbound import Noticed, inbox, notice
 from ..inspect import Look, lease
 from ..journal.records import PartialPromoted
 from ..state import Moment

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from .. import journal
 from ..base import Damaged, Refused, UsageError, read_json, read_markdown
-from ..inbound.inbox import archive
+from ..inbound import archive
 from ..inspect import define, lease
 from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, as_it_says, parse_each
 from ..state import Moment, checkpoint, folder_of_agent

@@ -15,9 +15,7 @@ from msgspec import Struct
 
 from ..backup import Follower
 from ..formats import Checkpoints, Definition
-from ..inbound.approvals import ApprovalFiles
-from ..inbound.edits import Noticed, detection
-from ..inbound.inbox import archive, inbox
+from ..inbound import ApprovalFiles, Noticed, archive, detection, inbox
 from ..inspect import Report, ReportDocument, listed_at_stop
 from ..journal import Journal, Kept, Own
 from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved

@@ -22,7 +22,7 @@ from .. import journal
 from ..base import DEFINITION, OF_A_RUN, SCHEMAS, Damaged, SatchelError, UsageError, decode, fresh_run_id
 from ..formats import definition, yamltext
 from ..history import check_kept
-from ..inbound.inbox import FOLDER as INBOX
+from ..inbound import INBOX
 from ..inspect import Manifest, Report, goes_along, look, transfer_file
 from ..journal import blobs
 from ..journal.records import Lineage, Output, now

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from .. import journal
 from ..base import DEFINITION, LeaseHeld, NewerFormat, SatchelError, UsageError, shown, urls, version
 from ..formats import definition
-from ..inbound.edits import rejection
+from ..inbound import rejection
 from ..inspect import (
     BackupMark,
     Kind,

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, decode, urls, visible
-from ....workspace.inbound.inbox import inbox
+from ....workspace.inbound import inbox
 from ...api import EXIT_CODES, AnswerResult, Handle, MergeResult, changes_of, say_revoked, say_what
 from ...present import (
     CHOICES,

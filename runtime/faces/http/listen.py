@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from ....workspace.base import InvalidFile, KeyReused, SatchelError, StorageFailed, UsageError, decode
 from ....workspace.formats import jsontext
-from ....workspace.inbound.inbox import inbox
+from ....workspace.inbound import inbox
 from ...api import UNNAMED, Below
 from .access import (
     Address,

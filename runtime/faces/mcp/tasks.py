@@ -16,7 +16,7 @@ import msgspec
 from mcp import MCPError
 
 from ....workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
-from ....workspace.inbound.approvals import APPROVE, properties_of
+from ....workspace.inbound import APPROVE, properties_of
 from ...api import ACTIVE, OVER, Handle, OpenQuestion, RunStatus
 from ...present import choice_meaning, not_called
 from . import descriptions, tools

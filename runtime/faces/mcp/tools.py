@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct
 
 from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
-from ....workspace.inbound.inbox import inbox
+from ....workspace.inbound import inbox
 from ...api import ACTIVE, BY_NEED, ORDERS, Handle, RunQuery, SeenRun, State, is_pausing
 from ...supervision.child import Background
 from . import descriptions

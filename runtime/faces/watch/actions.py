@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
-from ....workspace.inbound.approvals import with_changes
+from ....workspace.inbound import with_changes
 from ...api import ACTIVE, OVER, Draft, EditResult, Handle, changes_of, say_revoked
 from ...present import counted, describe_stop, run_id_of
 from .dialogs import AnswerForm, Confirm, TypedAnswer, Writing

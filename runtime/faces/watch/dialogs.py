@@ -16,7 +16,7 @@ from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
-from ....workspace.inbound.approvals import APPROVE
+from ....workspace.inbound import APPROVE
 from ...api import OpenQuestion
 from ...present import (
     argument_rows,

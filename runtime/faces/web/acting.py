@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, UsageError
-from ....workspace.inbound.approvals import APPROVE, properties_of, with_changes
+from ....workspace.inbound import APPROVE, properties_of, with_changes
 from ....workspace.state import folder_of_agent
 from ...api import Handle, OpenQuestion, Seen, SeenRun, by_need, say_revoked, value_of
 from ...present import describe_stop

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ....workspace.base import SatchelError, UsageError, moment_of, version, visible
-from ....workspace.inbound.approvals import with_changes
+from ....workspace.inbound import with_changes
 from ....workspace.state import tone
 from ... import api, present
 from ...api import Handle, Overview, RunStatus, Seen, SeenRun

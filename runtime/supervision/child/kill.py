@@ -140,7 +140,7 @@ def _write(store: Store, reason: str, by: str) -> None:
     try:
         data = pause_file.filled(found.data, values)
     except (InvalidFile, UsageError) as error:
-        from ....workspace.inbound.edits import RejectedFile, reject
+        from ....workspace.inbound import RejectedFile, reject
 
         reject(store, RejectedFile(pause_file.PATH, error, found.data), pause_file.FATE)
         data = pause_file.new(values)

@@ -19,9 +19,7 @@ from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SIGNAL, InvalidFile, SatchelError
 from ....workspace.formats import Definition, ScheduledTask
-from ....workspace.inbound.approvals import filled_in, open_questions
-from ....workspace.inbound.edits import not_settled, notice_saved
-from ....workspace.inbound.inbox import archive, inbox
+from ....workspace.inbound import archive, filled_in, inbox, not_settled, notice_saved, open_questions
 from ....workspace.inspect import Lease, Look, backup_file, define, glance, lease
 from ....workspace.lifecycle import PauseWish, pausing
 from ....workspace.state import Fired, Moment

@@ -17,8 +17,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from ....workspace.base import SatchelError
-from ....workspace.inbound.approvals import FOLDER as APPROVALS
-from ....workspace.inbound.inbox import FOLDER as INBOX
+from ....workspace.inbound import APPROVALS, INBOX
 from ....workspace.inspect import FolderTree, Stamp, below_store, lease, read_by_glance, stamp_of
 from ....workspace.journal import FOLDER as JOURNAL
 from ....workspace.store import ListedDisk, Store, Version, open_store

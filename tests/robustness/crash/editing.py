@@ -17,7 +17,7 @@ from turns.tree import Acted, Committed, Process, answer, make, was_done
 
 from satchel import run
 from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused
-from satchel.workspace.inbound.edits import Side
+from satchel.workspace.inbound import Side
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from satchel import InboxTask, Run, agent, effect, run
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import inbox
 from satchel.workspace.journal.records import Resolved
 from satchel.workspace.store import DiskStore
 

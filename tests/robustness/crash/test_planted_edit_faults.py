@@ -10,8 +10,9 @@ import pytest
 from properties import ROUNDS
 
 from satchel.workspace import journal
-from satchel.workspace.inbound.edits import Edit, Noticed, detection, rejection
-from satchel.workspace.inbound.edits import findings as found
+from satchel.workspace.inbound import Noticed, detection, rejection
+from satchel.workspace.inbound import findings as found
+from satchel.workspace.inbound.findings import Edit
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.lifecycle import opening

@@ -16,7 +16,7 @@ from satchel.runtime.api.hold_opening import HoldOpening
 from satchel.runtime.engine.open_scope import OpenScope
 from satchel.runtime.live import data
 from satchel.workspace import journal
-from satchel.workspace.inbound.edits import Noticed, plan_edits
+from satchel.workspace.inbound import Noticed, plan_edits
 from satchel.workspace.journal import Kept, Tail, blobs, segment
 from satchel.workspace.journal.records import Message, PartialPromoted, SavedFile, StepStarted
 from satchel.workspace.lifecycle import opening, recovery

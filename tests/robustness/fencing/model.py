@@ -16,7 +16,7 @@ from unittest import mock
 
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.formats import Keep, Rule, definition
-from satchel.workspace.inbound.edits import rejection
+from satchel.workspace.inbound import rejection
 from satchel.workspace.inspect import lease, load
 from satchel.workspace.inspect.load import Look, look
 from satchel.workspace.journal import Own, first_kept, kept_lines, reader, segment_log, writer

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
-from satchel.workspace.inbound.edits import rejection
+from satchel.workspace.inbound import rejection
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import Tail, pruning, segment_log, writer
 from satchel.workspace.journal.reader import Chain

@@ -29,7 +29,7 @@ from servers import Server
 from fights import laptop
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
-from satchel.workspace.inbound.approvals import Reply, find_question
+from satchel.workspace.inbound import Reply, find_question
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt, Fenced, StepStarted

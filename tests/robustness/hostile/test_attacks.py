@@ -21,7 +21,7 @@ from msgspec import Raw
 from waits import PATIENCE
 
 from satchel.workspace.base.errors import SatchelError
-from satchel.workspace.inbound.approvals import open_questions
+from satchel.workspace.inbound import open_questions
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report, last
 from satchel.workspace.journal import records as record

@@ -17,7 +17,7 @@ from satchel.workspace.base import time_text, times
 from satchel.workspace.base.errors import InvalidFile, UsageError
 from satchel.workspace.base.names import is_name
 from satchel.workspace.formats import definition, pause_file, yamltext
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import inbox
 from satchel.workspace.store import DiskStore
 
 HEX, OCTAL = "0x" + "f" * 3600, "0o" + "7" * 6000

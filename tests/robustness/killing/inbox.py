@@ -15,7 +15,7 @@ from waits import NOBODY_SAVES
 
 import killing
 from satchel import InboxTask, NotDone, Run, agent, effect
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import inbox
 from satchel.workspace.views import stable_read
 
 TASKS = ("a", "b", "c", "d")

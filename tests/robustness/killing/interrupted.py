@@ -15,7 +15,7 @@ from waits import NOBODY_SAVES
 
 import killing
 from satchel import Partial, Run, agent, step
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import inbox
 from satchel.workspace.views import stable_read
 
 WORDS = [f"word{number} " for number in range(6)]

@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from satchel import run
 from satchel.runtime.api import Handle
 from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, UsageError
-from satchel.workspace.inbound.edits import Side
-from satchel.workspace.inbound.edits.findings import version_of
+from satchel.workspace.inbound import Side
+from satchel.workspace.inbound.findings import version_of
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt

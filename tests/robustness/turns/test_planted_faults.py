@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from satchel.workspace import plan as workspace_todo
-from satchel.workspace.inbound.edits import Edit, detection, json_edits, plan_edits, rejection
+from satchel.workspace.inbound import detection, json_edits, plan_edits, rejection
+from satchel.workspace.inbound.findings import Edit
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.plan import Plan
@@ -87,7 +88,7 @@ def _result_in_a_step_is_ignored() -> Fault:
 
 
 def _a_sub_agents_new_work_is_not_reached() -> Fault:
-    return mock.patch.object(sys.modules["satchel.workspace.inbound.edits.detection"], "_reach", lambda looking: None)
+    return mock.patch.object(sys.modules["satchel.workspace.inbound.detection"], "_reach", lambda looking: None)
 
 
 def _a_return_forgets_effects() -> Fault:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from satchel import Key, NotDone, Retry, Run, agent, effect, run, run_async, step
 from satchel.workspace.base.errors import StorageFailed, UsageError
-from satchel.workspace.inbound.approvals import open_questions
+from satchel.workspace.inbound import open_questions
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import NOTHING, Resolved

@@ -14,7 +14,7 @@ import satchel
 from satchel import Partial, Run, agent, run, step
 from satchel.runtime.engine import context
 from satchel.testing import MemoryPartial, call
-from satchel.workspace.inbound.inbox import Arrivals
+from satchel.workspace.inbound import Arrivals
 
 
 def send(workspace: Path, text: str, **options: Any) -> None:

@@ -14,7 +14,7 @@ from msgspec import Raw
 from satchel import NotDone, Run, agent, effect, run
 from satchel.runtime.execution.running import Outcome
 from satchel.workspace.base.errors import DoesNotFit
-from satchel.workspace.inbound.approvals import Reply, find_question
+from satchel.workspace.inbound import Reply, find_question
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import NOTHING, Resolved
 from satchel.workspace.lifecycle.opening import opened

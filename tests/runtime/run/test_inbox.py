@@ -14,7 +14,7 @@ import pytest
 from satchel import InboxTask, Run, agent, run, step
 from satchel.runtime.supervision.serve.known_run import StartVerdict, judge
 from satchel.workspace.base.errors import AgentError
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import inbox
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened

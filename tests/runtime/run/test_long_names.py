@@ -11,7 +11,7 @@ import pytest
 from servers import Server
 
 from satchel import InboxTask, Run, UsageError, agent, run
-from satchel.workspace.inbound.inbox import archive
+from satchel.workspace.inbound import archive
 from satchel.workspace.store import DiskStore, Store, open_store
 
 DEFINITION = b"format: 1\nrun_id: long-1\nagent: agent.py:main\n"

@@ -18,7 +18,7 @@ from servers import Server
 import satchel
 from satchel import Item, Run, UsageError, agent, effect, run
 from satchel.runtime.api import answers as answering
-from satchel.workspace.inbound.approvals import files
+from satchel.workspace.inbound import approval_files as files
 from satchel.workspace.store import open_store
 
 from .test_asking import fill_in, records

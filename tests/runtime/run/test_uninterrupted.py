@@ -19,7 +19,7 @@ from waits import PATIENCE
 from satchel import Run, agent, effect, run, step
 from satchel.workspace.base.errors import AgentError
 from satchel.workspace.formats import yamltext
-from satchel.workspace.inbound.approvals import Reply, find_question
+from satchel.workspace.inbound import Reply, find_question
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import NOTHING
 from satchel.workspace.lifecycle.opening import opened

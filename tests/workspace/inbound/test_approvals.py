@@ -21,8 +21,8 @@ from satchel import schemas
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import yamltext
-from satchel.workspace.inbound.approvals import Question, find_question, form, nothing_has_come, open_questions
-from satchel.workspace.inbound.approvals.form import read_reply
+from satchel.workspace.inbound import Question, find_question, form, nothing_has_come, open_questions
+from satchel.workspace.inbound.form import read_reply
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Remark, Report
 from satchel.workspace.journal.records import (

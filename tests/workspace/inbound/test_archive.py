@@ -10,7 +10,7 @@ from fencing.bucket import Bucket, opened_store
 from fencing.scheduler import Simulation
 
 from satchel.workspace.base.errors import InvalidFile
-from satchel.workspace.inbound.inbox import archive, inbox
+from satchel.workspace.inbound import archive, inbox
 from satchel.workspace.state.run_state import Moment, TaskFile
 from satchel.workspace.store import DiskStore, Syscalls
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from satchel.workspace.base import urls
-from satchel.workspace.inbound.edits.findings import sha
-from satchel.workspace.inbound.inbox import forward, inbox
+from satchel.workspace.inbound import inbox
+from satchel.workspace.inbound.findings import sha
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested, TaskTaken
@@ -40,7 +40,7 @@ def at_work(folder: Path, report: Report | None = None) -> Iterator[Workspace]:
 
 
 def redirect(workspace: Workspace) -> list[str]:
-    forward.redirect(workspace.store, workspace.moment, workspace.journal, workspace.definition, workspace.report)
+    inbox.redirect(workspace.store, workspace.moment, workspace.journal, workspace.definition, workspace.report)
     return [remark.text for remark in workspace.report.remarks[1:]]
 
 
@@ -105,7 +105,7 @@ def test_what_a_crash_left_half_handed_on_gets_there_twice_or_never(
 ) -> None:
     there = new(tmp_path, "there")
     (folder / "inbox/a.md").write_text("first")
-    show = forward._show
+    show = inbox._show
 
     def killed(target: Store, path: str) -> None:
         if was_shown:
@@ -113,7 +113,7 @@ def test_what_a_crash_left_half_handed_on_gets_there_twice_or_never(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), at_work(folder) as workspace:
-        monkeypatch.setattr(forward, "_show", killed)
+        monkeypatch.setattr(inbox, "_show", killed)
         redirect(workspace)
     monkeypatch.undo()
     visible = [path for path in (there / "inbox").iterdir() if not path.name.startswith(".")]
@@ -134,7 +134,7 @@ def test_a_target_that_is_gone_holds_up_an_opening_or_is_forgotten(
     there = new(tmp_path, "there")
     (folder / "inbox/a.md").write_text("first")
     with at_work(folder) as workspace:
-        monkeypatch.setattr(forward, "_show", lambda target, path: forward.open_store("/nowhere"))
+        monkeypatch.setattr(inbox, "_show", lambda target, path: inbox.open_store("/nowhere"))
         with pytest.raises(Exception, match="nowhere"):
             redirect(workspace)
     monkeypatch.undo()
@@ -191,7 +191,7 @@ def test_a_stranger_s_journal_renames_files_outside(
         (target / ".precious.part").write_text("evil")
         (target / f".a.here-1-t1-{sha(b'first')[:8]}.md.part").write_text("not what was taken")
     opens: list[str] = []
-    monkeypatch.setattr(forward, "open_store", lambda url: opens.append(url) or DiskStore(url))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(inbox, "open_store", lambda url: opens.append(url) or DiskStore(url))  # type: ignore[func-returns-value]
     where = place if "://" in place else str(target)
     for name in ("precious", f"a.here-1-t1-{sha(b'first')[:8]}.md", "x/../precious"):
         here = new(tmp_path, f"here-{name[:5].strip('.')}", "redirect_to: ../there\n")

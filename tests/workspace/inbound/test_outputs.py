@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from satchel.workspace.base.errors import LeaseHeld
-from satchel.workspace.inbound.edits.rejection import write_output
+from satchel.workspace.inbound.rejection import write_output
 from satchel.workspace.journal.records import Output
 from satchel.workspace.store import DiskStore, Store
 

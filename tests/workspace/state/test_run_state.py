@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from satchel.workspace.base.errors import Damaged
-from satchel.workspace.inbound.approvals import open_questions
+from satchel.workspace.inbound import open_questions
 from satchel.workspace.journal import records as record
 from satchel.workspace.journal.records import (
     AnyRecord,

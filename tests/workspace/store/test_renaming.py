@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from satchel.workspace.inbound.edits import rejection
+from satchel.workspace.inbound import rejection
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store.fsspec_store import OtherStore
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.workspace.inbound.edits import rejection
+from satchel.workspace.inbound import rejection
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk_store import DISPLACED

@@ -11,9 +11,8 @@ from fencing.scheduler import Simulation
 
 from satchel.runtime.supervision.child import kill
 from satchel.workspace.base.errors import InvalidFile
-from satchel.workspace.inbound.edits import rejection
-from satchel.workspace.inbound.edits.findings import Noticed, version_of
-from satchel.workspace.inbound.inbox import inbox
+from satchel.workspace.inbound import inbox, rejection
+from satchel.workspace.inbound.findings import Noticed, version_of
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested

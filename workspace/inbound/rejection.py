@@ -15,13 +15,13 @@ from itertools import count
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from ...base import Conflicting, InvalidFile, Refused, SatchelError, StorageFailed, UsageError, fitting, is_blank, stamp
-from ...inspect import is_sync_copy
-from ...journal.records import Output
-from ...state import FILES, AgentMoment, Moment
-from ...store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
-from ...views import conversation, projection
-from ...views import stable_read as settling
+from ..base import Conflicting, InvalidFile, Refused, SatchelError, StorageFailed, UsageError, fitting, is_blank, stamp
+from ..inspect import is_sync_copy
+from ..journal.records import Output
+from ..state import FILES, AgentMoment, Moment
+from ..store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
+from ..views import conversation, projection
+from ..views import stable_read as settling
 from .findings import CONFLICTS, FileConflict, KeptVersion, Noticed, RejectedFile, sha, version_of, versions_put
 
 KEPT = re.compile(r"\.rejected(-[0-9]+)?(\.reasons)?(\.[^./]+)?\Z")

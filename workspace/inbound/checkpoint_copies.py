@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Raw
 
-from ...base import Copy, Refused, decode, stamp
-from ...formats import jsontext
-from ...journal.records import ApprovalAsked, Back
-from ...state import DATA, GO_BACK, KEEP, ROOT, AgentMoment, Moment
+from ..base import Copy, Refused, decode, stamp
+from ..formats import jsontext
+from ..journal.records import ApprovalAsked, Back
+from ..state import DATA, GO_BACK, KEEP, ROOT, AgentMoment, Moment
 from .findings import Copied, Looking, foreign
 
 Usable = Callable[[Looking, AgentMoment, str, bytes, Copy], Raw | None]

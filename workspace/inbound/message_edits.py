@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from ....schemas import Problem, short
-from ...base import InvalidFile, Refused, UsageError, decode, is_blank
-from ...formats import jsontext
-from ...journal.records import Edited, MessageEdit, now
-from ...state import AgentMoment, LogPlace, json_patch
-from ...store import LARGE_LIMIT, FileContent, Trace
-from ...views import MessageRow, conversation
+from ...schemas import Problem, short
+from ..base import InvalidFile, Refused, UsageError, decode, is_blank
+from ..formats import jsontext
+from ..journal.records import Edited, MessageEdit, now
+from ..state import AgentMoment, LogPlace, json_patch
+from ..store import LARGE_LIMIT, FileContent, Trace
+from ..views import MessageRow, conversation
 from .findings import EDIT_BYTES, ConversationText, Edit, Looking, RejectedFile, mark_of
 
 CUT = b'{"cut": true}\n'

@@ -12,18 +12,18 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from ....schemas import short
-from ... import journal
-from ...base import Copy, Damaged, Refused, SatchelError, Stamped, decode
-from ...formats import decoder, jsontext
-from ...inspect import is_unchanged
-from ...journal import RECORD_BYTES
-from ...journal.records import ApprovalAsked, Doubt, Edited, FileWritten, OfCall
-from ...plan import Changes, Plan
-from ...secrets import Redactor
-from ...state import FILES, AgentMoment, Listed, Moment, PastMoments
-from ...store import READ_LIMIT, FileContent, Store, Trace, Version
-from ...views import PATIENCE, MessageRow, Unsettled, conversation, until_settled
+from ...schemas import short
+from .. import journal
+from ..base import Copy, Damaged, Refused, SatchelError, Stamped, decode
+from ..formats import decoder, jsontext
+from ..inspect import is_unchanged
+from ..journal import RECORD_BYTES
+from ..journal.records import ApprovalAsked, Doubt, Edited, FileWritten, OfCall
+from ..plan import Changes, Plan
+from ..secrets import Redactor
+from ..state import FILES, AgentMoment, Listed, Moment, PastMoments
+from ..store import READ_LIMIT, FileContent, Store, Trace, Version
+from ..views import PATIENCE, MessageRow, Unsettled, conversation, until_settled
 
 CONFLICTS = "conflicts"
 _FEW = 4

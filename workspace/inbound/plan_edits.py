@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ...base import InvalidFile, Refused, Stamped, decode, is_blank, stamp
-from ...journal.records import Doubt, OfCall, StepCompleted
-from ...plan import Plan, Task, between, plainly
-from ...state import AgentMoment, Scope, is_of_item
-from ...views import projection
+from ..base import InvalidFile, Refused, Stamped, decode, is_blank, stamp
+from ..journal.records import Doubt, OfCall, StepCompleted
+from ..plan import Plan, Task, between, plainly
+from ..state import AgentMoment, Scope, is_of_item
+from ..views import projection
 from . import checkpoint_copies
 from .findings import ConflictPlace, Edit, FileConflict, Looking, RejectedFile, check_size, foreign
 from .json_edits import no_journal
 
 if TYPE_CHECKING:
-    from ...plan import Changes, Move
+    from ..plan import Changes, Move
 
 _TOLD = 8
 _SHOWN = 60
@@ -163,7 +163,7 @@ def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: st
 
 def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
     """The merged plan; None if a person has to choose a version."""
-    from ...plan import conflict_sides, merge_plans  # most files have no edit
+    from ..plan import conflict_sides, merge_plans  # most files have no edit
 
     noticed, path, now = looking.noticed, saved.path, agent.plan
     choice = looking.choice(path)
@@ -192,7 +192,7 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
     splices = between(list(now.lines), list(after.lines))
     if not splices:
         return None
-    from ...plan import changes
+    from ..plan import changes
 
     done = changes(now, after)
     redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_work)

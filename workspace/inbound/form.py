@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from .... import schemas
-from ....schemas import Problem, Where, dotted, nearest, short
-from ...base import InvalidFile, UsageError, decode
-from ...formats import yamltext
-from ...journal.records import NOTHING
-from ...state import DONE, NONE_SINCE, REDO, RecordedAnswer, same
+from ... import schemas
+from ...schemas import Problem, Where, dotted, nearest, short
+from ..base import InvalidFile, UsageError, decode
+from ..formats import yamltext
+from ..journal.records import NOTHING
+from ..state import DONE, NONE_SINCE, REDO, RecordedAnswer, same
 from .question import APPROVE, Question, with_changes
 
 if TYPE_CHECKING:
-    from ...formats import YamlDocument
+    from ..formats import YamlDocument
 
 FORMAT = 1
 _BOM = "\ufeff"

@@ -21,22 +21,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ...base import InvalidFile, fitting
-from ...state import Moment, TaskFile
-from ...store import LARGE_LIMIT, FileChanged, Store, Version
-from ...views import is_left_open
-from ..edits.findings import sha
+from ..base import InvalidFile, fitting
+from ..state import Moment, TaskFile
+from ..store import LARGE_LIMIT, FileChanged, Store, Version
+from ..views import is_left_open
+from .findings import sha
 
-FOLDER = "inbox"
-_DONE = f"{FOLDER}/done"
-_OPEN = f"{FOLDER}/open"
+INBOX = "inbox"
+_DONE = f"{INBOX}/done"
+_OPEN = f"{INBOX}/open"
 _REJECTED = "rejected"
-_ENDED = (_DONE, f"{FOLDER}/moved")
+_ENDED = (_DONE, f"{INBOX}/moved")
 _KEYED = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z-([0-9a-f]{32})-([0-9a-f]{16}))\.(?:.*\.)?([a-z]+)")
 _UNCUT = 160
 """Bytes of a name's beginning that `_place` never cuts."""
 
-CANCELLED = f"{FOLDER}/cancelled"
+CANCELLED = f"{INBOX}/cancelled"
 """A person puts a file with a task's name here, so that the task is not done. It is used up with that task."""
 
 
@@ -51,7 +51,7 @@ def put_away(store: Store, moment: Moment) -> None:
     for id, task in moment.tasks_done.items():
         _use_up(store, task.file, id)
         if store.version(task.file) is None:
-            for folder in (_aside(task), f"{FOLDER}/{task.to}", FOLDER):  # in this order: a file is always in one
+            for folder in (_aside(task), f"{INBOX}/{task.to}", INBOX):  # in this order: a file is always in one
                 store.settle(folder)
             continue
         if sha_of(store, task.file) != task.sha256:
@@ -79,7 +79,7 @@ def _move(store: Store, task: TaskFile, id: str) -> None:
     if store.has_writer(task.file):
         _put_aside(store, task.file, _aside(task))
         return
-    to = _place(store, task.file, f"{FOLDER}/{task.to}", task.sha256, id)
+    to = _place(store, task.file, f"{INBOX}/{task.to}", task.sha256, id)
     store.rename(task.file, to)
     if store.has_writer(to) or sha_of(store, to) != task.sha256:
         _put_aside(store, to, _aside(task))  # a program has opened it, or saved into it, while it was moved
@@ -90,14 +90,14 @@ def take_back(store: Store, file: str, sha256: str) -> None:
     stem = file.rpartition("/")[2].rpartition(".")[0]
     for entry in store.list(_DONE):
         if _begins(entry.path, stem) and sha_of(store, entry.path) == sha256:
-            store.rename(entry.path, _place(store, file, FOLDER))
+            store.rename(entry.path, _place(store, file, INBOX))
             return
 
 
 def has(store: Store, file: str, sha256: str) -> bool:
     """Whether the file of a task is still there: in the inbox, or as that of a finished one."""
     stem = file.rpartition("/")[2].rpartition(".")[0]
-    entries = (entry for folder in (FOLDER, _DONE, f"{_OPEN}/done-{sha256}") for entry in store.list(folder))
+    entries = (entry for folder in (INBOX, _DONE, f"{_OPEN}/done-{sha256}") for entry in store.list(folder))
     return any(_begins(entry.path, stem) and sha_of(store, entry.path) == sha256 for entry in entries)
 
 
@@ -142,14 +142,14 @@ def bring_back(store: Store) -> None:
     if not has_open(store):
         return
     for path in changed(store):
-        store.rename(path, _place(store, path, FOLDER))
+        store.rename(path, _place(store, path, INBOX))
     for path, to, sha256 in _opened(store):
         if store.has_writer(path) or sha_of(store, path) != sha256:
             continue
         if to == _REJECTED:
             store.remove(path)
         else:
-            store.rename(path, _place(store, path, f"{FOLDER}/{to}", sha256))
+            store.rename(path, _place(store, path, f"{INBOX}/{to}", sha256))
     store.tidy(_OPEN)
 
 
@@ -211,14 +211,14 @@ def mark_of_key(key: str, data: bytes) -> KeyMark:
 def keyed_file(path: str) -> Keyed | None:
     folder, _, name = path.rpartition("/")
     match = _KEYED.fullmatch(name)
-    return Keyed(KeyMark(match[2], match[3]), f"{FOLDER}/{match[1]}.{match[4]}", folder) if match else None
+    return Keyed(KeyMark(match[2], match[3]), f"{INBOX}/{match[1]}.{match[4]}", folder) if match else None
 
 
 def find_keyed(store: Store, key: str) -> Keyed | None:
     """The file that was sent with a key. It may be waiting, taken, done, handed on or cancelled."""
     wanted = mark_of_key(key, b"").key
     # In this order: a file that is moved meanwhile is in one of them.
-    for folder in (FOLDER, *store.folders(f"{FOLDER}/open"), CANCELLED, *_ENDED):
+    for folder in (INBOX, *store.folders(f"{INBOX}/open"), CANCELLED, *_ENDED):
         for entry in store.list(folder):
             if wanted in entry.path and (found := keyed_file(entry.path)) and found.mark.key == wanted:
                 return found
@@ -233,7 +233,7 @@ def doubles(store: Store, moment: Moment, paths: Sequence[str]) -> set[str]:
     if not marked:
         return set()
     others = [task.file for tasks in (moment.tasks, moment.tasks_done) for task in tasks.values()]
-    others += [entry.path for folder in (*store.folders(f"{FOLDER}/open"), *_ENDED) for entry in store.list(folder)]
+    others += [entry.path for folder in (*store.folders(f"{INBOX}/open"), *_ENDED) for entry in store.list(folder)]
     first = {each.mark: each.path for path in others if (each := keyed_file(path))}
     return {
         path

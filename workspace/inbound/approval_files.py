@@ -17,20 +17,21 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from ...base import InvalidFile, Refused, SatchelError, is_blank
-from ...journal import Journal, Kept, blobs, first_kept
-from ...journal import read as records_after
-from ...journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
-from ...secrets import Redactor, parsed
-from ...state import Moment, RecordedAnswer
-from ...store import FileChanged, FileContent, Store, Version, read_if_there
-from ...views import Settling, Unsettled, stable_read, until_settled
-from ..edits import RejectedFile, reject
+from ..base import InvalidFile, Refused, SatchelError, is_blank
+from ..journal import Journal, Kept, blobs, first_kept
+from ..journal import read as records_after
+from ..journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
+from ..secrets import Redactor, parsed
+from ..state import Moment, RecordedAnswer
+from ..store import FileChanged, FileContent, Store, Version, read_if_there
+from ..views import Settling, Unsettled, stable_read, until_settled
 from . import form
+from .findings import RejectedFile
 from .form import Reply, check_asked, check_form, read_reply, revoked_by
-from .question import FOLDER, Question, closed, find_question, open_questions, path_of, with_changes
+from .question import APPROVALS, Question, closed, find_question, open_questions, path_of, with_changes
+from .rejection import reject
 
-_NAME = re.compile(rf"{FOLDER}/([ad])([0-9]{{1,9}})\.yaml")
+_NAME = re.compile(rf"{APPROVALS}/([ad])([0-9]{{1,9}})\.yaml")
 _LOOKED_AT = 200
 """How many of the newest files of closed questions are checked."""
 
@@ -165,7 +166,7 @@ class ApprovalFiles:
     def _withdraw(self) -> None:
         """Mark the files of withdrawn questions."""
         open_ones = {question.id for question in open_questions(self._moment)}
-        named = [match for entry in self._store.list(FOLDER) if (match := _NAME.fullmatch(entry.path))]
+        named = [match for entry in self._store.list(APPROVALS) if (match := _NAME.fullmatch(entry.path))]
         for match in sorted(named, key=lambda match: int(match[2]))[-_LOOKED_AT:]:
             id = match[1] + match[2]
             if id in open_ones or id in self._moment.answered or id in self._closed:
@@ -279,7 +280,7 @@ class ApprovalFiles:
         """Record which standing approvals people have revoked in their files, durably. `is_fresh`: also where a look is
         a request."""
         if is_fresh and self._moment.standing and self._store.abilities.remote:
-            self._store.refresh(FOLDER)
+            self._store.refresh(APPROVALS)
         found = []
         for id, standing in list(self._moment.standing.items()):
             path = path_of(id)

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ....schemas import short
-from ...journal.records import ApprovalAsked, Doubt, Key
-from ...state import DoubtVerdict, Moment, Scope, verdicts
+from ...schemas import short
+from ..journal.records import ApprovalAsked, Doubt, Key
+from ..state import DoubtVerdict, Moment, Scope, verdicts
 
-FOLDER = "approvals"
+APPROVALS = "approvals"
 APPROVE, DENY = "approve", "deny"
 """The choices of a question about a call, unless the agent gives others. Only `approve` may change arguments."""
 
@@ -105,7 +105,7 @@ def with_changes(decision: str, changes: Mapping[str, Any] | None) -> str:
 
 
 def path_of(id: str) -> str:
-    return f"{FOLDER}/{id}.yaml"
+    return f"{APPROVALS}/{id}.yaml"
 
 
 def open_questions(moment: Moment) -> list[Question]:

@@ -12,17 +12,17 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ....schemas import short
-from ...base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
-from ...formats import Definition, parse
-from ...inspect import Report
-from ...journal import Journal, blobs
-from ...journal.records import ApprovalAsked, Edited, PlanChanged
-from ...plan import Plan, Splice, Task, between
-from ...secrets import as_recorded, redactor_of
-from ...state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, is_of_task, json_patch
-from ...store import FileContent, Store, read_if_there
-from ...views import BRIEF, PATIENCE, STATE, TODO, owner, projection
+from ...schemas import short
+from ..base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
+from ..formats import Definition, parse
+from ..inspect import Report
+from ..journal import Journal, blobs
+from ..journal.records import ApprovalAsked, Edited, PlanChanged
+from ..plan import Plan, Splice, Task, between
+from ..secrets import as_recorded, redactor_of
+from ..state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, is_of_task, json_patch
+from ..store import FileContent, Store, read_if_there
+from ..views import BRIEF, PATIENCE, STATE, TODO, owner, projection
 from . import checkpoint_copies, held_files, json_edits, message_edits, plan_edits, rejection
 from .findings import (
     CheckData,

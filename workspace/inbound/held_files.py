@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ...base import InvalidFile, Refused, UsageError, counted, is_blank
-from ...state import FILES, AgentMoment, FileState
-from ...store import LARGE_LIMIT, FileContent, Store, walk
+from ..base import InvalidFile, Refused, UsageError, counted, is_blank
+from ..state import FILES, AgentMoment, FileState
+from ..store import LARGE_LIMIT, FileContent, Store, walk
 from . import rejection
 from .findings import Edit, Looking, RejectedFile, Repair, StillMoving, sha
 
