@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from satchel.workspace.journal.records import NO_CRC, Line, LineReader, crc_of, written
+from satchel.workspace.journal import NO_CRC, Line, LineReader, crc_of, written
 
 
 class Linked(NamedTuple):

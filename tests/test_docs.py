@@ -173,7 +173,7 @@ def test_every_command_is_documented() -> None:
 
 def test_every_record_type_and_file_is_documented() -> None:
     from satchel import schemas
-    from satchel.workspace.journal.records import AnyRecord
+    from satchel.workspace.journal import AnyRecord
 
     text = (ROOT / "docs/formats.md").read_text()
     for kind in AnyRecord.__args__:

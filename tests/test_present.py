@@ -32,7 +32,7 @@ from satchel.runtime.present import (
 )
 from satchel.runtime.status.activity import Retrying
 from satchel.runtime.supervision.child.kill import How, StopResult
-from satchel.workspace.journal import records
+from satchel.workspace import journal
 from satchel.workspace.state import STATES
 
 pytest.importorskip("starlette", reason="the page needs starlette")
@@ -48,7 +48,7 @@ from satchel.runtime.faces.web import Site, make_app
 __all__ = ["cli", "make"]
 
 ROOT = Path(__file__).parent.parent
-RECORDS = {name for name, each in vars(records).items() if isinstance(each, type) and issubclass(each, records.Record)}
+RECORDS = {kind.__name__ for kind in journal.AnyRecord.__args__}
 KINDS = {
     "completed": PLAIN,
     "waits": GRANTING,
@@ -185,7 +185,7 @@ def test_a_face_has_words_for_a_record_or_a_state(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Match):
             classes = {ast.unparse(each.cls) for each in ast.walk(node) if isinstance(each, ast.MatchClass)}
-            assert not {each.removeprefix("records.") for each in classes} & RECORDS, ast.unparse(node)
+            assert not {each.removeprefix("journal.") for each in classes} & RECORDS, ast.unparse(node)
             cases = {each.value.value for each in ast.walk(node) if is_text_case(each)}  # type: ignore[attr-defined]
             assert len(cases & {*STATES}) < 3 or "/".join(path.parts[-2:]) in KNOWN, ast.unparse(node)
         elif isinstance(node, ast.Dict):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Line
+from satchel.workspace import journal
+from satchel.workspace.journal import Line
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.state.statuses import TRANSITIONS, Act, Status
 
@@ -17,23 +17,23 @@ Change = tuple[Act, Status, Status]
 
 def act_of(line: Line) -> Act | None:
     match line.record:
-        case records.Opened(why="run"):
+        case journal.Opened(why="run"):
             return "started"
-        case records.Opened(why="hold"):
+        case journal.Opened(why="hold"):
             return "held"
-        case records.Opened(why="replay"):
+        case journal.Opened(why="replay"):
             return "replayed"
-        case records.Paused():
+        case journal.Paused():
             return "paused"
-        case records.Closed(status=str(status)):
+        case journal.Closed(status=str(status)):
             return cast("Act", status)
-        case records.PauseRequested():
+        case journal.PauseRequested():
             return "asked to pause"
-        case records.Resumed():
+        case journal.Resumed():
             return "pause withdrawn"
-        case records.Rewound():
+        case journal.Rewound():
             return "rewound"
-        case records.Edited(step=step) if step is not None:
+        case journal.Edited(step=step) if step is not None:
             return "step edited"
     return None
 

@@ -36,7 +36,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from ...workspace.base import OF_A_RUN, Refused, StorageFailed, check_path, urls
-from ...workspace.journal.records import Failure
+from ...workspace.journal import Failure
 from ...workspace.state import prompts
 from ...workspace.store import Store, Version
 

@@ -14,7 +14,7 @@ from ...workspace.base import NotSerializable, Refused, UsageError
 from ..steps import Codec, encode
 
 if TYPE_CHECKING:
-    from ...workspace.journal.records import Patch
+    from ...workspace.journal import Patch
 
 
 class Migration(Struct, frozen=True):

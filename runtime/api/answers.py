@@ -35,7 +35,7 @@ from ...workspace.inbound import (
     with_changes,
 )
 from ...workspace.inspect import Remark, Report, lease, look_beside
-from ...workspace.journal.records import NOTHING
+from ...workspace.journal import NOTHING
 from ...workspace.lifecycle import opened
 from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import DONE, Moment, RecordedAnswer, same

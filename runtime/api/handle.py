@@ -411,7 +411,7 @@ class Handle(Place):
         resume: Resume = "continue",
         until: str | datetime | timedelta | None = None,
     ) -> Steps[PauseResult]:
-        from ...workspace.journal.records import PauseRequested
+        from ...workspace.journal import PauseRequested
         from . import stops
 
         end = stops.until_text(until)

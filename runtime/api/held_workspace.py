@@ -42,8 +42,7 @@ from ...workspace.base import (
 )
 from ...workspace.formats import Definition, definition
 from ...workspace.inspect import define, lease, look, look_beside, refuse_lost_definition
-from ...workspace.journal import blobs
-from ...workspace.journal.records import Message
+from ...workspace.journal import Message, blobs
 from ...workspace.lifecycle import acquire
 from ...workspace.state import FILES, ROOT, FileState, Moment, log_key
 from ...workspace.store import DiskStore, Store, make_place, read_if_there, walk

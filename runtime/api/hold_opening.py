@@ -12,8 +12,7 @@ from ...workspace.base import Conflicting, Refused, SatchelError
 from ...workspace.formats import pause_file
 from ...workspace.inbound import Side, saved_files
 from ...workspace.inspect import Look, Report, lease, look
-from ...workspace.journal import blobs
-from ...workspace.journal.records import FileWritten, Message, ScopeCommitted
+from ...workspace.journal import FileWritten, Message, ScopeCommitted, blobs
 from ...workspace.lifecycle import opening
 from ...workspace.state import FILES, ROOT, RowLog, log_key
 from ...workspace.store import Store

@@ -9,12 +9,12 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...workspace import journal
 from ...workspace.base import SatchelError, StorageFailed
 from ...workspace.history import read
 from ...workspace.inbound import APPROVALS, INBOX
 from ...workspace.inspect import lease, signature
-from ...workspace.journal import first_kept, records, segments
-from ...workspace.journal.records import Line
+from ...workspace.journal import Line, first_kept, segments
 from ...workspace.lifecycle import recovery
 from ...workspace.views import PARTIALS, running_file
 from ..status import REMOTE_LOOK, LogRow, RunStatus
@@ -126,7 +126,7 @@ class Latest:
             after, before = self._last.seq, self._last.before
         with suppress(SatchelError, OSError):  # the status says what is wrong with it
             for line in read(self._store, after, before).lines:
-                self._rows.append(LogRow(records.full(line), line))
+                self._rows.append(LogRow(journal.full(line), line))
                 self._last = line
 
 
@@ -139,4 +139,4 @@ def records_before(handle: Handle, before: int | None, most: int) -> tuple[list[
     after = max(begin - 1 - most, first_kept(store) - 1, 0)
     found = read(store, after)
     lines = [line for line in found.lines if before is None or line.seq < before][-most:]
-    return [LogRow(records.full(line), line) for line in lines], found.problem
+    return [LogRow(journal.full(line), line) for line in lines], found.problem

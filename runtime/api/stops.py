@@ -32,7 +32,7 @@ from ...workspace.base import (
 )
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Lease, Look, Report, backup_file, define, held, lease, look, look_beside, transfer_file
-from ...workspace.journal.records import PauseRequested
+from ...workspace.journal import PauseRequested
 from ...workspace.lifecycle import PauseWish, pausing
 from ...workspace.secrets import redactor_of
 from ...workspace.state import EXIT_CODES, Status
@@ -410,7 +410,7 @@ def _is_mine(place: Place) -> bool:
 
 
 def _drain(place: Place, reason: str, by: str) -> StopResult:
-    from ...workspace.journal.records import PauseRequested  # slow: the kill of the others must not wait for it
+    from ...workspace.journal import PauseRequested  # slow: the kill of the others must not wait for it
     from ..status import at_once
 
     try:

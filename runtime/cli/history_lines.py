@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from ...workspace.base import UsageError, lines, visible
 from ...workspace.history import CallChange, DataChange, MessageChange, StepHistory
-from ...workspace.journal.records import Line
+from ...workspace.journal import Line
 from ..api import Difference, Handle
 from ..present import (
     CHANGES,

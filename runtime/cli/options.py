@@ -272,7 +272,7 @@ def ask_about_copies(place: api.Handle) -> bool:
 
 
 def _is_about_copies(question: api.OpenQuestion) -> bool:
-    from ...workspace.journal.records import ApprovalAsked  # most runs ask nothing
+    from ...workspace.journal import ApprovalAsked  # most runs ask nothing
 
     asked = question.question.asked
     return isinstance(asked, ApprovalAsked) and asked.back is not None

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import SIGNAL, visible
 from ...workspace.inbound import APPROVE
-from ...workspace.journal.records import Doubt
+from ...workspace.journal import Doubt
 from ...workspace.lifecycle import said
 from ...workspace.state import DONE
 from ..api import EXIT_CODES

@@ -21,7 +21,7 @@ from ... import schemas
 from ...workspace.base import UsageError
 from ...workspace.formats import jsontext
 from ...workspace.inbound import Arrivals
-from ...workspace.journal.records import Line
+from ...workspace.journal import Line
 from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import Redactor
 from ...workspace.state import AgentMoment

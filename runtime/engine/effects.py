@@ -19,8 +19,7 @@ from typing import Any, Literal, TypeVar, cast
 from msgspec import Raw, Struct
 
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
-from ...workspace.journal import Kept, blobs
-from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarted
+from ...workspace.journal import NOTHING, Kept, Key, StepCompleted, StepStarted, blobs
 from ...workspace.state import EarlierAnswer
 from ..agent import DaemonExecutor, said
 from ..live import AgentStopped, Suspended, reverify, verification

@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ...workspace.base import Refused
-from ...workspace.journal.records import Migrated, Patch, PauseRequested, ScopeBegun, ScopeCommitted
+from ...workspace.journal import Migrated, Patch, PauseRequested, ScopeBegun, ScopeCommitted
 from ...workspace.state import ROOT
 from ..agent import Agent, check_known, describe, migrate
 from ..live import Suspended, first_state

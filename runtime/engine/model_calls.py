@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from ...workspace import journal
 from ...workspace.base import KEEPER, AgentError, SatchelError, StorageFailed, usd
-from ...workspace.journal.records import AnswersGrown, Spent
+from ...workspace.journal import AnswersGrown, Spent
 from ...workspace.state import ROOT
 from ..steps import Retry
 from .context import Context
 from .open_scope import OpenCall, current_call
 
 if TYPE_CHECKING:
-    from ...workspace.journal.records import PartialPromoted
+    from ...workspace.journal import PartialPromoted
     from ...workspace.views import RecoveryMarker
     from ..keeper import Paid, StepAtKeeper
 

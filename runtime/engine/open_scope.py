@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from ...workspace.base import AgentError, NotSerializable
-from ...workspace.journal.records import NOTHING, Key, Message, Output, StepCompleted
+from ...workspace.journal import NOTHING, Key, Message, Output, StepCompleted
 from ...workspace.plan import Splice
 from ...workspace.state import Scope, is_done_again
 from ..agent import of_a_future, place

@@ -16,8 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError
-from ...workspace.journal import blobs
-from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress, StepRetry, now
+from ...workspace.journal import StepCompleted, StepFailed, StepProgress, StepRetry, blobs, now
 from ...workspace.secrets import RedactedStream, scrub
 from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file

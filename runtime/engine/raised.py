@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import NotDone, NotSerializable, SatchelError
 from ...workspace.formats import decoder
-from ...workspace.journal.records import NOTHING, Failure, Key
+from ...workspace.journal import NOTHING, Failure, Key
 from ..agent import brief, of_storage
 from ..steps import encode
 

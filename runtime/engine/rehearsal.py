@@ -13,7 +13,7 @@ from typing import Literal, NoReturn
 from msgspec import Struct, field
 
 from ...workspace.base import counted
-from ...workspace.journal.records import StepCompleted
+from ...workspace.journal import StepCompleted
 from ..live import StopRequests, Suspended, Suspension
 from .open_scope import OpenCall, scope_of, waits
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from ...workspace.base import AgentError, UsageError
-from ...workspace.journal import Kept, blobs
-from ...workspace.journal.records import Key, StepCompleted
+from ...workspace.journal import Kept, Key, StepCompleted, blobs
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import Scope
 from ...workspace.views import step_path

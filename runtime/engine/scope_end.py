@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Literal, NamedTuple, TypeVar
 
-from ...workspace.journal.records import Failure, Key, OfCall, PauseRequested, ScopeFailed, StepCompleted, StepStarted
+from ...workspace.journal import Failure, Key, OfCall, PauseRequested, ScopeFailed, StepCompleted, StepStarted
 from ...workspace.state import ROOT, STUCK_AFTER, Scope, crash_suspects
 from ..agent import describe, of_storage
 from ..live import Suspended

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from ...workspace.base import AgentError, SatchelError, UsageError, arguments
 from ...workspace.inbound import archive, inbox
-from ...workspace.journal import blobs
-from ...workspace.journal.records import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled
+from ...workspace.journal import Key, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted, Uncalled, blobs
 from ...workspace.plan import Plan, Splice, Task
 from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, is_of_item, is_of_task
 from ...workspace.views import folder_of

@@ -15,8 +15,7 @@ from ...workspace.base import LeaseHeld, Refused, UsageError
 from ...workspace.formats import pause_file
 from ...workspace.inbound import Noticed, inbox, nothing_has_come, notice, open_files
 from ...workspace.inspect import Look, Report, backup_file, look
-from ...workspace.journal import blobs
-from ...workspace.journal.records import EndStatus, PauseRequested
+from ...workspace.journal import EndStatus, PauseRequested, blobs
 from ...workspace.lifecycle import PauseWish, Point, Workspace, acquire, opening, pausing, recovery, rewind_record
 from ...workspace.state import Moment
 from ...workspace.store import DISPLACED, Store

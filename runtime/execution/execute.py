@@ -15,7 +15,7 @@ from ...workspace.base import DEFINITION, DRIFTED, SIGNAL, AgentError, SatchelEr
 from ...workspace.formats import pause_file as pausefile
 from ...workspace.inbound import inbox
 from ...workspace.inspect import Look, Report, lease
-from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
+from ...workspace.journal import EndStatus, Failure, PauseLate, PauseRequested
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind_record
 from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, OVER, ROOT, Pause

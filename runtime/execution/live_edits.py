@@ -19,7 +19,7 @@ from ...workspace.base import DEFINITION, Refused, SatchelError
 from ...workspace.formats import Definition, parse
 from ...workspace.inbound import CheckData, Noticed, inbox, notice, rejection
 from ...workspace.inspect import another_run
-from ...workspace.journal.records import PauseRequested
+from ...workspace.journal import PauseRequested
 from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
 from ...workspace.store import FileContent, Version

@@ -21,7 +21,7 @@ from ...workspace.formats import Definition
 from ...workspace.history import BlamedValue, data_origins, story
 from ...workspace.inbound import notice
 from ...workspace.inspect import Look, Report, define
-from ...workspace.journal.records import Configured, PauseRequested
+from ...workspace.journal import Configured, PauseRequested
 from ...workspace.lifecycle import Workspace, rewind_record
 from ...workspace.secrets import as_recorded, redactor_of
 from ...workspace.state import Moment, json_patch, prompts

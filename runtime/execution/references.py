@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...workspace.base import SatchelError, UsageError, urls
-from ...workspace.journal.records import Configured
+from ...workspace.journal import Configured
 from ..agent import DaemonExecutor
 from ..engine import Context
 

@@ -17,8 +17,7 @@ from msgspec import Struct, field
 
 from ...workspace.base import SatchelError, UsageError, arguments
 from ...workspace.inspect import Look, Report
-from ...workspace.journal import blobs
-from ...workspace.journal.records import ApprovalAsked, Doubt, EndStatus, Input
+from ...workspace.journal import ApprovalAsked, Doubt, EndStatus, Input, blobs
 from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
 from ...workspace.state import Moment

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...schemas import nearest
+from ...workspace import journal
 from ...workspace.base import SatchelError, UsageError, arguments, counted
 from ...workspace.history import (
     LATEST,
@@ -61,8 +62,7 @@ from ...workspace.history import (
     unwritten,
 )
 from ...workspace.inspect import define, lease
-from ...workspace.journal import Kept, records
-from ...workspace.journal.records import Line
+from ...workspace.journal import Kept, Line
 from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import (
     FILES,
@@ -146,7 +146,7 @@ def show(place: Place, at: int | str) -> ShowResult:
 
 
 def _row(line: Line | None) -> LogRow | None:
-    return LogRow(records.full(line), line) if line is not None else None
+    return LogRow(journal.full(line), line) if line is not None else None
 
 
 def _shown(moment: Moment, agent: AgentMoment, said: list[Said] | None) -> ShownAgent:

@@ -30,8 +30,7 @@ from ...workspace.history import (
     story,
 )
 from ...workspace.inspect import Remark, define, look
-from ...workspace.journal import Kept
-from ...workspace.journal.records import AgentBegun, Failure, Key, Line, Output, ScopeCommitted, Spent
+from ...workspace.journal import AgentBegun, Failure, Kept, Key, Line, Output, ScopeCommitted, Spent
 from ...workspace.secrets import redactor_of
 from ...workspace.state import ABSENT, OVER, ROOT, Status, is_of_item, is_of_task, json_patch, prompts
 from ...workspace.store import Store, open_store

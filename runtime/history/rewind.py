@@ -16,7 +16,7 @@ from ...workspace.base import UsageError, arguments, myself, urls
 from ...workspace.history import LATEST, Records, Work, check_kept, moment_at, records_of, seq_of
 from ...workspace.inbound import reopen_parents
 from ...workspace.inspect import Remark, Report, look, look_beside
-from ...workspace.journal.records import Edited, Key, StepCompleted
+from ...workspace.journal import Edited, Key, StepCompleted
 from ...workspace.lifecycle import Return, Workspace, opened, rewind_record
 from ...workspace.plan import Task
 from ...workspace.state import ROOT, AgentMoment, LaterEffect, Moment, Status, checkpoint, earlier_moment, scope_of_task

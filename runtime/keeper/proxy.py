@@ -27,7 +27,7 @@ from yarl import URL
 
 from ...workspace.base import SatchelError
 from ...workspace.inspect import lease
-from ...workspace.journal.records import now
+from ...workspace.journal import now
 from ..steps import retry_after
 from . import addresses, answer_files, wire
 from .addresses import CALL, ModelCall, Opening, Paid, StepAnswer, is_valid, place

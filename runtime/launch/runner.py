@@ -17,7 +17,7 @@ from ...workspace import journal
 from ...workspace.base import AgentError, UsageError
 from ...workspace.inbound import inbox, not_settled
 from ...workspace.inspect import Look
-from ...workspace.journal.records import Before, Failure, Line, Output, now
+from ...workspace.journal import Before, Failure, Line, Output, now
 from ...workspace.plan import Progress
 from ...workspace.state import Pause
 from ...workspace.store import Store

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import AgentError, time_text
 from ...workspace.formats import Budget, Definition, Webhook, Window
-from ...workspace.journal.records import PauseRequested, Spent
+from ...workspace.journal import PauseRequested, Spent
 from ...workspace.lifecycle import Workspace
 from ...workspace.store import Store
 from . import budget, windows

@@ -37,7 +37,7 @@ from ...workspace.formats import Definition, Webhook
 from ...workspace.formats import definition as definition_file
 from ...workspace.inbound import Question, open_questions
 from ...workspace.inspect import report
-from ...workspace.journal.records import EndStatus
+from ...workspace.journal import EndStatus
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import Moment
 from ...workspace.store import Store

@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 
 from ...schemas import Where
 from ...workspace.base import AgentError, NotSerializable, Refused, SatchelError, UsageError
-from ...workspace.journal.records import Patch
+from ...workspace.journal import Patch
 from ...workspace.plan import Plan, Splice, Task
 from ...workspace.state import KnownText, contradiction, json_patch
 from ..steps import (

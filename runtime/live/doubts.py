@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from ...workspace.inbound import find_question
-from ...workspace.journal.records import Doubt, Key
+from ...workspace.journal import Doubt, Key
 from ...workspace.lifecycle import Workspace
 from .reverify import Rechecks
 from .stopping import StopRequests

@@ -13,7 +13,7 @@ from functools import partial
 
 from ...workspace.base import SatchelError
 from ...workspace.inbound import rejection
-from ...workspace.journal.records import Key, Output, StepCompleted
+from ...workspace.journal import Key, Output, StepCompleted
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import AgentMoment, Moment
 from ...workspace.store import Store

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from ...workspace.backup import FIRST_LOOK, Follower
 from ...workspace.base import SIGNAL, SatchelError, time_text
-from ...workspace.journal.records import Failure, Forced, PauseRequested
+from ...workspace.journal import Failure, Forced, PauseRequested
 from ...workspace.lifecycle import Workspace
 from ..steps import A_DAY, current_scope
 from .reverify import Place

@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...workspace import journal
 from ...workspace.base import NotDone, SatchelError, visible
 from ...workspace.inspect import BackupNote, Report
-from ...workspace.journal import records
-from ...workspace.journal.records import AnyRecord, Failure, Line, Resource
+from ...workspace.journal import AnyRecord, Failure, Line, Resource
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import ROOT, Moment
 from ...workspace.views import PartialHead
@@ -125,48 +125,48 @@ def _of(record: AnyRecord) -> str:
 
 def _info(record: AnyRecord) -> str | None:
     match record:
-        case records.Closed(status=str(status)):
+        case journal.Closed(status=str(status)):
             why = _failure(record.error) or record.reason
             return f"{status}{f': {why}' if why else ''}"
-        case records.ScopeBegun(scope=scope) if scope != ROOT:
+        case journal.ScopeBegun(scope=scope) if scope != ROOT:
             return f"{_scope(scope)} begun: {record.title}"
-        case records.ScopeCommitted(scope=scope) if scope != ROOT:
+        case journal.ScopeCommitted(scope=scope) if scope != ROOT:
             return f"{_scope(scope)} committed"
-        case records.ScopeFailed():
+        case journal.ScopeFailed():
             return f"{_scope(record.scope)} failed: {_failure(record.error)}"
-        case records.StepRetry():
+        case journal.StepRetry():
             again = f"asking again in {record.wait:.3g} s: {_failure(record.error)}"
             return f"{_scope(record.scope)} {record.step}{record.call}: {again}"
-        case records.ApprovalAsked():
+        case journal.ApprovalAsked():
             return f"asked {record.id}: {record.question}"
-        case records.Doubt():
+        case journal.Doubt():
             return f"asked {record.id} about the effect {record.step}{record.call}"
-        case records.ApprovalAnswered() | records.Resolved():
+        case journal.ApprovalAnswered() | journal.Resolved():
             return f"{record.id} answered by {record.by}"
-        case records.PauseRequested():
+        case journal.PauseRequested():
             return f"{record.mode} requested by {record.by}: {record.reason}"
-        case records.Paused():
+        case journal.Paused():
             return f"paused{' by force' if record.forced else ''}"
-        case records.Resumed():
+        case journal.Resumed():
             return f"resumed by {record.by}"
-        case records.AgentBegun():
+        case journal.AgentBegun():
             return f"begun{record.call}"
-        case records.AgentEnded():
+        case journal.AgentEnded():
             return f"failed: {_failure(record.error)}" if record.error else "ended"
-        case records.Edited():
+        case journal.Edited():
             return f"{record.file} edited by {record.by}: {'; '.join(record.says)}"
     return None
 
 
 def _debug(record: AnyRecord) -> str | None:
     match record:
-        case records.StepStarted():
+        case journal.StepStarted():
             return f"{_scope(record.scope)} {record.step}{record.call} begins"
-        case records.StepCompleted():
+        case journal.StepCompleted():
             return f"{_scope(record.scope)} {record.step}{record.call} {record.how} after {record.ms} ms"
-        case records.StepFailed():
+        case journal.StepFailed():
             return f"{_scope(record.scope)} {record.step}{record.call} failed: {_failure(record.error)}"
-        case records.Saved():
+        case journal.Saved():
             return f"checkpoint {record.file} ({record.why})"
     return None
 

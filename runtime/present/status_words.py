@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ...workspace.base import Mode, counted, duration, one_line, since, usd
 from ...workspace.inbound import open_files
 from ...workspace.inspect import BackupMark, BackupState
-from ...workspace.journal.records import Failure
+from ...workspace.journal import Failure
 from ...workspace.lifecycle import said
 from ...workspace.plan import Plan
 from ...workspace.state import ACTIVE, Approval, Moment, Tone

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec.structs import asdict
 
+from ...workspace import journal
 from ...workspace.base import counted, cut, duration, moment_of, one_line, since, usd, visible
-from ...workspace.journal import records
 from ...workspace.state import Tone, tone
 from ...workspace.views import place_words
 
@@ -193,7 +193,7 @@ def detail_json(found: CallDetail) -> dict[str, Any]:
     said = {name: each for name, each in asdict(found).items() if name not in ("call", "answers", "records", "result")}
     result = {"result": found.result} if found.call.state == "completed" else {}
     answers = [msgspec.to_builtins(each) for each in found.answers]
-    lines = [msgspec.json.decode(records.full(line)) for line in found.records]
+    lines = [msgspec.json.decode(journal.full(line)) for line in found.records]
     call = call_json(found.call) | {"state": found.call.state}
     return said | call | result | {"answers": answers, "records": lines}
 

@@ -33,8 +33,7 @@ from ...workspace.inbound import (
     read_reply,
     with_changes,
 )
-from ...workspace.journal import blobs
-from ...workspace.journal.records import NOTHING, ApprovalAsked, now
+from ...workspace.journal import NOTHING, ApprovalAsked, blobs, now
 from ..engine import OpenCall, OpenScope, ScopeRun, check_outside_steps
 from ..live import Suspended, put_question, supervisor_link
 from ..steps import Codec, OwnStep, canonical, encode

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from ...workspace.base import UsageError, arguments
-from ...workspace.journal.records import Message
+from ...workspace.journal import Message
 from ...workspace.views import MessageRow, conversation
 from ..engine import Session
 from ..steps import encode

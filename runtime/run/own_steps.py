@@ -20,8 +20,7 @@ from msgspec import Raw, Struct
 
 from ...workspace.base import AgentError, Resume, StorageFailed, UsageError, arguments, time_text
 from ...workspace.formats import decoder
-from ...workspace.journal import blobs
-from ...workspace.journal.records import AgentBegun, AgentEnded, PauseRequested, StepCompleted, StepProgress
+from ...workspace.journal import AgentBegun, AgentEnded, PauseRequested, StepCompleted, StepProgress, blobs
 from ...workspace.state import SLEEP
 from ..agent import Agent, Parameters, describe
 from ..engine import PREVIEW, OpenCall, ScopeRun, Session, check_outside_steps, entry, performing, returned

@@ -15,9 +15,9 @@ from functools import partial as bind
 from typing import Any
 
 from ...schemas import Problem
+from ...workspace import journal
 from ...workspace.base import AgentError, InvalidFile, SatchelError, UsageError, decode, place
-from ...workspace.journal import records
-from ...workspace.journal.records import Configured, PauseRequested
+from ...workspace.journal import Configured, PauseRequested
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import prompts
 from ..agent import TIERS, HeldResource, Resource, ResourceOutcome, Tier, describe, runs_on_loop, takes_run, unhindered
@@ -169,8 +169,8 @@ def _is_manager(what: Any) -> bool:
     return hasattr(type(what), "__enter__") or hasattr(type(what), "__aenter__")
 
 
-def _record(held: HeldResource, event: Any, came: ResourceOutcome) -> records.Resource:
-    return records.Resource(name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms)
+def _record(held: HeldResource, event: Any, came: ResourceOutcome) -> journal.Resource:
+    return journal.Resource(name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms)
 
 
 _PLACE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")

@@ -275,7 +275,7 @@ class Run(RunParameter, Generic[S]):
         does not pay twice. When the budget is used up, no step or item begins, and the run pauses. UsageError for a
         negative amount, or no amount.
         """
-        from ...workspace.journal.records import Spent
+        from ...workspace.journal import Spent
         from ..engine import ScopeRun, current_call
         from ..limits import budget
 

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import AgentError, InvalidFile
 from ...workspace.inbound import InboxFile, Offered, archive, inbox
-from ...workspace.journal import blobs
-from ...workspace.journal.records import TaskDone, TaskTaken
+from ...workspace.journal import TaskDone, TaskTaken, blobs
 from ...workspace.state import ROOT, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import OpenCall, OpenScope, Session, check_outside_steps, items, performing

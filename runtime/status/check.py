@@ -32,8 +32,7 @@ from ...workspace.base import (
 from ...workspace.formats import jsontext, pause_file
 from ...workspace.inbound import APPROVALS, archive, form_problems, inbox, notice, open_files, rejection
 from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
-from ...workspace.journal import Kept, blobs
-from ...workspace.journal.records import BadLine, LineReader, StepCompleted
+from ...workspace.journal import BadLine, Kept, LineReader, StepCompleted, blobs
 from ...workspace.lifecycle import recovery
 from ...workspace.state import Moment, checkpoint, folder_of_agent
 from ...workspace.store import (

@@ -21,8 +21,7 @@ from msgspec import Raw, Struct
 
 from ...workspace import journal
 from ...workspace.inspect import define
-from ...workspace.journal import records
-from ...workspace.journal.records import Before, EndStatus, Line
+from ...workspace.journal import Before, EndStatus, Line
 from ...workspace.state import OVER, ROOT, Moment, checkpoint, folder_of_agent
 from ...workspace.store import Entry, Store
 from ...workspace.views import DOUBTS, PARTIALS, PartialHead, partial_files
@@ -271,7 +270,7 @@ class Teller:
         if facts is not None:
             kind, more = facts
             yield kind(seq=line.seq, at=line.at, agent=line.record.agent, **more)
-        if isinstance(line.record, records.ScopeCommitted) and line.record.scope != ROOT:
+        if isinstance(line.record, journal.ScopeCommitted) and line.record.scope != ROOT:
             self._open.pop((line.record.agent, line.record.scope), None)
 
     def tokens(self, head: PartialHead, text: str, offset: int, at: str = "") -> Iterator[Tokens]:
@@ -299,18 +298,18 @@ class Teller:
 
     def _follow(self, line: Line) -> None:
         match line.record:
-            case records.ScopeBegun() as begun:
+            case journal.ScopeBegun() as begun:
                 self._open.setdefault((begun.agent, begun.scope), (begun.title, set()))
-            case records.StepCompleted() as done:
+            case journal.StepCompleted() as done:
                 self._open.setdefault((done.agent, done.scope), ("", set()))[1].add(done.no)
-            case records.AgentBegun(agent=path) if path not in self.agents:
+            case journal.AgentBegun(agent=path) if path not in self.agents:
                 self.agents.append(path)
-            case records.Opened() as opened:
+            case journal.Opened() as opened:
                 self.nonce = opened.run_nonce or self.nonce
                 if opened.why in _STARTS:
                     self.openings = (self.openings[1], line.opening)
                 self.status = "running" if opened.why == "run" else self.status
-            case records.Closed(status=str(status)):
+            case journal.Closed(status=str(status)):
                 self.status = status
 
 
@@ -326,15 +325,15 @@ def _value(raw: Raw) -> Any:
         return None  # `check` says what is wrong with it
 
 
-def _error(failure: records.Failure | None) -> str:
+def _error(failure: journal.Failure | None) -> str:
     return f"{failure.kind}: {failure.message}" if failure else ""
 
 
-def _call(record: records.OfCall) -> dict[str, Any]:
+def _call(record: journal.OfCall) -> dict[str, Any]:
     return {"scope": record.scope, "no": record.no, "step": record.step, "call": record.call}
 
 
-def _opened(record: records.Opened, teller: Teller) -> _Facts | None:
+def _opened(record: journal.Opened, teller: Teller) -> _Facts | None:
     if record.why not in _STARTS:
         return None
     secret = teller.nonce or record.run_id  # others derive keys and names from it
@@ -349,7 +348,7 @@ def _opened(record: records.Opened, teller: Teller) -> _Facts | None:
     }
 
 
-def _closed(record: records.Closed, teller: Teller) -> _Facts | None:
+def _closed(record: journal.Closed, teller: Teller) -> _Facts | None:
     if record.status is None:
         return None
     return RunStopped, {
@@ -361,7 +360,7 @@ def _closed(record: records.Closed, teller: Teller) -> _Facts | None:
     }
 
 
-def _committed(record: records.ScopeCommitted, teller: Teller) -> _Facts | None:
+def _committed(record: journal.ScopeCommitted, teller: Teller) -> _Facts | None:
     if record.scope == ROOT:
         return None  # the first state of an agent
     return ItemCommitted, {
@@ -374,69 +373,69 @@ def _committed(record: records.ScopeCommitted, teller: Teller) -> _Facts | None:
     }
 
 
-def _begun(record: records.ScopeBegun, teller: Teller) -> _Facts | None:
+def _begun(record: journal.ScopeBegun, teller: Teller) -> _Facts | None:
     facts = {"scope": record.scope, "title": record.title}
     return (ItemBegun, facts) if record.scope != ROOT else None
 
 
 _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
-    records.Opened: _opened,
-    records.Closed: _closed,
-    records.ScopeBegun: _begun,
-    records.ScopeFailed: lambda record, teller: (
+    journal.Opened: _opened,
+    journal.Closed: _closed,
+    journal.ScopeBegun: _begun,
+    journal.ScopeFailed: lambda record, teller: (
         ItemFailed,
         {"scope": record.scope, "title": teller.title(record), "error": _error(record.error)},
     ),
-    records.ScopeCommitted: _committed,
-    records.StepStarted: lambda record, teller: (EffectBegun, _call(record)),
-    records.StepCompleted: lambda record, teller: (
+    journal.ScopeCommitted: _committed,
+    journal.StepStarted: lambda record, teller: (EffectBegun, _call(record)),
+    journal.StepCompleted: lambda record, teller: (
         StepCompleted,
         _call(record)
         | {"effect": record.effect, "result": _value(record.result), "ms": record.ms, "how": record.how}
         | {"model": record.model},
     ),
-    records.StepFailed: lambda record, teller: (
+    journal.StepFailed: lambda record, teller: (
         StepFailed,
         _call(record) | {"error": _error(record.error), "attempt": record.attempt, "final": record.final},
     ),
-    records.StepRetry: lambda record, teller: (
+    journal.StepRetry: lambda record, teller: (
         StepRetried,
         _call(record) | {"error": _error(record.error), "attempt": record.attempt, "wait": record.wait},
     ),
-    records.Spent: lambda record, teller: (
+    journal.Spent: lambda record, teller: (
         Spent,
         {"scope": record.scope, "no": record.no, "tokens": record.tokens, "usd": record.usd}
         | {"output_tokens": record.output, "model": record.model},
     ),
-    records.ApprovalAsked: lambda record, teller: (
+    journal.ApprovalAsked: lambda record, teller: (
         Asked,
         {"id": record.id, "kind": "approval", "question": record.question, "choices": record.choices}
         | {"arguments": _value(record.arguments)},
     ),
-    records.Doubt: lambda record, teller: (
+    journal.Doubt: lambda record, teller: (
         Asked,
         {"id": record.id, "kind": "effect", "question": f"{record.step}{record.call}: {DOUBTS[record.why]}"},
     ),
-    records.ApprovalAnswered: lambda record, teller: (
+    journal.ApprovalAnswered: lambda record, teller: (
         Answered,
         {"id": record.id, "decision": _value(record.decision), "by": record.by, "arguments": _value(record.arguments)},
     ),
-    records.Resolved: lambda record, teller: (Answered, {"id": record.id, "decision": record.outcome, "by": record.by}),
-    records.PauseRequested: lambda record, teller: (
+    journal.Resolved: lambda record, teller: (Answered, {"id": record.id, "decision": record.outcome, "by": record.by}),
+    journal.PauseRequested: lambda record, teller: (
         PauseRequested,
         {"reason": record.reason, "by": record.by, "mode": record.mode, "until": record.until},
     ),
-    records.Paused: lambda record, teller: (Paused, {"forced": record.forced}),
-    records.Resumed: lambda record, teller: (Resumed, {"by": record.by, "instructions": record.instructions}),
-    records.AgentBegun: lambda record, teller: (AgentBegun, {"scope": record.scope, "call": record.call}),
-    records.AgentEnded: lambda record, teller: (
+    journal.Paused: lambda record, teller: (Paused, {"forced": record.forced}),
+    journal.Resumed: lambda record, teller: (Resumed, {"by": record.by, "instructions": record.instructions}),
+    journal.AgentBegun: lambda record, teller: (AgentBegun, {"scope": record.scope, "call": record.call}),
+    journal.AgentEnded: lambda record, teller: (
         AgentEnded,
         {"result": _value(record.result), "error": _error(record.error)},
     ),
-    records.PlanChanged: lambda record, teller: (PlanChanged, {"by": record.by, "why": record.why}),
-    records.Edited: lambda record, teller: (Edited, {"file": record.file, "by": record.by, "says": record.says}),
-    records.TaskTaken: lambda record, teller: (TaskTaken, {"id": record.id, "file": record.file}),
-    records.TaskDone: lambda record, teller: (TaskDone, {"id": record.id}),
+    journal.PlanChanged: lambda record, teller: (PlanChanged, {"by": record.by, "why": record.why}),
+    journal.Edited: lambda record, teller: (Edited, {"file": record.file, "by": record.by, "says": record.says}),
+    journal.TaskTaken: lambda record, teller: (TaskTaken, {"id": record.id, "file": record.file}),
+    journal.TaskDone: lambda record, teller: (TaskDone, {"id": record.id}),
 }
 """The event of each type of record that has one, with its facts."""
 

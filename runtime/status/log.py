@@ -18,8 +18,7 @@ from ...schemas import nearest
 from ...workspace import journal
 from ...workspace.base import Damaged, SatchelError, UsageError, arguments, time_text, times
 from ...workspace.inspect import define, look_beside
-from ...workspace.journal import Kept, blobs, records
-from ...workspace.journal.records import (
+from ...workspace.journal import (
     AnyRecord,
     ApprovalAnswered,
     ApprovalRevoked,
@@ -28,6 +27,7 @@ from ...workspace.journal.records import (
     Edited,
     Failure,
     Forced,
+    Kept,
     Line,
     Opened,
     Output,
@@ -40,6 +40,7 @@ from ...workspace.journal.records import (
     Resumed,
     Rewound,
     Saved,
+    blobs,
 )
 from ...workspace.plan import Progress
 from ...workspace.state import OVER, Status
@@ -104,7 +105,7 @@ class Who:
         return self._process if said is None else said or "a person"
 
 
-RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in records.AnyRecord.__args__)
+RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in journal.AnyRecord.__args__)
 """The types of records: `step.completed`, `edited`, ..."""
 
 
@@ -312,7 +313,7 @@ def _following(place: Place, rows: _Rows) -> Iterator[LogRow]:
             sizes = now
             before = rows.last.before if rows.last else Before()
             for line in journal.read(place.store, after=rows.seq, before=before).lines:
-                yield rows.row(records.full(line), line)
+                yield rows.row(journal.full(line), line)
         if not rows.is_over:
             at_once(place.look_again(max(_LOOK, _SHARE * (time.monotonic() - began))))
 
@@ -341,7 +342,7 @@ class _Rows:
         known, kept = self.seq, journal.first_kept(self._store) - 1
         for line in journal.kept_lines(self._store):
             if line.seq > known:
-                yield self.row(records.encode(line)[:-1], line)
+                yield self.row(journal.encode(line)[:-1], line)
         if kept > known:
             known, self.seq, self.crc = kept, kept, ""
         for data, read in journal.once(self._segments(), first=known + 1):
@@ -365,8 +366,8 @@ class _Rows:
         """The next one."""
         self.seq, self.crc, self.last = line.seq, line.crc, line
         match line.record:
-            case records.Closed(status=str(status)):
+            case journal.Closed(status=str(status)):
                 self.is_over = status in OVER
-            case records.Opened(why="run"):
+            case journal.Opened(why="run"):
                 self.is_over = False
-        return LogRow(records.whole(data, line), line, self._who.did(line))
+        return LogRow(journal.whole(data, line), line, self._who.did(line))

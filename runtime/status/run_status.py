@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ...workspace import journal
 from ...workspace.base import (
     DEFINITION,
     DRIFTED,
@@ -55,7 +56,6 @@ from ...workspace.inspect import (
     sync_copies,
     transfer_file,
 )
-from ...workspace.journal import records
 from ...workspace.lifecycle import Leftover, adopt, pausing, recovery, retention
 from ...workspace.plan import Plan, Task
 from ...workspace.secrets import redactor_of
@@ -100,7 +100,7 @@ class RunStatus(Struct):
     noticed: Noticed | None = None  # what an opening would do with the readable files of a stopped run
     pause_problem: SatchelError | None = None  # pause.yaml can't be understood
     lacks_instructions: bool = False  # the pause waits for instructions, and pause.yaml has none
-    wish: records.PauseRequested | None = None  # its request, if that is not on record yet
+    wish: journal.PauseRequested | None = None  # its request, if that is not on record yet
     waiting_edits: tuple[str, ...] = ()  # files saved during the run that are not taken yet
     refused: list[str] = field(default_factory=list)  # files with the reasons of edits that were not taken
     being_saved: tuple[str, ...] = ()  # files that a program has open for writing

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ...workspace.base import AgentError, NotSerializable
 
 if TYPE_CHECKING:
-    from ...workspace.journal.records import PartialPromoted
+    from ...workspace.journal import PartialPromoted
     from ...workspace.secrets import RedactedStream
     from ...workspace.store import Store
     from ...workspace.views import Behind, PartialHead, Projector, RecoveryMarker
@@ -169,7 +169,7 @@ class PartialFile:
 
     def write(self) -> None:
         """Writes without a sync, so that it can follow nearly every token; with a sync about every second."""
-        from ...workspace.journal.records import now
+        from ...workspace.journal import now
         from ...workspace.views import partial_files as format
 
         began = time.monotonic()

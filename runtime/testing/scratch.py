@@ -16,7 +16,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from ...workspace.base import NotDone, UsageError
-from ...workspace.journal.records import StepCompleted
+from ...workspace.journal import StepCompleted
 from ...workspace.store import DiskStore
 from ...workspace.transfer import scratch_copy
 from ...workspace.views import RecoveryMarker

@@ -21,7 +21,7 @@ import msgspec
 
 from ...workspace import journal
 from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments, read_markdown
-from ...workspace.journal.records import Key, StepCompleted
+from ...workspace.journal import Key, StepCompleted
 from ...workspace.state import SLEEP
 from ...workspace.store import DiskStore, Syscalls
 from ..agent import Agent

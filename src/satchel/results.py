@@ -49,7 +49,7 @@ if not deferred(__name__):
     from .runtime.supervision.serve import Census, FairOrder, ServeEvent, ServeResult
     from .workspace.history import StepHistory
     from .workspace.inspect import BackupMark, BackupNote, ExportResult, Report, Restored
-    from .workspace.journal.records import ApprovalAsked, Doubt
+    from .workspace.journal import ApprovalAsked, Doubt
     from .workspace.lifecycle import Truncation
     from .workspace.state import LaterEffect
     from .workspace.store import Store

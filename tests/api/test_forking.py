@@ -24,7 +24,7 @@ from satchel.runtime.api import Handle
 from satchel.workspace.base.errors import SatchelError, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Lineage, StepStarted
+from satchel.workspace.journal import Lineage, StepStarted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 

@@ -19,7 +19,7 @@ from satchel.runtime.launch.detached import StartOptions
 from satchel.runtime.status.place import Place
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError
-from satchel.workspace.journal.records import StepCompleted
+from satchel.workspace.journal import StepCompleted
 from satchel.workspace.store import DiskStore
 
 SLEEPING = """

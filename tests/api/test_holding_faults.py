@@ -19,8 +19,7 @@ from api.test_holding import SAID, add, conversation, saved, until, values
 from satchel.errors import Conflicting, Damaged, LeaseHeld, SatchelError, UsageError
 from satchel.results import Held
 from satchel.runtime.api import held_workspace
-from satchel.workspace.journal import Journal
-from satchel.workspace.journal.records import ScopeCommitted
+from satchel.workspace.journal import Journal, ScopeCommitted
 from satchel.workspace.lifecycle import Workspace
 from satchel.workspace.store import Syscalls
 from satchel.workspace.views.projector import Projector

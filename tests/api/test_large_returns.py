@@ -15,8 +15,7 @@ from satchel import Item, Run, agent
 from satchel.runtime.api import Handle
 from satchel.workspace import journal
 from satchel.workspace.inspect import look
-from satchel.workspace.journal import blobs, segment_log, writer
-from satchel.workspace.journal.records import Rewound
+from satchel.workspace.journal import Rewound, blobs, segment_log, writer
 from satchel.workspace.state import checkpoint
 from satchel.workspace.store import DiskStore
 

@@ -21,9 +21,10 @@ import satchel
 from satchel import Item, Run, agent, run, step
 from satchel.runtime.api import RECORD_TYPES, LogRow
 from satchel.runtime.status import place as control_place
+from satchel.workspace import journal
 from satchel.workspace.base import times
 from satchel.workspace.base.errors import UsageError
-from satchel.workspace.journal import records, segment_path, segments
+from satchel.workspace.journal import segment_path, segments
 from satchel.workspace.store import open_store
 
 DEFINITION = "format: 1\nrun_id: demo-1\nagent: agent.py:main\n"
@@ -106,7 +107,7 @@ def test_a_filter_differs_from_a_look_at_every_record(folder: Path) -> None:
 
 
 OF_THE_RUN = {
-    kind.__struct_config__.tag for kind in records.AnyRecord.__args__ if "agent" not in kind.__struct_fields__
+    kind.__struct_config__.tag for kind in journal.AnyRecord.__args__ if "agent" not in kind.__struct_fields__
 }
 
 

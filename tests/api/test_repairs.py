@@ -23,7 +23,7 @@ from satchel.workspace.base.errors import Damaged, SatchelError, UsageError
 from satchel.workspace.inbound import Side
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 

@@ -14,7 +14,7 @@ import satchel
 from satchel import Item, Run, agent, effect, step
 from satchel.runtime.api import Handle, ReplayResult, typed_changes
 from satchel.workspace.base.errors import UsageError
-from satchel.workspace.journal.records import StepCompleted
+from satchel.workspace.journal import StepCompleted
 
 from .test_forking import data, is_sound
 

@@ -19,7 +19,7 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import ScopeBegun, ScopeCommitted
+from satchel.workspace.journal import ScopeBegun, ScopeCommitted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.syscalls import Syscalls

@@ -13,7 +13,7 @@ from cli.conftest import Make
 import satchel
 from satchel import InboxTask, Item, Key, NotDone, Run, agent, effect, step
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal.records import ScopeBegun
+from satchel.workspace.journal import ScopeBegun
 
 from .test_forking import forked
 from .test_rewinding import Calls, Stopped, data, is_sound

@@ -21,7 +21,7 @@ from satchel import Item, Run, agent, step
 from satchel.runtime.api import stops
 from satchel.workspace.base.errors import Refused, UsageError
 from satchel.workspace.formats import pause_file
-from satchel.workspace.journal.records import Opened, Paused, PauseRequested, Resumed
+from satchel.workspace.journal import Opened, Paused, PauseRequested, Resumed
 
 __all__ = ["cli"]
 

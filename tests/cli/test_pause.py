@@ -10,7 +10,7 @@ from satchel.workspace.base import Mode
 from satchel.workspace.formats import pause_file
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore

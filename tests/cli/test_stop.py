@@ -25,7 +25,7 @@ from satchel.runtime.api import stops
 from satchel.runtime.supervision.child.aftermath import after_kill
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 

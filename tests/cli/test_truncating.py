@@ -14,8 +14,7 @@ from msgspec import structs
 import satchel
 from satchel.runtime.cli.group import group
 from satchel.workspace.base.errors import UsageError
-from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Failure, ScopeFailed, StepStarted
+from satchel.workspace.journal import Failure, Line, ScopeFailed, StepStarted, written
 from satchel.workspace.lifecycle import truncate
 from satchel.workspace.store import DiskStore
 
@@ -53,7 +52,7 @@ def journal(folder: Path) -> Path:
     return path
 
 
-def lines(folder: Path) -> list[records.Line]:
+def lines(folder: Path) -> list[Line]:
     return parsed(journal(folder).read_bytes())
 
 
@@ -72,9 +71,9 @@ def spoil(folder: Path, at: int) -> None:
     rows = journal(folder).read_bytes().splitlines(keepends=True)[:at]
     prev = found[at - 1].crc
     for number, line in enumerate(found[at:]):  # each names the one before it
-        written = records.written(structs.replace(line, record=line.record if number else failed, prev=prev))
-        rows.append(written.data)
-        prev = written.line.crc
+        row = written(structs.replace(line, record=line.record if number else failed, prev=prev))
+        rows.append(row.data)
+        prev = row.line.crc
     journal(folder).write_bytes(b"".join(rows))
     for path in (folder / "checkpoints").glob("*.json"):
         if int(path.name[:12]) > at:

@@ -18,7 +18,7 @@ from satchel.workspace import journal
 from satchel.workspace.inbound import Noticed, notice
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Edited
+from satchel.workspace.journal import Edited
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.run_state import Moment

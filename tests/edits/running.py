@@ -12,7 +12,7 @@ from waits import PATIENCE
 
 from satchel.runtime.execution.running import Outcome, run
 from satchel.workspace import journal
-from satchel.workspace.journal.records import Edited
+from satchel.workspace.journal import Edited
 
 from .folder import Place
 

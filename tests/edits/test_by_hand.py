@@ -25,7 +25,7 @@ from satchel.runtime.execution.running import Outcome, run
 from satchel.workspace import journal
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Edited
+from satchel.workspace.journal import Edited
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import Store, open_store
 

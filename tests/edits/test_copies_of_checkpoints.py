@@ -22,7 +22,7 @@ from satchel import Item, Run, agent, run, step
 from satchel.runtime.cli.group import group as cli
 from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, Refused
-from satchel.workspace.journal.records import Rewound
+from satchel.workspace.journal import Rewound
 from satchel.workspace.store import open_store
 
 from .folder import Place, world

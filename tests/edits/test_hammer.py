@@ -15,7 +15,7 @@ from places import on_disk
 from properties import ROUNDS
 
 from satchel.workspace import journal
-from satchel.workspace.journal.records import Edited, Opened
+from satchel.workspace.journal import Edited, Opened
 from satchel.workspace.store import DiskStore
 
 from . import hammer

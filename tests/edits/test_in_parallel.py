@@ -10,7 +10,7 @@ import pytest
 
 from satchel import Item, Retry, Run, agent, step
 from satchel.workspace import journal
-from satchel.workspace.journal.records import StepCompleted
+from satchel.workspace.journal import StepCompleted
 
 from .folder import Place
 from .running import Gate, Running, going

@@ -16,8 +16,7 @@ from satchel import Item, Run, agent, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, SatchelError, UsageError
 from satchel.workspace.inspect import Report
-from satchel.workspace.journal import segment_log
-from satchel.workspace.journal.records import Edited
+from satchel.workspace.journal import Edited, segment_log
 from satchel.workspace.lifecycle import opened, retention, workspace
 from satchel.workspace.store import DiskStore
 

@@ -10,8 +10,7 @@ import pytest
 
 from satchel.workspace.base.errors import Conflicting, Damaged, InvalidFile, Refused, SatchelError
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import blobs
-from satchel.workspace.journal.records import Resolved
+from satchel.workspace.journal import Resolved, blobs
 from satchel.workspace.lifecycle.opening import opened
 
 from .folder import Place, world

@@ -24,7 +24,7 @@ from satchel.runtime.engine import session
 from satchel.workspace import journal
 from satchel.workspace.base import Conflicting
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal.records import Edited, ScopeCommitted, StepStarted
+from satchel.workspace.journal import Edited, ScopeCommitted, StepStarted
 from satchel.workspace.state import json_patch
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore

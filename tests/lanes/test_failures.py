@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from satchel import Item, Run, run
-from satchel.workspace.journal.records import ScopeFailed
+from satchel.workspace.journal import ScopeFailed
 
 from .work import data_of, make, marks, records
 

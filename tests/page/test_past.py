@@ -18,9 +18,9 @@ from satchel.runtime.api import Overview, RunStatus, records_before
 from satchel.runtime.faces.web import Site, facts, make_app, reading
 from satchel.runtime.faces.web import site as site_module
 from satchel.runtime.present import json_line
+from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError
-from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Line
+from satchel.workspace.journal import Line
 
 from .acts import Person
 from .conftest import HOSTILE, make
@@ -210,7 +210,7 @@ async def main(run):
 
 
 def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
-    step = records.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
+    step = journal.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
     (told,) = facts.timeline([Line(7, 7, "2026-11-24T03:00:00Z", 1, step)])
     assert told.took == 3100 and "(3.1 s)" not in told.words.text
 

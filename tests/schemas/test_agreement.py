@@ -13,10 +13,10 @@ from msgspec import Raw
 
 from satchel.schemas import Problem, dotted, names, problems, schema, validate, validator
 from satchel.schemas.validate import accepting
+from satchel.workspace import journal
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease, transfer_file
-from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Line, SavedFile
+from satchel.workspace.journal import Line, SavedFile
 from satchel.workspace.plan import Splice
 from satchel.workspace.state import checkpoint, earlier_moment
 from satchel.workspace.state.agent_state import AgentMoment
@@ -26,10 +26,10 @@ from satchel.workspace.views import conversation, partial_files, projection, run
 AT = "2025-11-21T09:30:00.123Z"
 CALL: dict[str, Any] = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16, "n": 0}
 CUT: dict[str, Any] = {"attempt": 1, "characters": 3, "damaged": False, "cut_off_at": AT, "cut_off_by": "crash"}
-DOUBT = records.Doubt(**CALL, id="d1", why="unclaimed", others=(("send", "1" * 16, 0),), cause="x")
-STARTED = records.StepStarted(**CALL, call="send(...)", idempotency_key="k", arguments=Raw(b'["a"]'))
-COMPLETED = records.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
-OPENED = records.Opened(
+DOUBT = journal.Doubt(**CALL, id="d1", why="unclaimed", others=(("send", "1" * 16, 0),), cause="x")
+STARTED = journal.StepStarted(**CALL, call="send(...)", idempotency_key="k", arguments=Raw(b'["a"]'))
+COMPLETED = journal.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
+OPENED = journal.Opened(
     format=1,
     run_id="digest-7f3a",
     satchel="0.1.0",
@@ -45,12 +45,12 @@ OPENED = records.Opened(
     by="alice@h",
     arrived="it was moved here",
     took_over="process 1 on h",
-    restored=records.RestoredFrom("s3://b/backup", "/w", 42, AT, AT, True),
+    restored=journal.RestoredFrom("s3://b/backup", "/w", 42, AT, AT, True),
     cut_off="cut-off/x-after-3",
 )
 BLOB = "0" * 64 + "-3"
-FAILURE = records.Failure("ValueError", "no", ("agent.py:3",))
-RAISED = records.Failure(
+FAILURE = journal.Failure("ValueError", "no", ("agent.py:3",))
+RAISED = journal.Failure(
     "ValueError",
     "no",
     types=("builtins:ValueError", "builtins:Exception"),
@@ -58,22 +58,22 @@ RAISED = records.Failure(
     attributes=Raw(b'{"a":1}'),
     members=Raw(b'[{"kind":"E","message":""}]'),
 )
-FAILED = records.StepFailed(**CALL, error=RAISED, final=True, calls=(("read", "1" * 16, 0),))
+FAILED = journal.StepFailed(**CALL, error=RAISED, final=True, calls=(("read", "1" * 16, 0),))
 
-RECORDS: list[records.AnyRecord] = [
-    records.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
-    records.Fenced(),
-    records.FileWritten(path="a/b.txt", content=SavedFile(sha256="0" * 64, bytes=3, text="one")),
-    records.FileWritten(path="a.png", content=SavedFile(sha256="0" * 64, bytes=99999, blob=f"{'0' * 64}-7")),
-    records.FileWritten(path="a/b.txt"),
-    records.Message(scope="", content=Raw(b'{"n":1}'), log="calls"),
-    records.Closed(),
+RECORDS: list[journal.AnyRecord] = [
+    journal.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
+    journal.Fenced(),
+    journal.FileWritten(path="a/b.txt", content=SavedFile(sha256="0" * 64, bytes=3, text="one")),
+    journal.FileWritten(path="a.png", content=SavedFile(sha256="0" * 64, bytes=99999, blob=f"{'0' * 64}-7")),
+    journal.FileWritten(path="a/b.txt"),
+    journal.Message(scope="", content=Raw(b'{"n":1}'), log="calls"),
+    journal.Closed(),
     OPENED,
-    records.Closed(status="failed", reason="x", error=FAILURE),
-    records.Closed(status="sleeping", reason="x", until=AT),
-    records.Closed(status="completed", untaken={"inbox/a.md": "0" * 64}, checkpoint="checkpoints/000000000007.json"),
-    records.Saved(file="checkpoints/000000000007-start.json", why="start", bytes=9, sha256="0" * 64),
-    records.Rewound(
+    journal.Closed(status="failed", reason="x", error=FAILURE),
+    journal.Closed(status="sleeping", reason="x", until=AT),
+    journal.Closed(status="completed", untaken={"inbox/a.md": "0" * 64}, checkpoint="checkpoints/000000000007.json"),
+    journal.Saved(file="checkpoints/000000000007-start.json", why="start", bytes=9, sha256="0" * 64),
+    journal.Rewound(
         to=7,
         by="alice",
         agents=earlier_moment.pack({"": AgentMoment()}),
@@ -81,59 +81,59 @@ RECORDS: list[records.AnyRecord] = [
         forgets=True,
         says=("todo.md: item 2 will be done again",),
     ),
-    records.Pruned(by="alice", up_to=7, base="checkpoints/000000000007-start.json", files={"journal": 1}, bytes=9),
+    journal.Pruned(by="alice", up_to=7, base="checkpoints/000000000007-start.json", files={"journal": 1}, bytes=9),
     STARTED,
-    records.StepStarted(**CALL, idempotency_key="k"),
+    journal.StepStarted(**CALL, idempotency_key="k"),
     COMPLETED,
-    records.StepCompleted(**CALL, result=Raw(b"null")),
-    records.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), prompts={"brief": "0" * 12}, model="smaller"),
-    records.StepCompleted(**CALL, result=Raw(b"1"), how="edited"),
-    records.StepCompleted(**CALL, blob=BLOB),
-    records.StepFailed(**CALL, error=FAILURE, attempt=2, effect=True, not_done=True),
-    records.StepFailed(**CALL, error=records.Failure("E", "")),
+    journal.StepCompleted(**CALL, result=Raw(b"null")),
+    journal.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), prompts={"brief": "0" * 12}, model="smaller"),
+    journal.StepCompleted(**CALL, result=Raw(b"1"), how="edited"),
+    journal.StepCompleted(**CALL, blob=BLOB),
+    journal.StepFailed(**CALL, error=FAILURE, attempt=2, effect=True, not_done=True),
+    journal.StepFailed(**CALL, error=journal.Failure("E", "")),
     FAILED,
-    records.StepFailed(**CALL, error=FAILURE, final=True, cancelled=True, ms=5000),
-    records.StepRetry(**CALL, error=FAILURE, attempt=1, wait=0.5),
-    records.StepProgress(**CALL, value=Raw(b"3")),
-    records.ScopeBegun(scope="3", title="A"),
-    records.ScopeFailed(scope="3", error=FAILURE),
-    records.ScopeFailed(scope="", error=FAILURE, calls=(("send", "0" * 16, 0),), uncounted=True),
-    records.ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {}}]),
-    records.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": records.Output("0" * 64, 3)}, cancelled="x"),
-    records.ScopeCommitted(scope="3", outputs={"a.md": records.Output("0" * 64, 3, "1-2", "0" * 32)}),
-    records.Uncalled(scope="3", calls=(("send", "1" * 16, 0),)),
-    records.Uncalled(agent="a", scope=""),
-    records.PlanChanged(plan=(), by="agent", planned="0" * 16),
-    records.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
-    records.PlanChanged(plan=(), by="person", person="alice@h"),
-    records.Message(scope="3", role="user", content=Raw(b'"hi"')),
+    journal.StepFailed(**CALL, error=FAILURE, final=True, cancelled=True, ms=5000),
+    journal.StepRetry(**CALL, error=FAILURE, attempt=1, wait=0.5),
+    journal.StepProgress(**CALL, value=Raw(b"3")),
+    journal.ScopeBegun(scope="3", title="A"),
+    journal.ScopeFailed(scope="3", error=FAILURE),
+    journal.ScopeFailed(scope="", error=FAILURE, calls=(("send", "0" * 16, 0),), uncounted=True),
+    journal.ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {}}]),
+    journal.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": journal.Output("0" * 64, 3)}, cancelled="x"),
+    journal.ScopeCommitted(scope="3", outputs={"a.md": journal.Output("0" * 64, 3, "1-2", "0" * 32)}),
+    journal.Uncalled(scope="3", calls=(("send", "1" * 16, 0),)),
+    journal.Uncalled(agent="a", scope=""),
+    journal.PlanChanged(plan=(), by="agent", planned="0" * 16),
+    journal.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
+    journal.PlanChanged(plan=(), by="person", person="alice@h"),
+    journal.Message(scope="3", role="user", content=Raw(b'"hi"')),
     DOUBT,
-    records.Resolved(id="d1", outcome="done", by="alice", result=Raw(b"1")),
-    records.Resolved(id="d1", outcome="not_done", by="alice", other=("send", "1" * 16, 0)),
-    records.Resolved(id="d1", outcome="new", by="alice"),
-    records.PartialPromoted(**CALL, **CUT, file="recovered/3/01-send-1.md"),
-    records.Input(arguments=Raw(b'{"topic":"x"}')),
-    records.Input(blob=BLOB),
-    records.Closed(status="completed", result=Raw(b"[1]")),
-    records.Closed(status="completed", blob=BLOB),
-    records.AgentBegun(agent="a/b", scope="", args="0" * 16),
-    records.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
-    records.AgentEnded(agent="a/b"),
-    records.AgentEnded(agent="a/b", result=Raw(b"1")),
-    records.AgentEnded(agent="a/b", blob=BLOB),
-    records.AgentEnded(agent="a/b", error=FAILURE),
-    records.PauseRequested(reason="x", by="alice"),
-    records.PauseRequested(reason="x", by="alice", mode="emergency", resume="restart_step", until=AT),
-    records.PauseLate(reason="x", by="alice"),
-    records.PauseLate(reason="x", by="alice", mode="cancel"),
-    records.Forced(),
-    records.Forced(under_way=("send('a')",), waited=120.5),
-    records.Paused(),
-    records.Paused(forced=True, error=FAILURE),
-    records.Resumed(by="alice"),
-    records.Resumed(by="alice", instructions="x", seconds=3.5, checkpoint_age=4.5, restart=True, says=("python",)),
-    records.ApprovalAsked(**CALL, id="a1", question="x?"),
-    records.ApprovalAsked(
+    journal.Resolved(id="d1", outcome="done", by="alice", result=Raw(b"1")),
+    journal.Resolved(id="d1", outcome="not_done", by="alice", other=("send", "1" * 16, 0)),
+    journal.Resolved(id="d1", outcome="new", by="alice"),
+    journal.PartialPromoted(**CALL, **CUT, file="recovered/3/01-send-1.md"),
+    journal.Input(arguments=Raw(b'{"topic":"x"}')),
+    journal.Input(blob=BLOB),
+    journal.Closed(status="completed", result=Raw(b"[1]")),
+    journal.Closed(status="completed", blob=BLOB),
+    journal.AgentBegun(agent="a/b", scope="", args="0" * 16),
+    journal.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
+    journal.AgentEnded(agent="a/b"),
+    journal.AgentEnded(agent="a/b", result=Raw(b"1")),
+    journal.AgentEnded(agent="a/b", blob=BLOB),
+    journal.AgentEnded(agent="a/b", error=FAILURE),
+    journal.PauseRequested(reason="x", by="alice"),
+    journal.PauseRequested(reason="x", by="alice", mode="emergency", resume="restart_step", until=AT),
+    journal.PauseLate(reason="x", by="alice"),
+    journal.PauseLate(reason="x", by="alice", mode="cancel"),
+    journal.Forced(),
+    journal.Forced(under_way=("send('a')",), waited=120.5),
+    journal.Paused(),
+    journal.Paused(forced=True, error=FAILURE),
+    journal.Resumed(by="alice"),
+    journal.Resumed(by="alice", instructions="x", seconds=3.5, checkpoint_age=4.5, restart=True, says=("python",)),
+    journal.ApprovalAsked(**CALL, id="a1", question="x?"),
+    journal.ApprovalAsked(
         **CALL,
         agent="a",
         id="a2",
@@ -145,40 +145,40 @@ RECORDS: list[records.AnyRecord] = [
         default=Raw(b'"deny"'),
         withdraws=("a1",),
     ),
-    records.ApprovalAsked(
+    journal.ApprovalAsked(
         **CALL,
         id="a3",
         question="x?",
-        back=records.Back(checkpoint="000000000007-stop", to=7, files=("state.json",), data=Raw(b'{"":{}}')),
+        back=journal.Back(checkpoint="000000000007-stop", to=7, files=("state.json",), data=Raw(b'{"":{}}')),
     ),
-    records.ApprovalAsked(
-        **CALL, id="a4", question="x?", back=records.Back(checkpoint="000000000007", to=7, files=(), blob=BLOB)
+    journal.ApprovalAsked(
+        **CALL, id="a4", question="x?", back=journal.Back(checkpoint="000000000007", to=7, files=(), blob=BLOB)
     ),
-    records.ApprovalAsked(**CALL, id="a3", question="x?", arguments=Raw(b'{"amount":80}'), tool="pay"),
-    records.ApprovalAnswered(id="a3", decision=Raw(b'"approve"'), arguments=Raw(b'{"amount":50}'), by="alice"),
-    records.ApprovalAnswered(id="a3", decision=Raw(b'"approve"'), by="alice", standing=True),
-    records.ApprovalAnswered(id="a4", decision=Raw(b'"approve"'), by="alice", how="standing", under="a3"),
-    records.ApprovalRevoked(id="a3", by="alice"),
-    records.ApprovalAnswered(id="a1", decision=Raw(b'"deny"'), by="alice"),
-    records.ApprovalAnswered(id="a1", decision=Raw(b"3"), by="alice", note="x", how="expired"),
-    records.TaskTaken(id="t", scope="", file="inbox/t.md", sha256="0" * 64, content=Raw(b'"x"')),
-    records.TaskTaken(agent="a", id="t", scope="3", file="inbox/t.md", sha256="0" * 64, blob=BLOB),
-    records.TaskTaken(id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT),
-    records.TaskTaken(
+    journal.ApprovalAsked(**CALL, id="a3", question="x?", arguments=Raw(b'{"amount":80}'), tool="pay"),
+    journal.ApprovalAnswered(id="a3", decision=Raw(b'"approve"'), arguments=Raw(b'{"amount":50}'), by="alice"),
+    journal.ApprovalAnswered(id="a3", decision=Raw(b'"approve"'), by="alice", standing=True),
+    journal.ApprovalAnswered(id="a4", decision=Raw(b'"approve"'), by="alice", how="standing", under="a3"),
+    journal.ApprovalRevoked(id="a3", by="alice"),
+    journal.ApprovalAnswered(id="a1", decision=Raw(b'"deny"'), by="alice"),
+    journal.ApprovalAnswered(id="a1", decision=Raw(b"3"), by="alice", note="x", how="expired"),
+    journal.TaskTaken(id="t", scope="", file="inbox/t.md", sha256="0" * 64, content=Raw(b'"x"')),
+    journal.TaskTaken(agent="a", id="t", scope="3", file="inbox/t.md", sha256="0" * 64, blob=BLOB),
+    journal.TaskTaken(id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT),
+    journal.TaskTaken(
         id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT, unopened=True
     ),
-    records.TaskDone(id="t"),
-    records.TaskDone(id="t", moved_to="../other"),
-    records.Spent(),
-    records.Spent(agent="a", tokens=3, usd=0.5),
-    records.Spent(tokens=3, output=2, model="gpt-5", scope="1", no=1),
-    records.AnswersGrown(answers=2),
-    records.Resource(name="db", tier="process", event="opened"),
-    records.Resource(name="db", tier="process", event="released", outcome="timed_out", why="x", ms=5),
-    records.Configured(config={"python": "3.11.7", "prompts": {}}),
-    records.Migrated(agent="a", to=2, patch=[{"op": "add", "path": "/a", "value": 1}]),
-    records.Edited(file="workspace.yaml", by="alice", sha=""),
-    records.Edited(
+    journal.TaskDone(id="t"),
+    journal.TaskDone(id="t", moved_to="../other"),
+    journal.Spent(),
+    journal.Spent(agent="a", tokens=3, usd=0.5),
+    journal.Spent(tokens=3, output=2, model="gpt-5", scope="1", no=1),
+    journal.AnswersGrown(answers=2),
+    journal.Resource(name="db", tier="process", event="opened"),
+    journal.Resource(name="db", tier="process", event="released", outcome="timed_out", why="x", ms=5),
+    journal.Configured(config={"python": "3.11.7", "prompts": {}}),
+    journal.Migrated(agent="a", to=2, patch=[{"op": "add", "path": "/a", "value": 1}]),
+    journal.Edited(file="workspace.yaml", by="alice", sha=""),
+    journal.Edited(
         agent="a",
         file="agents/a/todo.md",
         by="alice",
@@ -192,18 +192,18 @@ RECORDS: list[records.AnyRecord] = [
         dropped=("2",),
         says=("one is to be done again",),
     ),
-    records.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "remove", "path": "/a"}]),
-    records.Edited(
+    journal.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "remove", "path": "/a"}]),
+    journal.Edited(
         file="steps/3/01-send.json",
         by="alice",
         sha="0" * 64,
-        step=records.StepEdit(scope="3", key=("send", "0" * 16, 0), redo=True),
+        step=journal.StepEdit(scope="3", key=("send", "0" * 16, 0), redo=True),
     ),
-    records.Edited(
+    journal.Edited(
         file="steps/3/01-send.json",
         by="alice",
         sha="0" * 64,
-        step=records.StepEdit(scope="3", key=("send", "0" * 16, 0), result=Raw(b"1")),
+        step=journal.StepEdit(scope="3", key=("send", "0" * 16, 0), result=Raw(b"1")),
     ),
 ]
 
@@ -214,43 +214,43 @@ def head_of(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("written", RECORDS, ids=lambda written: type(written).__name__)
-def test_a_record_is_written_that_its_schema_refuses(written: records.AnyRecord) -> None:
-    line = json.loads(records.encode(Line(7, 6, AT, 2, written, "9c1f03ab", "9c1f03ab9c1f03ab")))
+def test_a_record_is_written_that_its_schema_refuses(written: journal.AnyRecord) -> None:
+    line = json.loads(journal.encode(Line(7, 6, AT, 2, written, "9c1f03ab", "9c1f03ab9c1f03ab")))
     assert problems("record", line) == []
 
 
 def test_a_kind_of_record_has_no_example_or_no_schema() -> None:
     kinds = {type(written).__struct_config__.tag for written in RECORDS}
-    assert kinds == {kind.__struct_config__.tag for kind in records.AnyRecord.__args__}, "add an example to RECORDS"
+    assert kinds == {kind.__struct_config__.tag for kind in journal.AnyRecord.__args__}, "add an example to RECORDS"
     assert kinds <= set(schema("record")["discriminator"]["mapping"])
 
 
 def moment() -> Moment:
     """The root and a sub-agent of a sub-agent, each with an effect under way; one has failed, the run sleeps."""
     found = Moment(run_id="digest-7f3a")
-    written: tuple[records.AnyRecord, ...] = (
+    written: tuple[journal.AnyRecord, ...] = (
         OPENED,
-        records.Input(arguments=Raw(b'{"topic":"x"}')),
-        records.ScopeBegun(scope="3", title="Send it"),
+        journal.Input(arguments=Raw(b'{"topic":"x"}')),
+        journal.ScopeBegun(scope="3", title="Send it"),
         STARTED,
         COMPLETED,
-        records.StepStarted(**CALL | {"n": 1}, idempotency_key="k"),
-        records.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
-        records.AgentBegun(agent="a/b", scope="", args="0" * 16),
-        records.PlanChanged(agent="a/b", plan=(Splice(0, 0, "- [ ] a\n"),), by="agent"),
-        records.ScopeBegun(agent="a/b", scope="3", title="Send it", plan=(Splice(0, 1, "- [/] a ^3\n"),)),
-        records.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), effect=True),
-        records.Doubt(**CALL | {"n": 1}, agent="a/b", id="d1", why="unclaimed", others=(("send", "0" * 16, 0),)),
-        records.ScopeFailed(agent="a/b", scope="3", error=FAILURE),
-        records.StepFailed(**CALL | {"n": 2}, agent="a/b", error=RAISED, final=True),
-        records.AgentEnded(agent="a/b", error=FAILURE),
-        records.AgentBegun(agent="c", scope="", args="0" * 16),
-        records.ScopeBegun(agent="c", scope="_x", title="x"),
-        records.StepCompleted(**CALL | {"scope": "_x"}, agent="c", result=Raw(b"1"), effect=True),
-        records.ScopeCommitted(agent="c", scope="_x", outputs={"a.md": records.Output("0" * 64, 3)}),
-        records.AgentEnded(agent="c", result=Raw(b"1")),
-        records.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "add", "path": "", "value": {}}]),
-        records.Closed(status="sleeping", reason="x", until=AT),
+        journal.StepStarted(**CALL | {"n": 1}, idempotency_key="k"),
+        journal.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
+        journal.AgentBegun(agent="a/b", scope="", args="0" * 16),
+        journal.PlanChanged(agent="a/b", plan=(Splice(0, 0, "- [ ] a\n"),), by="agent"),
+        journal.ScopeBegun(agent="a/b", scope="3", title="Send it", plan=(Splice(0, 1, "- [/] a ^3\n"),)),
+        journal.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), effect=True),
+        journal.Doubt(**CALL | {"n": 1}, agent="a/b", id="d1", why="unclaimed", others=(("send", "0" * 16, 0),)),
+        journal.ScopeFailed(agent="a/b", scope="3", error=FAILURE),
+        journal.StepFailed(**CALL | {"n": 2}, agent="a/b", error=RAISED, final=True),
+        journal.AgentEnded(agent="a/b", error=FAILURE),
+        journal.AgentBegun(agent="c", scope="", args="0" * 16),
+        journal.ScopeBegun(agent="c", scope="_x", title="x"),
+        journal.StepCompleted(**CALL | {"scope": "_x"}, agent="c", result=Raw(b"1"), effect=True),
+        journal.ScopeCommitted(agent="c", scope="_x", outputs={"a.md": journal.Output("0" * 64, 3)}),
+        journal.AgentEnded(agent="c", result=Raw(b"1")),
+        journal.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "add", "path": "", "value": {}}]),
+        journal.Closed(status="sleeping", reason="x", until=AT),
     )
     found.apply(linked(Line(seq, seq, AT, 1, item) for seq, item in enumerate(written, 1)).lines)
     assert set(found.agents) == {"", "a", "a/b", "c"} and found.agents["c"].past and found.root.edits
@@ -269,10 +269,10 @@ def test_a_state_file_is_written_that_its_schema_refuses(agent: str) -> None:
         STARTED,
         COMPLETED,
         FAILED,
-        *(records.StepCompleted(**CALL, **more) for more in ({"blob": BLOB}, {"agent": "a/b"})),
+        *(journal.StepCompleted(**CALL, **more) for more in ({"blob": BLOB}, {"agent": "a/b"})),
     ],
 )
-def test_a_step_file_is_written_that_its_schema_refuses(of: records.OfCall) -> None:
+def test_a_step_file_is_written_that_its_schema_refuses(of: journal.OfCall) -> None:
     written = json.loads(projection.step_file(moment(), of))
     assert problems("step", written) == [] == problems("step", written | {"redo": True})
     assert problems("step", written | {"redo": "yes"})
@@ -329,7 +329,7 @@ def test_a_front_matter_is_written_that_its_schema_refuses() -> None:
 
 @pytest.mark.parametrize("content", [b'"hi"', b'[{"type":"text"}]', b"null"])
 def test_a_line_of_messages_jsonl_is_written_that_its_schema_refuses(content: bytes) -> None:
-    said = records.Message(scope="3", role="user", content=Raw(content))
+    said = journal.Message(scope="3", role="user", content=Raw(content))
     assert (
         problems("message", json.loads(conversation.encode(conversation.follow((), [Line(7, 6, AT, 2, said)])))) == []
     )
@@ -420,7 +420,7 @@ OTHERS: list[Any] = [
 def samples() -> Iterator[tuple[str, Any]]:
     """Of every schema, valid."""
     for written in RECORDS:
-        yield "record", json.loads(records.encode(Line(7, 6, AT, 2, written, "9c1f03ab", "9c1f03ab9c1f03ab")))
+        yield "record", json.loads(journal.encode(Line(7, 6, AT, 2, written, "9c1f03ab", "9c1f03ab9c1f03ab")))
     found = moment()
     for agent in found.agents.values():
         yield "state", json.loads(projection.state_file(found, agent))
@@ -436,7 +436,7 @@ def samples() -> Iterator[tuple[str, Any]]:
     yield "partial", head_of(partial_files.encode_partial(head, "abc"))
     recovered = partial_files.RecoveredHead(run_id="a", agent="a/b", **CALL, **CUT, crc="0" * 8)
     yield "recovered", head_of(partial_files.encode_recovered(recovered, "abc"))
-    said = records.Message(scope="3", role="user", content=Raw(b"1"))
+    said = journal.Message(scope="3", role="user", content=Raw(b"1"))
     yield "message", json.loads(conversation.encode(conversation.follow((), [Line(7, 6, AT, 2, said)])))
     yield from (("pause", PAUSE), ("pause", None), ("workspace", WORKSPACE), ("approval", APPROVAL), ("data", {"a": 1}))
 
@@ -491,7 +491,7 @@ def test_a_value_too_deep_to_look_at_is_accepted() -> None:
     deep: dict[str, Any] = {"kind": 1, "message": ""}
     for _ in range(300):
         deep = {"kind": "E", "message": "", "members": [deep]}
-    line = json.loads(records.encode(Line(7, 6, AT, 2, records.Paused(), "9c1f03ab"))) | {"error": deep}
+    line = json.loads(journal.encode(Line(7, 6, AT, 2, journal.Paused(), "9c1f03ab"))) | {"error": deep}
     assert not validate._accepts("record")(line)
 
 

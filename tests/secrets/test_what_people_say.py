@@ -15,7 +15,7 @@ from satchel.runtime.api import answers as answering
 from satchel.runtime.supervision.child import stop
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease
-from satchel.workspace.journal.records import ApprovalAnswered
+from satchel.workspace.journal import ApprovalAnswered
 from satchel.workspace.store import DiskStore
 
 __all__ = ["cli", "make"]

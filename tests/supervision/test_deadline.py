@@ -15,13 +15,13 @@ from waits import PATIENCE
 from satchel.runtime.supervision.child import deadline
 from satchel.runtime.supervision.child.aftermath import stop_wanted
 from satchel.runtime.supervision.child.deadline import Deadline, Glance, Late
+from satchel.workspace import journal
 from satchel.workspace.base import SIGNAL, time_text
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.formats import Definition
 from satchel.workspace.inspect import load
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import records as record
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.workspace import Workspace
@@ -141,7 +141,7 @@ def test_a_comment_in_the_file_prolongs_the_stop(run: Run) -> None:
 def test_the_file_of_a_pause_that_is_over_kills(run: Run) -> None:
     run.record(PauseRequested(reason="mine", by="ada"))
     asked = run.moment.pause.requested_at  # type: ignore[union-attr]
-    run.record(record.Paused(), record.Resumed(by="ada"))
+    run.record(journal.Paused(), journal.Resumed(by="ada"))
     run.save(f"status: paused\nrequested_at: {asked}\n")
     assert run.after(1000) is None
 
@@ -149,11 +149,11 @@ def test_the_file_of_a_pause_that_is_over_kills(run: Run) -> None:
 @with_options(extra="idle_below: 10m\n")
 def test_a_process_that_waits_for_the_end_of_a_short_pause_is_killed(run: Run) -> None:
     until = time_text(run.clock() + timedelta(minutes=5))
-    run.record(PauseRequested(reason="mine", by="ada", until=until), record.Paused())
-    run.record(record.Closed(status="paused"))
+    run.record(PauseRequested(reason="mine", by="ada", until=until), journal.Paused())
+    run.record(journal.Closed(status="paused"))
     pausing.restore(run.store, run.moment)
     assert run.after(70) is None and run.after(1000) is None
-    run.record(record.Resumed(by="its end"))
+    run.record(journal.Resumed(by="its end"))
     (run.folder / "pause.yaml").unlink()
     assert run.after(10) is None
     run.save("reason: another\n")
@@ -169,13 +169,13 @@ def test_a_process_that_waits_until_a_time_that_was_typed_while_it_drained_is_ki
     until = time_text(run.clock() + timedelta(minutes=5))
     run.save((run.folder / "pause.yaml").read_text() + f"expected_until: {until}\n")
     run.after(1)
-    run.record(record.Paused(), record.Closed(status="paused"))
+    run.record(journal.Paused(), journal.Closed(status="paused"))
     pausing.restore(run.store, run.moment)
     assert run.after(70) is None and run.after(1000) is None
 
 
 def test_a_process_that_does_not_end_after_a_pause_is_left(run: Run) -> None:
-    run.record(PauseRequested(reason="mine", by="ada"), record.Paused())
+    run.record(PauseRequested(reason="mine", by="ada"), journal.Paused())
     pausing.restore(run.store, run.moment)
     assert run.after(64) is None and run.after(2) is not None
 
@@ -200,7 +200,7 @@ def test_a_window_that_was_overruled_kills(run: Run, by: str) -> None:
     run.deadline = Deadline(run.store, run.glance, None, 5.0, run.seconds, run.clock)
     assert run.after(90) is None
     if by == "a person":
-        run.record(PauseRequested(reason="maintenance", by="a window"), record.Paused(), record.Resumed(by="ada"))
+        run.record(PauseRequested(reason="maintenance", by="a window"), journal.Paused(), journal.Resumed(by="ada"))
     assert run.after(3600) is None and run.after(3600) is None
 
 
@@ -256,7 +256,7 @@ def test_a_signal_finds_no_patience_while_the_storage_fails(tmp_path: Path, monk
 def test_a_signal_of_before_a_start_stops_the_run_when_that_start_dies(run: Run) -> None:
     """A reboot needs nobody, even if the first process is killed during its imports. A signal to that process itself
     is a stop, and stays one."""
-    run.record(PauseRequested(reason=SIGNAL, by="SIGTERM"), record.Paused())
+    run.record(PauseRequested(reason=SIGNAL, by="SIGTERM"), journal.Paused())
     assert stop_wanted(run.store, datetime.now(UTC) + timedelta(seconds=1)) is None
     assert stop_wanted(run.store, datetime.now(UTC) - timedelta(hours=1)) == PauseRequested(reason=SIGNAL, by="SIGTERM")
     run.save("status: paused\nreason: mine\nby: ada\n")
@@ -269,7 +269,7 @@ def test_a_run_that_dies_as_it_goes_on_stays_paused(run: Run) -> None:
     run.record(PauseRequested(reason="mine", by="ada"))
     asked = run.moment.pause.requested_at  # type: ignore[union-attr]
     assert stop_wanted(run.store, datetime.now(UTC)) == PauseRequested(reason="mine", by="ada")
-    run.record(record.Paused(), record.Resumed(by="ada"))
+    run.record(journal.Paused(), journal.Resumed(by="ada"))
     run.save(f"status: paused\nreason: mine\nrequested_at: {asked}\n")
     assert stop_wanted(run.store, datetime.now(UTC)) is None
     run.save("reason: another\nby: bob\n")

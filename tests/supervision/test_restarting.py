@@ -16,7 +16,7 @@ import satchel
 from satchel.runtime.supervision.child.aftermath import after_kill
 from satchel.runtime.supervision.child.supervisor import Order, Supervisor
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 from satchel.workspace.store import DiskStore
 
 from . import supervised

@@ -28,7 +28,7 @@ from satchel.runtime.supervision.serve.run_server import Server
 from satchel.workspace.base import SIGNAL
 from satchel.workspace.base.errors import Conflicting, SatchelError, StorageFailed
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore

@@ -15,9 +15,9 @@ from satchel.runtime.api import Handle, Latest, LogRow
 from satchel.runtime.faces.watch import feed as feeds
 from satchel.runtime.faces.watch.feed import Feed
 from satchel.runtime.status import events
+from satchel.workspace import journal
 from satchel.workspace.base import StorageFailed
-from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Line
+from satchel.workspace.journal import Line
 
 from .conftest import ASKING, play
 
@@ -143,13 +143,13 @@ def test_a_streamed_answer_grows_begins_again_and_ends() -> None:
 
 
 def test_an_item_of_a_replaced_run_gives_its_title_to_the_new_one() -> None:
-    def row(seq: int, record: records.Record) -> LogRow:
+    def row(seq: int, record: journal.Record) -> LogRow:
         return LogRow({}, Line(seq, seq, "2026-11-24T03:00:00Z", 1, record))
 
     async def test() -> None:
         feed = Feed(lambda: satchel.open("x"), lambda: None)
-        await feed._tell([row(8, records.ScopeBegun(scope="1", title="of the old run"))])
-        await feed._tell([row(2, records.ScopeCommitted(scope="1"))])
+        await feed._tell([row(8, journal.ScopeBegun(scope="1", title="of the old run"))])
+        await feed._tell([row(2, journal.ScopeCommitted(scope="1"))])
         (event,) = feed.seen
         assert event.seq == 2 and "old run" not in event.words.text and event.took is None
 

@@ -12,9 +12,9 @@ from satchel.runtime.api import RunStatus
 from satchel.runtime.faces.watch.lines import event_line, fold, plain
 from satchel.runtime.faces.watch.run_screen import VIEWS
 from satchel.runtime.present import Timeline, ago, why_lines
+from satchel.workspace import journal
 from satchel.workspace.base import UNSAFE, visible
-from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Line
+from satchel.workspace.journal import Line
 
 from .conftest import play, watching
 
@@ -101,12 +101,12 @@ def test_names_and_errors_of_a_stranger_are_escaped_in_the_list(make: Make, tmp_
 def test_each_event_is_one_safe_line_of_the_width() -> None:
     at, wide = "9999-99-99", "漢字" * 90
     for text in (EVIL, wide, "x" * 100_000, "a\nb\tc", "", "e\u0301" * 100):
-        asked = records.ApprovalAsked(id=text, scope=text, no=1, step="ask", args="", n=0, question=text)
-        told: list[records.AnyRecord] = [
-            records.ScopeBegun(agent=text, scope=text, title=text),
-            records.StepCompleted(scope="1", step=text, call=text, no=1, args="", n=1, ms=10**12),
-            records.Closed(reason=text),
-            records.Edited(file=text, by=text, sha="", says=(text, text)),
+        asked = journal.ApprovalAsked(id=text, scope=text, no=1, step="ask", args="", n=0, question=text)
+        told: list[journal.AnyRecord] = [
+            journal.ScopeBegun(agent=text, scope=text, title=text),
+            journal.StepCompleted(scope="1", step=text, call=text, no=1, args="", n=1, ms=10**12),
+            journal.Closed(reason=text),
+            journal.Edited(file=text, by=text, sha="", says=(text, text)),
             asked,
         ]
         for record in told:

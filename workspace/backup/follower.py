@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..base import LeaseHeld, SatchelError, StorageFailed, UsageError, urls
 from ..formats import Definition
 from ..inspect import BackupNote, BackupState, backup_file
-from ..journal.records import now
+from ..journal import now
 from ..store import DiskStore, Store, make_place, open_store
 from .replica import Replica, backup_place
 

@@ -27,8 +27,7 @@ from .. import journal
 from ..base import DEFINITION, LeaseHeld, SatchelError, StorageFailed, UsageError, myself, urls
 from ..formats import decoder
 from ..inspect import BackupMark, backup_file, goes_along, transfer_file
-from ..journal import blobs, first_of, segment_of, segment_path
-from ..journal.records import FIRST, crc_of, now
+from ..journal import FIRST, blobs, crc_of, first_of, now, segment_of, segment_path
 from ..store import DiskStore, FileChanged, Store, Version, check_conditional_puts, read_if_there, walk
 from ..views import STEPS, schema_files
 

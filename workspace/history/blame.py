@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ..base import DEFINITION, Damaged, UsageError
 from ..base import lines as text_lines
-from ..journal.records import (
+from ..journal import (
     AgentBegun,
     AnyRecord,
     ApprovalAnswered,

@@ -16,8 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..base import SatchelError
-from ..journal import blobs
-from ..journal.records import (
+from ..journal import (
     NOTHING,
     AnyRecord,
     ApprovalAnswered,
@@ -40,6 +39,7 @@ from ..journal.records import (
     StepFailed,
     StepRetry,
     StepStarted,
+    blobs,
 )
 from ..state import ROOT, Moment, Past, Scope
 from ..store import Store

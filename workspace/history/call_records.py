@@ -16,8 +16,7 @@ from msgspec import Raw, Struct
 
 from ...schemas import nearest
 from ..base import SatchelError, UsageError, moment_of, time_text
-from ..journal import first_kept, segments
-from ..journal.records import (
+from ..journal import (
     ApprovalAnswered,
     ApprovalAsked,
     Doubt,
@@ -35,6 +34,8 @@ from ..journal.records import (
     StepFailed,
     StepRetry,
     StepStarted,
+    first_kept,
+    segments,
 )
 from ..state import ROOT
 from ..store import Store

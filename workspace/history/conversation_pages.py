@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from .. import journal
 from ..base import UsageError
-from ..journal.records import Message, ScopeBegun, StepCompleted
+from ..journal import Message, ScopeBegun, StepCompleted
 from ..state import RowLog
 from ..store import Store
 from ..views import conversation

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..base import lines as lines_of
-from ..journal.records import Key
+from ..journal import Key
 from ..state import ABSENT, ROOT, AgentMoment, FileState, json_patch
 from .call_history import Call, Place, StepHistory
 from .moments import Conversations, plain

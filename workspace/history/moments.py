@@ -15,9 +15,7 @@ from ...schemas import nearest
 from .. import journal
 from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, UsageError, stamp
 from ..inspect import define, signature
-from ..journal import checkpoint_position, first_kept
-from ..journal import gone as gone
-from ..journal.records import (
+from ..journal import (
     NO_CRC,
     Before,
     Edited,
@@ -27,8 +25,11 @@ from ..journal.records import (
     Rewound,
     ScopeBegun,
     ScopeCommitted,
+    checkpoint_position,
+    first_kept,
     parse_each,
 )
+from ..journal import gone as gone
 from ..state import ROOT, Moment, checkpoint
 from ..store import LARGE_LIMIT, Store, read_if_there
 from ..views import MessageRow, conversation, folder_of, projection

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..base import SatchelError, moment_of
-from ..journal.records import (
+from ..journal import (
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,

@@ -18,9 +18,20 @@ import msgspec
 from msgspec import Raw
 
 from ..base import InvalidFile, Refused, SatchelError, is_blank
-from ..journal import Journal, Kept, blobs, first_kept
+from ..journal import (
+    NOTHING,
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalRevoked,
+    Back,
+    Doubt,
+    Journal,
+    Kept,
+    Resolved,
+    blobs,
+    first_kept,
+)
 from ..journal import read as records_after
-from ..journal.records import NOTHING, ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Back, Doubt, Resolved
 from ..secrets import Redactor, parsed
 from ..state import Moment, RecordedAnswer
 from ..store import FileChanged, FileContent, Store, Version, read_if_there

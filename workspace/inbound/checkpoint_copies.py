@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from ..base import Copy, Refused, decode, stamp
 from ..formats import jsontext
-from ..journal.records import ApprovalAsked, Back
+from ..journal import ApprovalAsked, Back
 from ..state import DATA, GO_BACK, KEEP, ROOT, AgentMoment, Moment
 from .findings import Copied, Looking, foreign
 

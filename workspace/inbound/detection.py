@@ -16,8 +16,7 @@ from ...schemas import short
 from ..base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
 from ..formats import Definition, parse
 from ..inspect import Report
-from ..journal import Journal, blobs
-from ..journal.records import ApprovalAsked, Edited, PlanChanged
+from ..journal import ApprovalAsked, Edited, Journal, PlanChanged, blobs
 from ..plan import Plan, Splice, Task, between
 from ..secrets import as_recorded, redactor_of
 from ..state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, is_of_task, json_patch

@@ -17,8 +17,7 @@ from .. import journal
 from ..base import Copy, Damaged, Refused, SatchelError, Stamped, decode
 from ..formats import decoder, jsontext
 from ..inspect import is_unchanged
-from ..journal import RECORD_BYTES
-from ..journal.records import ApprovalAsked, Doubt, Edited, FileWritten, OfCall
+from ..journal import RECORD_BYTES, ApprovalAsked, Doubt, Edited, FileWritten, OfCall
 from ..plan import Changes, Plan
 from ..secrets import Redactor
 from ..state import FILES, AgentMoment, Listed, Moment, PastMoments

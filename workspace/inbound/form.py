@@ -18,7 +18,7 @@ from ... import schemas
 from ...schemas import Problem, Where, dotted, nearest, short
 from ..base import InvalidFile, UsageError, decode
 from ..formats import yamltext
-from ..journal.records import NOTHING
+from ..journal import NOTHING
 from ..state import DONE, NONE_SINCE, REDO, RecordedAnswer, same
 from .question import APPROVE, Question, with_changes
 

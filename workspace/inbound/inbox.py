@@ -25,8 +25,7 @@ import msgspec
 from ...schemas import Problem, short
 from ..base import DEFINITION, InvalidFile, SatchelError, UsageError, decode, fitting, place, slug, urls
 from ..formats import yamltext
-from ..journal import Kept, blobs
-from ..journal.records import TaskDone, TaskTaken
+from ..journal import Kept, TaskDone, TaskTaken, blobs
 from ..state import Moment, scope_of_task
 from ..store import LARGE_LIMIT, FileContent, Store, Version, open_store, read_if_there
 from ..views import BRIEF, Settling, Stage, stable_read

@@ -17,7 +17,7 @@ from ... import schemas
 from ...schemas import short
 from ..base import SCHEMAS, Copy, InvalidFile, Refused, Stamped, UsageError, decode, is_blank, stamp
 from ..formats import jsontext
-from ..journal.records import NOTHING, OfCall, Patch, StepCompleted, StepEdit, StepFailed, StepStarted
+from ..journal import NOTHING, OfCall, Patch, StepCompleted, StepEdit, StepFailed, StepStarted
 from ..state import ABSENT, AgentMoment, Conflict, Moment, json_patch, merge
 from ..store import Store
 from ..views import projection, schema_files

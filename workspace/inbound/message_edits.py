@@ -18,7 +18,7 @@ from msgspec import Raw
 from ...schemas import Problem, short
 from ..base import InvalidFile, Refused, UsageError, decode, is_blank
 from ..formats import jsontext
-from ..journal.records import Edited, MessageEdit, now
+from ..journal import Edited, MessageEdit, now
 from ..state import AgentMoment, LogPlace, json_patch
 from ..store import LARGE_LIMIT, FileContent, Trace
 from ..views import MessageRow, conversation

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..base import InvalidFile, Refused, Stamped, decode, is_blank, stamp
-from ..journal.records import Doubt, OfCall, StepCompleted
+from ..journal import Doubt, OfCall, StepCompleted
 from ..plan import Plan, Task, between, plainly
 from ..state import AgentMoment, Scope, is_of_item
 from ..views import projection

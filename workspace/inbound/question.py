@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ...schemas import short
-from ..journal.records import ApprovalAsked, Doubt, Key
+from ..journal import ApprovalAsked, Doubt, Key
 from ..state import DoubtVerdict, Moment, Scope, verdicts
 
 APPROVALS = "approvals"

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from ..base import Conflicting, InvalidFile, Refused, SatchelError, StorageFailed, UsageError, fitting, is_blank, stamp
 from ..inspect import is_sync_copy
-from ..journal.records import Output
+from ..journal import Output
 from ..state import FILES, AgentMoment, Moment
 from ..store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
 from ..views import conversation, projection

@@ -25,7 +25,7 @@ from ..formats import PauseFile, decoder, jsontext, pause_file
 from ..store import Store, read_own
 
 if TYPE_CHECKING:
-    from ..journal.records import PauseRequested
+    from ..journal import PauseRequested
 
 PATH = ".satchel/lease.json"
 CLAIM = ".satchel/starting.json"
@@ -112,7 +112,7 @@ def read(store: Store) -> Lease | None:
 def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: bool = False) -> Lease:
     import socket
 
-    from ..journal.records import now  # imports all kinds of records, which a look at a lease does not need
+    from ..journal import now  # imports all kinds of records, which a look at a lease does not need
 
     return Lease(
         run_id=run_id,
@@ -242,7 +242,7 @@ def read_pause(store: Store) -> PauseFile | None:
 
 def pause_request(file: PauseFile, by: str) -> PauseRequested:
     """The request, by `by` unless the file names another person."""
-    from ..journal.records import PauseRequested  # imports all kinds of records, which a look does not need
+    from ..journal import PauseRequested  # imports all kinds of records, which a look does not need
 
     return PauseRequested(
         reason=file.reason or "manual",

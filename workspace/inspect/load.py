@@ -19,8 +19,7 @@ from msgspec import Struct, field
 from .. import journal
 from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, UsageError
 from ..formats import Definition, definition
-from ..journal import Tail, segment_path
-from ..journal.records import Closed, Opened, Saved
+from ..journal import Closed, Opened, Saved, Tail, segment_path
 from ..state import Listed, Moment, Newest, checkpoint
 from ..store import DiskStore, Entry, Store, Version
 from ..views import is_step_file

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from ..base import SatchelError
 from ..formats import decoder, jsontext
-from ..journal.records import now
+from ..journal import now
 from ..secrets import Redactor
 from ..store import FileChanged, Store, Version, read_own
 from ..views import AtOnce, Behind

@@ -1,6 +1,8 @@
 """The journal: everything that happened, in segments of records. A group of records is durable before it is shown.
 
-    records/       the records, and how one is written as a line and read
+    records.py     what every record is, and the records of what a run does
+    people.py      the records of what people settle: questions, edits, returns, pauses
+    line.py        one line: how a record is written and read
     segment.py     one segment: its name, and its content; refuses damage that no crash explains
     reader.py      reads the records after a position, repairs the end, and tells the histories of a run apart whose
                    copies were put into one folder
@@ -21,6 +23,45 @@ from ..base.lazy import deferred
 if not deferred(__name__):
     from . import blobs
     from .blobs import Kept, filled, may_name
+    from .line import (
+        FIRST,
+        NO_CRC,
+        AnyRecord,
+        BadLine,
+        Before,
+        Epoch,
+        Line,
+        LineReader,
+        as_it_says,
+        check_json,
+        check_time,
+        crc_of,
+        encode,
+        full,
+        is_whole,
+        now,
+        parse,
+        parse_each,
+        whole,
+        written,
+    )
+    from .people import (
+        ApprovalAnswered,
+        ApprovalAsked,
+        ApprovalRevoked,
+        Back,
+        Doubt,
+        Edited,
+        Forced,
+        MessageEdit,
+        Paused,
+        PauseLate,
+        PauseRequested,
+        Resolved,
+        Resumed,
+        Rewound,
+        StepEdit,
+    )
     from .pruning import (
         Gone,
         OldSegments,
@@ -38,6 +79,51 @@ if not deferred(__name__):
         roll_kept,
     )
     from .reader import Tail, check_joints, expected, mend, once, read, woven
+    from .records import (
+        FORMAT,
+        NOTHING,
+        AgentBegun,
+        AgentEnded,
+        AnswersGrown,
+        Closed,
+        Configured,
+        Count,
+        EndStatus,
+        Failure,
+        Fenced,
+        FileWritten,
+        Input,
+        Key,
+        Lineage,
+        Message,
+        Migrated,
+        Occasion,
+        OfCall,
+        Opened,
+        Output,
+        PartialPromoted,
+        Patch,
+        PlanChanged,
+        Pruned,
+        Record,
+        Resource,
+        RestoredFrom,
+        Saved,
+        SavedFile,
+        ScopeBegun,
+        ScopeCommitted,
+        ScopeFailed,
+        Spent,
+        StepCompleted,
+        StepFailed,
+        StepProgress,
+        StepRetry,
+        StepStarted,
+        TaskDone,
+        TaskTaken,
+        Uncalled,
+        code_version,
+    )
     from .segment import (
         CHECKPOINTS,
         FOLDER,

@@ -17,10 +17,9 @@ from msgspec.structs import replace
 
 from ..base import Damaged
 from ..store import LARGE_LIMIT, Store
-from .records.line import Line
-from .records.people import Rewound
-from .records.record_base import NOTHING, SavedFile
-from .records.work import StepCompleted
+from .line import Line
+from .people import Rewound
+from .records import NOTHING, SavedFile, StepCompleted
 from .segment import CHECKPOINTS, FOLDER
 
 BLOBS = ".satchel/blobs"

@@ -24,25 +24,19 @@ from msgspec.structs import replace
 
 from ..base import Damaged, SatchelError, UsageError
 from ..store import LARGE_LIMIT, FileChanged, Store, Version
+from .line import FIRST, Line, encode, parse_each
+from .people import ApprovalAnswered, ApprovalAsked, ApprovalRevoked, Doubt, Edited, Resolved, Rewound
 from .records import (
     NOTHING,
-    ApprovalAnswered,
-    ApprovalAsked,
-    ApprovalRevoked,
-    Doubt,
-    Edited,
+    Fenced,
     Message,
     Pruned,
-    Resolved,
-    Rewound,
     ScopeCommitted,
     ScopeFailed,
     StepCompleted,
     StepFailed,
     StepStarted,
 )
-from .records.line import FIRST, Line, encode, parse_each
-from .records.work import Fenced
 from .segment import FOLDER, Segment, first_kept, kept_files, segment_of, segment_path, sizes
 
 FULL_BYTES = 4 << 20

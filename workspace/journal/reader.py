@@ -29,9 +29,9 @@ from ..base import Damaged, SatchelError
 from ..formats import decoder
 from ..store import LARGE_LIMIT, Store
 from .blobs import filled
+from .line import FIRST, NO_CRC, BadLine, Before, Line, LineReader, crc_of, is_whole, parse_each, place_of
 from .pruning import gone
-from .records.line import FIRST, NO_CRC, BadLine, Before, Line, LineReader, crc_of, is_whole, parse_each, place_of
-from .records.work import Fenced, Opened
+from .records import Fenced, Opened
 from .segment import (
     CHECKPOINTS,
     FOLDER,

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from ..base import Damaged
 from ..store import Entry, Store
-from .records.line import FIRST, BadLine, Before, Line, crc_of, parse, place_of
-from .records.work import Fenced
+from .line import FIRST, BadLine, Before, Line, crc_of, parse, place_of
+from .records import Fenced
 
 FOLDER = "journal"
 CHECKPOINTS = "checkpoints"

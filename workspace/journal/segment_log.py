@@ -29,9 +29,9 @@ from typing import NamedTuple
 
 from ..base import Damaged, LeaseHeld, NewerFormat, SatchelError, StorageFailed, taken_over
 from ..store import LARGE_LIMIT, AppendFile, FileChanged, Store, Version
+from .line import Line, crc_of, now, parse_each, written
 from .reader import Tail
-from .records.line import Line, crc_of, now, parse_each, written
-from .records.work import Fenced
+from .records import Fenced
 from .segment import FOLDER, first_of, new_opening, segment_path, segments, sizes
 
 MANY = 16

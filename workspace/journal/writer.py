@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from ..base import DEFINITION, AgentError, DoesNotFit, Refused, SatchelError, StorageFailed
 from ..store import Store
-from .blobs import filled
-from .records import (
+from . import (
     AgentBegun,
     Edited,
     FileWritten,
@@ -29,7 +28,8 @@ from .records import (
     ScopeBegun,
     ScopeCommitted,
 )
-from .records.line import NO_CRC, AnyRecord, Line, now, written
+from .blobs import filled
+from .line import NO_CRC, AnyRecord, Line, now, written
 from .segment import FOLDER
 from .segment_log import AppendedSegments
 

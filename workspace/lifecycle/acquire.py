@@ -23,8 +23,7 @@ from msgspec.structs import replace
 from .. import journal
 from ..base import LeaseHeld, Refused, SatchelError, StorageFailed, taken_over
 from ..inspect import PATH, Lease, Look, Signature, lease, look, signature, transfer_file
-from ..journal import Journal, SegmentObjects, Tail, check_newest, fence, new_opening, segment_path
-from ..journal.records import Line
+from ..journal import Journal, Line, SegmentObjects, Tail, check_newest, fence, new_opening, segment_path
 from ..store import FileChanged, RemoteStore, Store, check_conditional_puts
 
 TTL_VARIABLE = "SATCHEL_LEASE_TTL"

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from ..base import DEFINITION, SatchelError, UsageError, urls, version
 from ..inspect import Tombstone, lease, look, read_definition, transfer_file
-from ..journal.records import RestoredFrom, now
+from ..journal import RestoredFrom, now
 from ..state import Moment
 from ..store import Store, open_store
 from . import acquire

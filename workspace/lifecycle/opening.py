@@ -21,7 +21,7 @@ from ..base import SatchelError, myself, version
 from ..formats import pause_file
 from ..inbound import CheckData, Noticed, Side, archive, inbox, notice, open_files, path_of, rejection
 from ..inspect import Look, Report, backup_file, is_unchanged, lease, look, rebuild, transfer_file
-from ..journal.records import FORMAT, Opened, now
+from ..journal import FORMAT, Opened, now
 from ..secrets import redactor_of, scrubbed
 from ..state import Listed, Moment, checkpoint
 from ..store import TEMPORARY, Store

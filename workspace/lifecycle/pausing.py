@@ -17,7 +17,7 @@ from ..base import SIGNAL, Damaged, InvalidFile, Mode, Refused, SatchelError, Us
 from ..formats import PauseFile, pause_file
 from ..inbound import RejectedFile, inbox, rejection
 from ..inspect import lease
-from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
+from ..journal import Failure, Paused, PauseRequested, Resumed, now
 from ..secrets import as_recorded
 from ..state import ROOT, Moment, Pause, checkpoint
 from ..store import LARGE_LIMIT, FileChanged, FileContent, Store, Version

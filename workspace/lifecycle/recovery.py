@@ -25,7 +25,7 @@ from ..base import InvalidFile, fitting
 from ..formats import pause_file
 from ..inbound import Noticed, inbox, notice
 from ..inspect import Look, lease
-from ..journal.records import PartialPromoted
+from ..journal import PartialPromoted
 from ..state import Moment
 from ..store import Store, read_if_there
 from ..views import BRIEF, PartialHead, conversation, partial_files

@@ -23,8 +23,7 @@ from msgspec import Struct
 from .. import journal
 from ..base import InvalidFile, NewerFormat, SatchelError
 from ..formats import Keep, Rule
-from ..journal import Journal, OldSegments, Own, blobs
-from ..journal.records import Pruned
+from ..journal import Journal, OldSegments, Own, Pruned, blobs
 from ..state import Moment, checkpoint, prompts
 from ..store import Entry, FileChanged, Store
 from ..views import Behind

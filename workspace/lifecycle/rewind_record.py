@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from ..base import InvalidFile, NewerFormat, UsageError
 from ..inspect import Report
-from ..journal import Journal, Kept, blobs
-from ..journal.records import Back, Edited, Rewound
+from ..journal import Back, Edited, Journal, Kept, Rewound, blobs
 from ..state import (
     DATA,
     GO_BACK,

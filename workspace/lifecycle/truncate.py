@@ -16,7 +16,7 @@ from .. import journal
 from ..base import Damaged, Refused, UsageError, read_json, read_markdown
 from ..inbound import archive
 from ..inspect import define, lease
-from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, as_it_says, parse_each
+from ..journal import Line, StepCompleted, StepStarted, TaskTaken, as_it_says, parse_each
 from ..state import Moment, checkpoint, folder_of_agent
 from ..store import LARGE_LIMIT, Store, read_if_there
 from ..views import STATE, STEPS, TODO, checkpoint_folder

@@ -17,8 +17,7 @@ from ..backup import Follower
 from ..formats import Checkpoints, Definition
 from ..inbound import ApprovalFiles, Noticed, archive, detection, inbox
 from ..inspect import Report, ReportDocument, listed_at_stop
-from ..journal import Journal, Kept, Own
-from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
+from ..journal import Closed, EndStatus, Failure, Journal, Kept, Occasion, Own, Saved
 from ..secrets import redactor_of
 from ..state import FILES, MESSAGES, Moment, RowLog, WrittenCheckpoint, checkpoint, folder_of_agent
 from ..store import Store, Version

@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, field
 
-from ..journal import Kept
-from ..journal.records import (
+from ..journal import (
     AgentBegun,
     AgentEnded,
     AnyRecord,
@@ -31,6 +30,7 @@ from ..journal.records import (
     Failure,
     FileWritten,
     Input,
+    Kept,
     Line,
     Message,
     MessageEdit,

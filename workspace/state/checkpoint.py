@@ -26,8 +26,7 @@ from msgspec.structs import replace
 from .. import journal
 from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, slug
 from ..formats import Keep, decoder
-from ..journal import CHECKPOINTS, checkpoint_position, first_kept
-from ..journal.records import Edited, ScopeCommitted, check_json, check_time
+from ..journal import CHECKPOINTS, Edited, ScopeCommitted, check_json, check_time, checkpoint_position, first_kept
 from ..store import LARGE_LIMIT, Store, Version
 from . import encoding, json_patch
 from .agent_state import ROOT, AgentMoment

@@ -16,8 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..formats import decoder
-from ..journal import Kept
-from ..journal.records import NOTHING, Key, StepCompleted, check_json, check_time
+from ..journal import NOTHING, Kept, Key, StepCompleted, check_json, check_time
 from ..plan import Plan, TaskRow
 from .agent_state import ROOT, AgentMoment
 from .encoding import Own, Shape, shape_of

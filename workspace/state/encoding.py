@@ -23,7 +23,7 @@ from msgspec.structs import FieldInfo, fields
 
 from ..base import Damaged, InvalidFile, SatchelError
 from ..formats import decoder
-from ..journal.records import Key, OfCall, StepCompleted
+from ..journal import Key, OfCall, StepCompleted
 from ..store import LARGE_LIMIT, Store
 from .scope_state import NOT_KEPT, Scope
 

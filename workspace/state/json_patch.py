@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from ..journal.records import Patch
+from ..journal import Patch
 
 _LARGE = 1024
 """From this size on it is cheaper to compare a value as bytes, and to remember where its parts begin."""

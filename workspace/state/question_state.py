@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
-from ..journal.records import (
+from ..journal import (
     NOTHING,
     ApprovalAnswered,
     ApprovalAsked,

@@ -13,8 +13,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from ..base import DEFINITION, Damaged, DoesNotFit, Mode, Resume, UsageError
-from ..journal import Kept
-from ..journal.records import (
+from ..journal import (
     NO_CRC,
     AgentBegun,
     AgentEnded,
@@ -35,6 +34,7 @@ from ..journal.records import (
     FileWritten,
     Forced,
     Input,
+    Kept,
     Line,
     Lineage,
     Message,

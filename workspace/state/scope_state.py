@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..journal.records import (
+from ..journal import (
     NOTHING,
     Count,
     Doubt,

@@ -24,8 +24,7 @@ from ..formats import definition, yamltext
 from ..history import check_kept
 from ..inbound import INBOX
 from ..inspect import Manifest, Report, goes_along, look, transfer_file
-from ..journal import blobs
-from ..journal.records import Lineage, Output, now
+from ..journal import Lineage, Output, blobs, now
 from ..lifecycle import opened
 from ..state import AgentMoment, LaterEffect, Moment, RecordedAnswer, after, checkpoint, earlier_moment, prompts
 from ..store import DiskStore, RemoteStore, Store, link, read_if_there, walk

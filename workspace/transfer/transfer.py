@@ -45,8 +45,7 @@ from ..inspect import (
     read_definition,
     transfer_file,
 )
-from ..journal import Tail, segment_path
-from ..journal.records import Fenced, Line, now
+from ..journal import Fenced, Line, Tail, now, segment_path
 from ..lifecycle import acquire
 from ..store import (
     DISPLACED,

@@ -17,8 +17,7 @@ from .. import journal
 from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, fitting, stamp, urls, version
 from ..formats import Definition, definition, yamltext
 from ..inspect import ExportResult, define, goes_along, look_beside, transfer_file
-from ..journal import blobs
-from ..journal.records import Line, LineReader, as_it_says, whole, written
+from ..journal import Line, LineReader, as_it_says, blobs, whole, written
 from ..secrets import redactor_of
 from ..state import Moment, checkpoint
 from ..store import Entry, Store, Syscalls, read_if_there, walk

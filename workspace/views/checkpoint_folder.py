@@ -20,8 +20,7 @@ from functools import partial
 from typing import NamedTuple, get_args
 
 from ..base import InvalidFile, SatchelError, counted, decode, one_line, stamp, usd, visible
-from ..journal import CHECKPOINTS, FOLDER, checkpoint_position, first_kept, read
-from ..journal.records import Line, Occasion, Saved
+from ..journal import CHECKPOINTS, FOLDER, Line, Occasion, Saved, checkpoint_position, first_kept, read
 from ..state import AgentMoment, Moment, Usage, checkpoint
 from ..store import LARGE_LIMIT, Store
 from .projection import STATE, TODO, state_file, todo_copy

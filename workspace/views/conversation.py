@@ -28,7 +28,7 @@ from ...schemas import Problem
 from .. import journal
 from ..base import Damaged, InvalidFile
 from ..formats import decoder
-from ..journal.records import NOTHING, Edited, Line, Message, MessageEdit
+from ..journal import NOTHING, Edited, Line, Message, MessageEdit
 from ..state import MESSAGES, LogPlace, MessagesAt, Moment, RowLog, folder_of_agent, log_key
 from ..store import LARGE_LIMIT, FileContent, Store, Version, read_if_there
 from .guarded_files import ViewGuard

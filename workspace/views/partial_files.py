@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, fields
 
 from ..base import NewerFormat
-from ..journal.records import Key, PartialPromoted
+from ..journal import Key, PartialPromoted
 from .projection import file_stem, folder_of
 
 PARTIALS = "partials"

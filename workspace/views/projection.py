@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from ..base import ID, SCHEMAS, slug, stamp
-from ..journal import Kept, blobs
-from ..journal.records import OfCall, StepCompleted, StepFailed, StepStarted
+from ..journal import Kept, OfCall, StepCompleted, StepFailed, StepStarted, blobs
 from ..state import ROOT, AgentMoment, Moment, Scope, Status, folder_of_agent
 from ..store import Store
 from . import schema_files

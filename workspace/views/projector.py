@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from ..journal import blobs, records
+from .. import journal
+from ..journal import blobs
 from ..state import FILES, AgentMoment, Moment, RowLog
 from ..store import Store
 from . import projection
@@ -147,7 +148,7 @@ class StepsDocument:
     """steps/ as a whole: writes new results of the open scopes, one file at a time, the newest first; removes files
     that are no longer needed."""
 
-    def __init__(self, files: ViewGuard, moment: Moment, agent: AgentMoment, shown: dict[str, records.OfCall]):
+    def __init__(self, files: ViewGuard, moment: Moment, agent: AgentMoment, shown: dict[str, journal.OfCall]):
         self._files, self._moment, self._agent = files, moment, agent
         self._shown = shown
 
@@ -225,7 +226,7 @@ class Files:
         moment: Moment,
         agent: AgentMoment,
         messages: MessageFile,
-        shown: dict[str, records.OfCall],
+        shown: dict[str, journal.OfCall],
     ):
         self.state = StateDocument(guard, moment, agent)
         self.todo = TodoDocument(guard, moment, agent)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..base import counted, duration, one_line, usd
-from ..journal.records import (
+from ..journal import (
     AgentBegun,
     AgentEnded,
     AnswersGrown,

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from ..formats import decoder, jsontext
-from ..journal.records import Key
+from ..journal import Key
 from ..store import Store, read_own
 from .write_behind import Behind
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from ....workspace.base import UsageError
-from ....workspace.journal.records import Line
+from ....workspace.journal import Line
 from ....workspace.plan import Plan, Task
 from ....workspace.state import ROOT, json_patch
 from ...api import RunningCall, RunStatus, Shot

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from ....workspace.base import InvalidFile, LeaseHeld, SatchelError
 from ....workspace.formats import pause_file
 from ....workspace.inspect import Report, lease, look
-from ....workspace.journal.records import Failure, Forced, PauseRequested
+from ....workspace.journal import Failure, Forced, PauseRequested
 from ....workspace.lifecycle import Workspace, opened, pausing
 from ....workspace.state import ROOT, Moment, Status
 from ....workspace.store import Store

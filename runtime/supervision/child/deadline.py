@@ -25,7 +25,7 @@ from ....workspace.store import Store, Version
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from ....workspace.journal.records import PauseRequested
+    from ....workspace.journal import PauseRequested
     from ....workspace.state import Moment
 
 EVERY = 4.0
@@ -294,7 +294,7 @@ class Deadline:
     def _look_at_limits(self, moment: Moment, definition: Definition, at: datetime) -> _Seen:
         """What the clock requests of a child that has not requested a pause itself. A person has overruled a window
         that was open when it started."""
-        from ....workspace.journal.records import PauseRequested
+        from ....workspace.journal import PauseRequested
         from ...limits import Share, budget, pause_for, windows
 
         limits = []

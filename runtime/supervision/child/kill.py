@@ -21,7 +21,7 @@ from ....workspace import journal
 from ....workspace.base import DEFINITION, SIGNAL, InvalidFile, LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import definition, pause_file
 from ....workspace.inspect import Lease, Process, lease
-from ....workspace.journal.records import now
+from ....workspace.journal import now
 from ....workspace.store import LOCK, FileChanged, Store
 from ...agent import code
 from . import processes

@@ -28,7 +28,7 @@ from .keeper_process import KeeperProcess, wants_keeper
 from .sharing import ALONE, RunSharing, Seat
 
 if TYPE_CHECKING:
-    from ....workspace.journal.records import PauseRequested
+    from ....workspace.journal import PauseRequested
 
 PAUSED, FAILED, STORAGE = 3, 1, 8
 INTERRUPTED = 130
@@ -380,7 +380,7 @@ class Supervisor:
 
 
 def _asked_by(number: signal.Signals) -> PauseRequested:
-    from ....workspace.journal.records import PauseRequested
+    from ....workspace.journal import PauseRequested
 
     return PauseRequested(reason=SIGNAL, by=number.name)
 

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from ....workspace.base import SatchelError
 from ....workspace.inspect import glance
-from ....workspace.journal.records import now
+from ....workspace.journal import now
 from ....workspace.state import ACTIVE, STATES, Moment, State
 from ....workspace.store import open_store
 

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from satchel import Item, Partial, Retry, Run, agent, effect, run, step
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Resolved
+from satchel.workspace.journal import Resolved
 from satchel.workspace.store import DiskStore
 
 from .checker import Violation

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from satchel import InboxTask, Run, agent, effect, run
 from satchel.workspace.inbound import inbox
-from satchel.workspace.journal.records import Resolved
+from satchel.workspace.journal import Resolved
 from satchel.workspace.store import DiskStore
 
 from .checker import Violation

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from satchel import Item, Run, agent, run, step
 from satchel.workspace.formats import pause_file
 from satchel.workspace.inspect import load
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.store import DiskStore
 

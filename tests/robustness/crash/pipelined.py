@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from satchel import Item, Partial, Run, agent, effect, run, step
 from satchel.runtime.live import pace
-from satchel.workspace.journal.records import Resolved
+from satchel.workspace.journal import Resolved
 from satchel.workspace.store import DiskStore
 
 from . import memory

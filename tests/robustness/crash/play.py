@@ -11,8 +11,7 @@ from typing import Any, Literal
 from msgspec import Raw
 
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import blobs
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     Doubt,
     Line,
     Message,
@@ -25,6 +24,7 @@ from satchel.workspace.journal.records import (
     StepFailed,
     StepProgress,
     StepStarted,
+    blobs,
 )
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.lifecycle.workspace import Workspace
@@ -259,6 +259,6 @@ def _args(name: str) -> str:
 
 
 def _failure() -> Any:
-    from satchel.workspace.journal.records import Failure
+    from satchel.workspace.journal import Failure
 
     return Failure("TimeoutError", "after delivery, perhaps")

@@ -17,8 +17,7 @@ from satchel.runtime.api import Handle
 from satchel.workspace import journal
 from satchel.workspace.base import UsageError
 from satchel.workspace.inspect import load
-from satchel.workspace.journal import blobs
-from satchel.workspace.journal.records import Edited, Resolved, Rewound
+from satchel.workspace.journal import Edited, Resolved, Rewound, blobs
 from satchel.workspace.store import DiskStore
 
 from .checker import Violation

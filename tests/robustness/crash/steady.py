@@ -30,8 +30,7 @@ from satchel.runtime.live import pace
 from satchel.runtime.steps import partial as streaming
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
-from satchel.workspace.journal import Journal, segment_log
-from satchel.workspace.journal.records import line
+from satchel.workspace.journal import Journal, line, segment_log
 from satchel.workspace.lifecycle import acquire, opening, recovery, retention, workspace
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.state import checkpoint

@@ -17,8 +17,7 @@ from satchel.runtime.engine.open_scope import OpenScope
 from satchel.runtime.live import data
 from satchel.workspace import journal
 from satchel.workspace.inbound import Noticed, plan_edits
-from satchel.workspace.journal import Kept, Tail, blobs, segment
-from satchel.workspace.journal.records import Message, PartialPromoted, SavedFile, StepStarted
+from satchel.workspace.journal import Kept, Message, PartialPromoted, SavedFile, StepStarted, Tail, blobs, segment
 from satchel.workspace.lifecycle import opening, recovery
 from satchel.workspace.lifecycle.recovery import Leftover
 from satchel.workspace.lifecycle.retention import Pruner, carry_out

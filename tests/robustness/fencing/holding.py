@@ -12,7 +12,7 @@ from msgspec import Raw
 from satchel.runtime.api.hold_opening import HoldOpening
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal.records import FileWritten, Line, Message
+from satchel.workspace.journal import FileWritten, Line, Message
 from satchel.workspace.journal.writer import Journal
 from satchel.workspace.secrets import Redactor
 from satchel.workspace.state.run_state import Moment

@@ -19,8 +19,20 @@ from satchel.workspace.formats import Keep, Rule, definition
 from satchel.workspace.inbound import rejection
 from satchel.workspace.inspect import lease, load
 from satchel.workspace.inspect.load import Look, look
-from satchel.workspace.journal import Own, first_kept, kept_lines, reader, segment_log, writer
-from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, Pruned, StepStarted
+from satchel.workspace.journal import (
+    AnyRecord,
+    Fenced,
+    Line,
+    Output,
+    Own,
+    Pruned,
+    StepStarted,
+    first_kept,
+    kept_lines,
+    reader,
+    segment_log,
+    writer,
+)
 from satchel.workspace.journal.segment import segment_path, segments
 from satchel.workspace.lifecycle import acquire, retention
 from satchel.workspace.lifecycle.acquire import Owned

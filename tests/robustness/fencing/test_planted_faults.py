@@ -15,9 +15,8 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inbound import rejection
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal import Tail, pruning, segment_log, writer
+from satchel.workspace.journal import Line, Output, Tail, pruning, segment_log, writer, written
 from satchel.workspace.journal.reader import Chain
-from satchel.workspace.journal.records import Line, Output, written
 from satchel.workspace.journal.segment import segment_path, segments
 from satchel.workspace.journal.segment_log import Fence, SegmentObjects
 from satchel.workspace.journal.writer import Journal

@@ -32,7 +32,7 @@ from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inbound import Reply, find_question
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Doubt, Fenced, StepStarted
+from satchel.workspace.journal import Doubt, Fenced, StepStarted
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.state.question_state import DONE, REDO

@@ -14,7 +14,7 @@ from msgspec import Raw
 from waits import NOBODY_SAVES
 
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     AgentBegun,
     AgentEnded,
     AnswersGrown,

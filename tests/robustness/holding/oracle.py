@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import satchel
 from satchel.results import Row
 from satchel.workspace import journal
-from satchel.workspace.journal.records import Edited, FileWritten
+from satchel.workspace.journal import Edited, FileWritten
 from satchel.workspace.store import Store, open_store, walk
 
 from . import program

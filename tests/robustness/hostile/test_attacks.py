@@ -20,12 +20,12 @@ from linked import last_crc, linked
 from msgspec import Raw
 from waits import PATIENCE
 
+from satchel.workspace import journal
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inbound import open_questions
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report, last
-from satchel.workspace.journal import records as record
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     AnyRecord,
     Doubt,
     Line,
@@ -86,7 +86,7 @@ class Target:
 
     def raw(self, body: str | bytes) -> None:
         """A journal whose second line is any body with a checksum that fits."""
-        opened = record.encode(Line(1, 1, AT, 1, OPENED))
+        opened = journal.encode(Line(1, 1, AT, 1, OPENED))
         prev = b'"prev":"%s","commit"' % last_crc(opened).encode()
         head = (body.encode() if isinstance(body, str) else body)[:-1].replace(b'"commit"', prev, 1)
         line = b'%s,"crc":"%08x"}\n' % (head, zlib.crc32(head + b"}"))
@@ -251,7 +251,7 @@ def combined() -> dict[str, list[AnyRecord]]:
             f"splice {number}": [PlanChanged(plan=((number, 0, "x\n"),), by="agent")],  # type: ignore[arg-type]
             f"removed {number}": [PlanChanged(plan=((0, number, "x\n"),), by="agent")],  # type: ignore[arg-type]
             f"attempt {number}": [PartialPromoted(**CALL, **CUT | {"attempt": number, "characters": number}, file="x")],
-            f"failed {number}": [StepFailed(**CALL, attempt=number, error=record.Failure("E", "x"))],
+            f"failed {number}": [StepFailed(**CALL, attempt=number, error=journal.Failure("E", "x"))],
             f"index {number}": [ScopeCommitted(scope="", patch=[{"op": "add", "path": f"/list/{number}", "value": 1}])],
             f"item {number}": [ScopeBegun(scope=str(number), title="x")],
         }

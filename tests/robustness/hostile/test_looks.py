@@ -14,10 +14,10 @@ from fuzz.play import complaints
 from linked import last_crc, linked
 
 from satchel.schemas import validator
+from satchel.workspace import journal
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import records
-from satchel.workspace.journal.records import AnyRecord, Line, Opened, PlanChanged, ScopeBegun, ScopeCommitted
+from satchel.workspace.journal import AnyRecord, Line, Opened, PlanChanged, ScopeBegun, ScopeCommitted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.plan import Splice
 from satchel.workspace.store import DiskStore
@@ -109,7 +109,7 @@ def test_a_record_with_what_no_run_writes_ends_a_look(folder: Path, name: str) -
         line = b'%s,"crc":"%08x"}\n' % (head, zlib.crc32(head + b"}"))
         write(folder, line)
         if after:
-            write(folder, records.encode(Line(6, 6, AT, 1, ScopeBegun(scope="2", title="b"), last_crc(line))))
+            write(folder, journal.encode(Line(6, 6, AT, 1, ScopeBegun(scope="2", title="b"), last_crc(line))))
         look_at(folder)
 
 

@@ -17,7 +17,7 @@ from satchel.runtime.execution.running import run
 from satchel.workspace.base.errors import NewerFormat, SatchelError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Resolved, StepCompleted
+from satchel.workspace.journal import Resolved, StepCompleted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 

@@ -21,7 +21,7 @@ from satchel.runtime.cli.group import group
 from satchel.runtime.status import check
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Remark
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     AgentBegun,
     AgentEnded,
     AnyRecord,

@@ -18,7 +18,7 @@ from waits import PATIENCE
 
 import satchel
 from satchel.workspace.inspect import backup_file
-from satchel.workspace.journal.records import Doubt
+from satchel.workspace.journal import Doubt
 from satchel.workspace.store import DiskStore
 
 ITEMS = 12

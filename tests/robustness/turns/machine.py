@@ -27,7 +27,7 @@ from satchel.workspace.inbound import Side
 from satchel.workspace.inbound.findings import version_of
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Doubt
+from satchel.workspace.journal import Doubt
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.store import DiskStore

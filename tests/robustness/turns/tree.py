@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from satchel import Item, NotDone, Run, agent, effect, step
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import NOTHING, Doubt, Resolved
+from satchel.workspace.journal import NOTHING, Doubt, Resolved
 from satchel.workspace.lifecycle.workspace import Workspace
 
 PLANS = {

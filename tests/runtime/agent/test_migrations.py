@@ -15,7 +15,6 @@ from satchel.results import Migration
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Refused, UsageError
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal import records
 from satchel.workspace.store import DiskStore
 
 
@@ -90,7 +89,7 @@ def test_data_are_migrated_step_by_step_and_only_once(begun: Path) -> None:
     assert "migrated from version 1 to 3" in outcome.report.late[0].text
     assert run(begun, third()).result == {"people": {"Ada": 0}, "count": 1}
     lines = journal.read(DiskStore(begun), after=0).lines
-    assert [line.record.to for line in lines if isinstance(line.record, records.Migrated)] == [2, 3]
+    assert [line.record.to for line in lines if isinstance(line.record, journal.Migrated)] == [2, 3]
     assert moment(begun).root.data_version == 3
 
 

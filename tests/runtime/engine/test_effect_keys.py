@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from satchel import Agent, Run, agent, effect, run
 from satchel.workspace import journal
-from satchel.workspace.journal.records import AnyRecord, Opened, StepStarted
+from satchel.workspace.journal import AnyRecord, Opened, StepStarted
 
 
 def ordering(keys: list[str], crash: Any, **options: Any) -> Agent:

@@ -17,7 +17,7 @@ from satchel.workspace.base.errors import StorageFailed, UsageError
 from satchel.workspace.inbound import open_questions
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import NOTHING, Resolved
+from satchel.workspace.journal import NOTHING, Resolved
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore, Syscalls
 

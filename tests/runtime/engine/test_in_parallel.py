@@ -16,7 +16,7 @@ from satchel import InboxTask, Item, NotDone, Run, agent, effect, run, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import AgentError, UsageError
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal.records import ScopeCommitted, ScopeFailed
+from satchel.workspace.journal import ScopeCommitted, ScopeFailed
 from satchel.workspace.store import DiskStore
 
 

@@ -13,7 +13,7 @@ import pytest
 from satchel import Item, NotDone, Run, agent, effect, run, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import AgentError
-from satchel.workspace.journal.records import ScopeCommitted, ScopeFailed, StepCompleted
+from satchel.workspace.journal import ScopeCommitted, ScopeFailed, StepCompleted
 from satchel.workspace.store import DiskStore
 
 State = dict[str, Any]

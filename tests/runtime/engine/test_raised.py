@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from satchel import NotDone
 from satchel.errors import RecordedError
 from satchel.runtime.engine import raised
-from satchel.workspace.journal.records import Failure
+from satchel.workspace.journal import Failure
 
 
 class Refused(Exception):

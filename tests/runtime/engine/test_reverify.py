@@ -18,7 +18,7 @@ from satchel import Item, NotDone, Run, agent, effect, run, step
 from satchel.runtime.live import reverify
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import NOTHING, Forced, PauseRequested, Resolved
+from satchel.workspace.journal import NOTHING, Forced, PauseRequested, Resolved
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore, FileContent

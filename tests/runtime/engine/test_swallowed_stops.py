@@ -13,7 +13,7 @@ import pytest
 
 from satchel import Agent, Item, Run, agent, run, step
 from satchel.workspace import journal
-from satchel.workspace.journal.records import ScopeFailed
+from satchel.workspace.journal import ScopeFailed
 from satchel.workspace.store import open_store
 
 NAMES = ["a", "b", "c"]

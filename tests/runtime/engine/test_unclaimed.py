@@ -16,7 +16,7 @@ from satchel.runtime.execution.running import Outcome
 from satchel.workspace.base.errors import DoesNotFit
 from satchel.workspace.inbound import Reply, find_question
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import NOTHING, Resolved
+from satchel.workspace.journal import NOTHING, Resolved
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 

@@ -12,7 +12,7 @@ import pytest
 from satchel import InboxTask, Item, Run, agent, run, step
 from satchel.workspace.base.errors import AgentError, DoesNotFit, SatchelError
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal.records import ScopeFailed, StepProgress, TaskDone
+from satchel.workspace.journal import ScopeFailed, StepProgress, TaskDone
 from satchel.workspace.store import DiskStore
 
 
@@ -82,7 +82,7 @@ def test_a_record_that_does_not_fit_is_written_before_anybody_notices(workspace:
     from msgspec import Raw
     from msgspec.structs import replace
 
-    from satchel.workspace.journal.records import Failure
+    from satchel.workspace.journal import Failure
 
     if isinstance(unfitting, StepProgress):
         unfitting = replace(unfitting, value=Raw(b"1"))

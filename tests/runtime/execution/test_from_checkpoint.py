@@ -14,7 +14,7 @@ from satchel.runtime.live import PauseSource
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Refused
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Closed, Opened, PauseRequested, Rewound, Saved
+from satchel.workspace.journal import Closed, Opened, PauseRequested, Rewound, Saved
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 

@@ -27,7 +27,7 @@ from satchel.runtime.live import folder_watch, pace
 from satchel.workspace.base.errors import Damaged, LeaseHeld
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Line
+from satchel.workspace.journal import Line
 from satchel.workspace.journal.segment_log import SegmentObjects
 from satchel.workspace.lifecycle import opening
 from satchel.workspace.state import checkpoint, encoding

@@ -30,7 +30,7 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, Refused, StorageFailed
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal.records import Closed, Opened, Paused, PauseLate, PauseRequested, Resumed
+from satchel.workspace.journal import Closed, Opened, Paused, PauseLate, PauseRequested, Resumed
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.store import open_store
 from satchel.workspace.store.disk_store import DiskStore

@@ -19,7 +19,7 @@ from satchel.runtime.engine import session
 from satchel.runtime.live.stopping import Drain
 from satchel.workspace import journal
 from satchel.workspace.formats import yamltext
-from satchel.workspace.journal.records import Forced, Line, StepCompleted
+from satchel.workspace.journal import Forced, Line, StepCompleted
 from satchel.workspace.journal.segment_log import AppendedSegments
 from satchel.workspace.store import open_store
 

@@ -13,7 +13,7 @@ from satchel import Item, Run, agent, run, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Refused
 from satchel.workspace.formats import yamltext
-from satchel.workspace.journal.records import PauseRequested, StepCompleted
+from satchel.workspace.journal import PauseRequested, StepCompleted
 from satchel.workspace.store import open_store
 
 

@@ -20,7 +20,6 @@ from waits import PATIENCE
 from satchel import Item, Resource, Run, agent, run, run_async, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import UsageError
-from satchel.workspace.journal import records
 from satchel.workspace.store import DiskStore
 
 Told = tuple[str, str, str]
@@ -29,14 +28,14 @@ Told = tuple[str, str, str]
 def recorded(workspace: Path) -> list[Told]:
     lines = journal.read(DiskStore(workspace), after=0).lines
     found = [line.record for line in lines]
-    return [(each.name, each.event, each.outcome) for each in found if isinstance(each, records.Resource)]
+    return [(each.name, each.event, each.outcome) for each in found if isinstance(each, journal.Resource)]
 
 
 def reasons(workspace: Path) -> list[str]:
     return [
         line.record.why
         for line in journal.read(DiskStore(workspace), after=0).lines
-        if isinstance(line.record, records.Resource) and line.record.why
+        if isinstance(line.record, journal.Resource) and line.record.why
     ]
 
 

@@ -21,7 +21,7 @@ from satchel.workspace.base.errors import AgentError
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inbound import Reply, find_question
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import NOTHING
+from satchel.workspace.journal import NOTHING
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 

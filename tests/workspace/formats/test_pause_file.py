@@ -7,7 +7,7 @@ import pytest
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import PauseFile, pause_file
 from satchel.workspace.inspect import lease
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 
 FACTS = {"status": "paused", "reason": "maintenance", "requested_at": "2026-01-01T00:00:00Z"}
 

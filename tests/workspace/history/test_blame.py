@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from satchel.workspace.base.errors import Damaged
 from satchel.workspace.history import blame
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     AgentBegun,
     AnyRecord,
     ApprovalAnswered,

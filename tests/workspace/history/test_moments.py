@@ -13,7 +13,7 @@ from linked import linked
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.history import moment_at, records_of, seq_of
-from satchel.workspace.journal.records import AnyRecord, Edited, Line, ScopeBegun, ScopeCommitted
+from satchel.workspace.journal import AnyRecord, Edited, Line, ScopeBegun, ScopeCommitted
 from satchel.workspace.state import Moment, checkpoint
 from satchel.workspace.store import DiskStore, FileContent
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError
 from satchel.workspace.history import compared, data_changes, moment_at, step_history
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     AgentBegun,
     AnyRecord,
     ApprovalAnswered,

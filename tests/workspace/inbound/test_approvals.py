@@ -25,7 +25,7 @@ from satchel.workspace.inbound import Question, find_question, form, nothing_has
 from satchel.workspace.inbound.form import read_reply
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Remark, Report
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     NOTHING,
     ApprovalAnswered,
     ApprovalAsked,

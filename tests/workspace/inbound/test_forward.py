@@ -14,7 +14,7 @@ from satchel.workspace.inbound import inbox
 from satchel.workspace.inbound.findings import sha
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import PauseRequested, TaskTaken
+from satchel.workspace.journal import PauseRequested, TaskTaken
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.lifecycle.workspace import Workspace

@@ -9,7 +9,7 @@ import pytest
 
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inbound.rejection import write_output
-from satchel.workspace.journal.records import Output
+from satchel.workspace.journal import Output
 from satchel.workspace.store import DiskStore, Store
 
 

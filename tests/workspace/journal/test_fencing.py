@@ -14,8 +14,7 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import segment_log
-from satchel.workspace.journal.records import Fenced, Line, Opened, StepStarted, encode, written
+from satchel.workspace.journal import Fenced, Line, Opened, StepStarted, encode, segment_log, written
 from satchel.workspace.journal.segment import segment_path
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.acquire import Owned

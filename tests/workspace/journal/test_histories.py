@@ -13,8 +13,8 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, SatchelError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal import ScopeBegun, ScopeCommitted
 from satchel.workspace.journal.reader import explained
-from satchel.workspace.journal.records import ScopeBegun, ScopeCommitted
 from satchel.workspace.journal.segment import Misfit
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore, FileContent

@@ -29,9 +29,8 @@ from satchel.workspace.base.errors import (
     SatchelError,
     StorageFailed,
 )
-from satchel.workspace.journal import Journal, Tail, records, segment_log
+from satchel.workspace.journal import Closed, Fenced, Journal, Line, Tail, segment_log
 from satchel.workspace.journal import writer as writing_end
-from satchel.workspace.journal.records import Closed, Fenced, Line
 from satchel.workspace.store import DiskStore, Entry, FileContent, Syscalls
 from satchel.workspace.store.contract import DISK
 
@@ -52,12 +51,12 @@ class Memory:
 
 
 AT = "2026-11-01T00:00:00.000Z"
-KNOWN = records.Before(at=AT, epoch=1)
+KNOWN = journal.Before(at=AT, epoch=1)
 
 
 def line(seq: int, commit: int, before: bytes = b"") -> bytes:
     """A line that follows those of the segment `before`."""
-    return records.encode(Line(seq, commit, AT, 1, Closed(reason=f"record {seq}"), last_crc(before)))
+    return journal.encode(Line(seq, commit, AT, 1, Closed(reason=f"record {seq}"), last_crc(before)))
 
 
 def segment(groups: Sequence[int], first: int = 1, before: bytes = b"") -> bytes:
@@ -73,7 +72,7 @@ def segment(groups: Sequence[int], first: int = 1, before: bytes = b"") -> bytes
 
 def late_fence(seq: int, before: bytes) -> bytes:
     """Put up by a process that knew of no more than `before`."""
-    return records.encode(Line(seq, seq, AT, 2, Fenced(), last_crc(before), "12345678"))
+    return journal.encode(Line(seq, seq, AT, 2, Fenced(), last_crc(before), "12345678"))
 
 
 def read(*segments: bytes, after: int = 0) -> Tail:
@@ -670,7 +669,7 @@ def test_a_new_segment_starts_at_its_size_and_is_named_by_its_first_record(
     names = [entry.path for entry in writing.store.list("journal")]
     assert len(names) > 3
     for name in names:
-        first = records.parse(writing.store.read(name).data.split(b"\n")[0])
+        first = journal.parse(writing.store.read(name).data.split(b"\n")[0])
         assert name == journal.segment_path(first.seq)
     assert writing.seqs() == [*range(1, 21)]
 
@@ -683,7 +682,7 @@ def test_a_group_is_never_split_over_two_segments(writing: Writing, monkeypatch:
         writing.journal.flush()
     for entry in writing.store.list("journal"):
         rows = writing.store.read(entry.path).data.splitlines()
-        assert len({line.commit for line in records.parse_each(rows) if line}) == 1
+        assert len({line.commit for line in journal.parse_each(rows) if line}) == 1
 
 
 def test_a_record_too_large_is_refused_and_leaves_the_journal_usable(
@@ -722,7 +721,7 @@ def test_any_sequence_of_groups_survives_write_and_read(tmp_path_factory: Any, g
 
 
 def short_openings(
-    folder: Path, count: int, due: int = 1, crc: str = records.NO_CRC, syscalls: Syscalls | None = None
+    folder: Path, count: int, due: int = 1, crc: str = journal.NO_CRC, syscalls: Syscalls | None = None
 ) -> DiskStore:
     """Each writes two records, and ends. `crc`: of the record before the first."""
     store, before = DiskStore(folder, syscalls), due
@@ -819,7 +818,7 @@ def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_ru
         path.symlink_to(tmp_path / "old.jsonl")
     elif kind == "of a bucket":
         before = (tmp_path / journal.segment_path(1)).read_bytes()
-        fence = records.encode(Line(3, 3, AT, 1, Fenced(), last_crc(before), "n"))
+        fence = journal.encode(Line(3, 3, AT, 1, Fenced(), last_crc(before), "n"))
         path.write_bytes(fence + line(4, 4, fence))
         (tmp_path / journal.segment_path(5)).write_bytes(segment((2,), 5, line(4, 4, fence)))
         crc = last_crc((tmp_path / journal.segment_path(5)).read_bytes())

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, structs
 
+from satchel.workspace import journal
 from satchel.workspace.base.errors import NewerFormat, SatchelError
-from satchel.workspace.journal import records as record
-from satchel.workspace.journal.records import AnyRecord, BadLine, Closed, Line, Opened, PlanChanged, StepCompleted
+from satchel.workspace.journal import AnyRecord, BadLine, Closed, Line, Opened, PlanChanged, StepCompleted
 
 KINDS = get_args(AnyRecord)
 AT = "2026-11-01T00:00:00.000Z"
@@ -64,7 +64,7 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
 
 def sensible(found: Any) -> Any:
     """With what the types alone don't tell."""
-    facts = {"format": record.FORMAT, "until": AT, "due": AT, "arguments": Raw(b'{"to":"ada"}')}
+    facts = {"format": journal.FORMAT, "until": AT, "due": AT, "arguments": Raw(b'{"to":"ada"}')}
     return structs.replace(found, **{name: fact for name, fact in facts.items() if name in found.__struct_fields__})
 
 
@@ -95,14 +95,16 @@ SAMPLE = Line(7, 5, "2026-11-01T00:00:00.000Z", 3, Closed(status="failed", reaso
 
 @given(lines)
 def test_a_line_comes_back_as_it_was_written(line: Line) -> None:
-    data = record.encode(line)
+    data = journal.encode(line)
     assert data.endswith(b"\n") and data.count(b"\n") == 1
-    assert record.parse(data[:-1]) == record.written(line).line == structs.replace(line, crc=record.crc_of(data[:-1]))
+    assert (
+        journal.parse(data[:-1]) == journal.written(line).line == structs.replace(line, crc=journal.crc_of(data[:-1]))
+    )
 
 
 @given(lines)
 def test_a_line_is_the_json_that_the_format_says(line: Line) -> None:
-    facts = json.loads(record.encode(line))
+    facts = json.loads(journal.encode(line))
     group = ["commit"] if line.commit != line.seq else []
     head = ["seq", "prev", *group, "at", "epoch", *(["opening"] if line.opening else []), "type"]
     assert list(facts)[: len(head)] == head and list(facts)[-1] == "crc"
@@ -114,20 +116,20 @@ def test_a_line_comes_back_as_it_was_written_behind_another(
     first: Line, second: Line, is_same_time: bool, is_same_group: bool
 ) -> None:
     """It leaves out what that says."""
-    _, first = record.written(first)
+    _, first = journal.written(first)
     second = structs.replace(
         second, seq=first.seq + 1, commit=first.commit if is_same_group else first.seq + 1, prev=first.crc
     )
     if is_same_time:
         second = structs.replace(second, at=first.at, epoch=first.epoch, opening=first.opening)
-    data, written = record.written(second, first)
-    assert record.parse(data[:-1], first.before) == written
-    assert record.parse(record.encode(written)[:-1]) == structs.replace(
-        written, crc=record.crc_of(record.encode(written)[:-1])
+    data, written = journal.written(second, first)
+    assert journal.parse(data[:-1], first.before) == written
+    assert journal.parse(journal.encode(written)[:-1]) == structs.replace(
+        written, crc=journal.crc_of(journal.encode(written)[:-1])
     )
     said = ["seq", "commit" if is_same_group else "prev"]
     assert not is_same_time or list(json.loads(data))[:3] == [*said, "type"]
-    whole = json.loads(record.whole(data[:-1], written))
+    whole = json.loads(journal.whole(data[:-1], written))
     assert whole | {"opening": written.opening} == whole
     assert (whole["seq"], whole["prev"], whole["commit"], whole["at"]) == (
         second.seq,
@@ -140,12 +142,16 @@ def test_a_line_comes_back_as_it_was_written_behind_another(
 
 def test_a_line_that_names_no_line_before_it_is_read_behind_that_one_only() -> None:
     """As the `prev` that it leaves out would: two histories never have lines in common once they differ."""
-    data = record.written(structs.replace(SAMPLE, prev=CRC), structs.replace(SAMPLE, crc=CRC)).data[:-1]
+    data = journal.written(structs.replace(SAMPLE, prev=CRC), structs.replace(SAMPLE, crc=CRC)).data[:-1]
     assert b"prev" not in data
-    assert record.parse(data, record.Before(CRC, SAMPLE.at, 3)).prev == CRC
-    for before in (record.Before("5be1c07e", SAMPLE.at, 3), record.Before(at=SAMPLE.at, epoch=3), record.Before("xx")):
+    assert journal.parse(data, journal.Before(CRC, SAMPLE.at, 3)).prev == CRC
+    for before in (
+        journal.Before("5be1c07e", SAMPLE.at, 3),
+        journal.Before(at=SAMPLE.at, epoch=3),
+        journal.Before("xx"),
+    ):
         with pytest.raises(BadLine, match="checksum"):
-            record.parse(data, before)
+            journal.parse(data, before)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +163,7 @@ def test_a_line_that_names_no_line_before_it_is_read_behind_that_one_only() -> N
 )
 def test_the_first_line_of_a_segment_leaves_nothing_out(body: str, why: str) -> None:
     with pytest.raises(BadLine, match=why):
-        record.parse(signed(body))
+        journal.parse(signed(body))
 
 
 AT_ONE = '"at":"2026-11-01T00:00:00.000Z"'
@@ -174,79 +180,79 @@ AT_ONE = '"at":"2026-11-01T00:00:00.000Z"'
 )
 def test_what_a_newer_version_adds_to_a_line_makes_it_a_torn_one(head: str) -> None:
     """A start would cut it off, and what it records with it."""
-    prev = "5be1c07d" if '"prev"' in head else record.NO_CRC
-    before = record.Before(prev, "2026-10-01T00:00:00.000Z", 3, "cd")
+    prev = "5be1c07d" if '"prev"' in head else journal.NO_CRC
+    before = journal.Before(prev, "2026-10-01T00:00:00.000Z", 3, "cd")
     data = signed(f'{{{head},"type":"closed"}}')
-    line = record.parse(data, before)
+    line = journal.parse(data, before)
     assert (line.seq, line.prev, line.epoch, line.opening, line.at[:7]) == (1, prev, 4, "ab", "2026-11")
-    assert record.is_whole(data, prev)
+    assert journal.is_whole(data, prev)
     newer = signed(f'{{{head},"type":"closed.again"}}')
     with pytest.raises(NewerFormat, match=r"closed\.again"):
-        record.parse(newer, before)
+        journal.parse(newer, before)
 
 
 @pytest.mark.parametrize("arguments", ["7", "[1]", '"to"'])
 def test_arguments_that_are_no_object_reach_who_shows_a_question(arguments: str) -> None:
     key = '"scope":"^1","no":1,"step":"send","args":"aa","n":0,"idempotency_key":"k"'
     with pytest.raises(BadLine, match="not an object"):
-        record.parse(signed(f'{{"seq":1,{AT_ONE},"epoch":1,"type":"step.started",{key},"arguments":{arguments}}}'))
+        journal.parse(signed(f'{{"seq":1,{AT_ONE},"epoch":1,"type":"step.started",{key},"arguments":{arguments}}}'))
 
 
 @pytest.mark.parametrize("head", [f'"seq":1,{AT_ONE},"epoch":100000000', f'"seq":-1,{AT_ONE},"epoch":1'])
 def test_a_number_out_of_range_is_taken_from_the_line_before(head: str) -> None:
     with pytest.raises(BadLine):
-        record.parse(signed(f'{{{head},"type":"closed"}}'), record.Before(CRC, SAMPLE.at, 3, "5be1c07d9c1f03ab"))
+        journal.parse(signed(f'{{{head},"type":"closed"}}'), journal.Before(CRC, SAMPLE.at, 3, "5be1c07d9c1f03ab"))
 
 
 def test_a_line_follows_nothing_and_is_taken() -> None:
     body = b'{"seq":1,"at":"2026-11-01T00:00:00.000Z","epoch":1,"type":"closed"'
     with pytest.raises(BadLine, match="follows"):
-        record.parse(b'%s,"crc":"%08x"}' % (body, zlib.crc32(body + b"}")), record.Before(record.NO_CRC))
+        journal.parse(b'%s,"crc":"%08x"}' % (body, zlib.crc32(body + b"}")), journal.Before(journal.NO_CRC))
 
 
 def test_the_checksum_is_of_the_line_without_it() -> None:
-    data = record.encode(SAMPLE)[:-1]
+    data = journal.encode(SAMPLE)[:-1]
     body, _, tail = data.rpartition(b',"crc":')
     assert tail == b'"%08x"}' % zlib.crc32(body + b"}")
 
 
 def test_no_byte_of_a_line_can_change_unseen() -> None:
-    data = record.encode(SAMPLE)[:-1]
+    data = journal.encode(SAMPLE)[:-1]
     for at in range(len(data)):
         for byte in (0, 0x20, 0x30, 0x7D, 0xFF, data[at] ^ 1):
             if byte != data[at]:
                 with pytest.raises(BadLine):
-                    record.parse(data[:at] + bytes([byte]) + data[at + 1 :])
+                    journal.parse(data[:at] + bytes([byte]) + data[at + 1 :])
 
 
 def test_no_part_of_a_line_passes_for_a_line() -> None:
-    data = record.encode(SAMPLE)[:-1]
+    data = journal.encode(SAMPLE)[:-1]
     for at in range(len(data)):
         for part in (data[:at], data[at + 1 :], data[: at + 1] + data):
             with pytest.raises(BadLine):
-                record.parse(part)
+                journal.parse(part)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_line_are_never_more_than_a_bad_line(data: bytes) -> None:
     with pytest.raises(BadLine):
-        record.parse(data)
+        journal.parse(data)
     with pytest.raises((BadLine, NewerFormat)):
-        record.parse(signed(data + b"}"))
+        journal.parse(signed(data + b"}"))
 
 
 @given(lines, texts, json_values)
 def test_fields_of_a_newer_minor_version_are_ignored(line: Line, name: str, value: object) -> None:
-    facts = json.loads(record.encode(line))
+    facts = json.loads(journal.encode(line))
     del facts["crc"]
     facts[f"x-{name}"] = value
     body = msgspec.json.encode(facts)
-    assert record.parse(signed(body)).seq == line.seq
+    assert journal.parse(signed(body)).seq == line.seq
 
 
 def test_an_unknown_type_is_of_a_newer_satchel_and_not_damage() -> None:
     with pytest.raises(NewerFormat, match=r"(?i)upgrade satchel"):
-        record.parse(signed('{"seq":1,"commit":1,"at":"x","epoch":1,"type":"archived","to":1}'))
+        journal.parse(signed('{"seq":1,"commit":1,"at":"x","epoch":1,"type":"archived","to":1}'))
 
 
 @pytest.mark.parametrize(
@@ -272,13 +278,13 @@ def test_an_unknown_type_is_of_a_newer_satchel_and_not_damage() -> None:
 )
 def test_a_signed_line_that_says_nothing_sensible_is_a_bad_line(body: str | bytes) -> None:
     with pytest.raises(BadLine):
-        record.parse(signed(body))
+        journal.parse(signed(body))
 
 
 def test_a_result_with_line_breaks_does_not_become_several_lines() -> None:
     kept = StepCompleted(scope="", no=1, step="s", args="0", n=0, result=Raw(b'{\n  "a": 1\n}'))
     try:
-        data = record.encode(Line(1, 1, "x", 1, kept))
+        data = journal.encode(Line(1, 1, "x", 1, kept))
     except SatchelError:
         return
     assert data.count(b"\n") == 1
@@ -289,7 +295,7 @@ def test_a_result_with_line_breaks_does_not_become_several_lines() -> None:
 def test_splices_of_any_numbers_are_read_as_they_are(line: int, removed: int) -> None:
     change = PlanChanged(plan=((line, removed, "x"),), by="agent")  # type: ignore[arg-type]
     try:
-        found = record.parse(record.encode(Line(1, 1, "x", 1, change))[:-1]).record
+        found = journal.parse(journal.encode(Line(1, 1, "x", 1, change))[:-1]).record
     except BadLine:
         return
     assert isinstance(found, PlanChanged) and tuple(found.plan[0]) == (line, removed, "x")
@@ -297,10 +303,10 @@ def test_splices_of_any_numbers_are_read_as_they_are(line: int, removed: int) ->
 
 def test_an_opening_in_a_newer_format_is_refused_and_not_damage() -> None:
     opened = Opened(
-        format=record.FORMAT + 1, run_id="r", satchel="9", python="3", host="h", pid=1, why="run", found="new"
+        format=journal.FORMAT + 1, run_id="r", satchel="9", python="3", host="h", pid=1, why="run", found="new"
     )
     with pytest.raises(NewerFormat, match="format 2"):
-        record.parse(record.encode(Line(1, 1, "x", 1, opened))[:-1])
+        journal.parse(journal.encode(Line(1, 1, "x", 1, opened))[:-1])
 
 
 def test_no_record_has_a_field_that_the_line_around_it_has_too() -> None:

@@ -16,8 +16,7 @@ from linked import linked
 
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
-from satchel.workspace.journal import segment_log
-from satchel.workspace.journal.records import Before, Fenced, Line, StepStarted, encode, written
+from satchel.workspace.journal import Before, Fenced, Line, StepStarted, encode, segment_log, written
 from satchel.workspace.journal.segment import segment_path
 from satchel.workspace.journal.segment_log import SegmentObjects
 from satchel.workspace.store import Store

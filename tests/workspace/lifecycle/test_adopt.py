@@ -15,8 +15,7 @@ from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect import transfer_file
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Line, Opened
+from satchel.workspace.journal import Line, Opened, encode
 from satchel.workspace.lifecycle.adopt import Adoption, judge
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.store import DiskStore, Store
@@ -186,7 +185,7 @@ def test_a_stranger_s_journal_makes_a_command_send_signed_requests(
     journal = max((closed / "journal").iterdir())
     there = look(DiskStore(closed)).moment
     line = replace(line, seq=there.seq + 1, prev=there.crc)
-    journal.write_bytes(journal.read_bytes() + records.encode(replace(line, commit=line.seq)))
+    journal.write_bytes(journal.read_bytes() + encode(replace(line, commit=line.seq)))
     with pytest.raises(UsageError, match="can't be reached from here"), opened(DiskStore(closed), why, Report()):
         pass
     assert not opened_places

@@ -17,8 +17,7 @@ from satchel.runtime.live.stopping import StopRequests
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.lease import Lease
-from satchel.workspace.journal import segment_path
-from satchel.workspace.journal.records import Fenced, Line, written
+from satchel.workspace.journal import Fenced, Line, segment_path, written
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.acquire import Heartbeat, until_free
 from satchel.workspace.store import Store

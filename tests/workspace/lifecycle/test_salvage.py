@@ -8,9 +8,9 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from satchel.workspace import journal
 from satchel.workspace.base.errors import StorageFailed
-from satchel.workspace.journal import records as record
-from satchel.workspace.journal.records import Line, ScopeBegun, ScopeCommitted, StepCompleted
+from satchel.workspace.journal import Line, ScopeBegun, ScopeCommitted, StepCompleted
 from satchel.workspace.lifecycle import recovery
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, FileContent
@@ -26,17 +26,17 @@ def store(tmp_path: Path) -> DiskStore:
     return DiskStore(tmp_path)
 
 
-def moment(*records: record.AnyRecord) -> Moment:
+def moment(*records: journal.AnyRecord) -> Moment:
     found = Moment(run_id="r")
     apply(found, ScopeBegun(scope="1", title="One"), *records)
     return found
 
 
-def apply(found: Moment, *records: record.AnyRecord) -> None:
+def apply(found: Moment, *records: journal.AnyRecord) -> None:
     found.apply(Line(found.seq + n, found.seq + n, "x", 1, each) for n, each in enumerate(records, start=1))
 
 
-def promoted(store: DiskStore, found: Moment) -> list[record.PartialPromoted]:
+def promoted(store: DiskStore, found: Moment) -> list[journal.PartialPromoted]:
     """What an opening does: promote, record, remove."""
     records = []
     for leftover in [*recovery.leftovers(store, found)]:
@@ -110,7 +110,7 @@ def test_a_crash_between_the_file_and_the_record_promotes_the_same_again(store: 
     ids=["completed", "committed", "another run"],
 )
 def test_a_stale_partial_is_removed_and_never_offered(
-    store: DiskStore, head: PartialHead, later: list[record.AnyRecord]
+    store: DiskStore, head: PartialHead, later: list[journal.AnyRecord]
 ) -> None:
     store.replace(PATH, partial_files.encode_partial(head, "so far"))
     assert promoted(store, moment(*later)) == []

@@ -16,7 +16,7 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.inspect import look
-from satchel.workspace.journal.records import StepCompleted
+from satchel.workspace.journal import StepCompleted
 from satchel.workspace.lifecycle.retention import carry_out, old_refused
 from satchel.workspace.state import prompts
 from satchel.workspace.store import DiskStore, open_store

@@ -12,8 +12,7 @@ import satchel
 from satchel import Item, Run, agent, effect, step
 from satchel.workspace import journal
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal import segment_log
-from satchel.workspace.journal.records import Fenced, Pruned, StepStarted
+from satchel.workspace.journal import Fenced, Pruned, StepStarted, segment_log
 from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.state import checkpoint
 from satchel.workspace.store import DiskStore, Store, open_store
@@ -105,5 +104,5 @@ def test_a_run_in_a_bucket_keeps_all_its_objects(seaweedfs: Server, monkeypatch:
     assert done.kept_from == journal.first_kept(store) >= first and satchel.open(url).check().ok
     assert look(store).moment.root.data == before.root.data
     fence = store.read(journal.segment_path(1)).data
-    assert fence.count(b"\n") == 1 and isinstance(journal.records.parse(fence[:-1]).record, Fenced), "its name stays"
+    assert fence.count(b"\n") == 1 and isinstance(journal.parse(fence[:-1]).record, Fenced), "its name stays"
     assert satchel.run(url, main).status == "completed"

@@ -21,8 +21,7 @@ from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.history import moment_at
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import blobs, segment_log
-from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pruned, StepCompleted
+from satchel.workspace.journal import Line, Message, PartialPromoted, Pruned, StepCompleted, blobs, segment_log
 from satchel.workspace.lifecycle import retention, workspace
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.retention import carry_out, old_files

@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from properties import examples
 
 from satchel.schemas import problems
+from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, DoesNotFit, InvalidFile, NewerFormat, SatchelError
 from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal import records as record
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     NOTHING,
     AgentBegun,
     AgentEnded,
@@ -186,10 +186,10 @@ class History:
         why = "replay" if why == "run" and self.epoch % 4 == 0 else why
         found = "new" if not self.moment.seq else "clean" if self.moment.clean else "crash"
         definition = None if self.moment.definition else {"run_id": RUN, "agent": "agent.py:main", "settings": {"n": 1}}
-        backup = record.RestoredFrom("s3://backup", "/runs/r", 3, AT, f"{self.epoch:032x}", self.epoch % 2 == 0)
+        backup = journal.RestoredFrom("s3://backup", "/runs/r", 3, AT, f"{self.epoch:032x}", self.epoch % 2 == 0)
         self.group(
             Opened(
-                format=record.FORMAT,
+                format=journal.FORMAT,
                 run_id=RUN,
                 satchel="0",
                 python="3",
@@ -202,7 +202,7 @@ class History:
                 boot="b" if why in ("run", "replay") else "",
                 crashed=found == "crash",
                 run_nonce=self.choose.choice(["", "0" * 32]),
-                forked=self.choose.choice([None, record.Lineage("s3://b/q", "run-0", 7)]),
+                forked=self.choose.choice([None, journal.Lineage("s3://b/q", "run-0", 7)]),
                 restored=backup if self.epoch % 3 == 0 else None,
             )
         )
@@ -272,7 +272,7 @@ class History:
             Message(**self.of(), scope=key, role="user", content=Raw(b'"hi"')) for _ in range(self.choose.randrange(3))
         ]
         splices = self.agent.plan.copy().add([f"after {key}"]) if self.choose.random() < 0.3 else ()
-        effects = [call for call, record in self.agent.scopes[key].done.items() if record.effect]
+        effects = [call for call, journal in self.agent.scopes[key].done.items() if journal.effect]
         self.group(
             *messages,
             ScopeCommitted(
@@ -290,7 +290,7 @@ class History:
     def change(self) -> None:
         self.group(ScopeCommitted(**self.of(), scope=ROOT, patch=self.changes()))
 
-    def changes(self) -> record.Patch:
+    def changes(self) -> journal.Patch:
         if not self.agent.has_data:
             return [{"op": "add", "path": "", "value": {"log": [], "a/b": {"~": 1}}}]
         new = msgspec.json.decode(msgspec.json.encode(self.agent.data))
@@ -499,7 +499,7 @@ class History:
         self.group(FileWritten(path=path, content=SavedFile(sha256="0" * 64, bytes=len(text), text=text)))
 
     def edit_definition(self) -> None:
-        patch: record.Patch = [{"op": "replace", "path": "/settings/n", "value": self.calls}]
+        patch: journal.Patch = [{"op": "replace", "path": "/settings/n", "value": self.calls}]
         self.group(Edited(file="workspace.yaml", by="ann", sha="0" * 64, patch=patch))
 
 
@@ -540,7 +540,7 @@ def shown(value: Any) -> Any:
 
 def read_again(lines: Iterable[Line]) -> list[Line]:
     """Values of a patch become part of the moment, so lines are applied once."""
-    return [replace(line, record=record.parse(record.encode(line)[:-1]).record) for line in lines]
+    return [replace(line, record=journal.parse(journal.encode(line)[:-1]).record) for line in lines]
 
 
 def grown(seed: int, actions: int) -> History:
@@ -887,7 +887,7 @@ def test_a_checkpoint_ahead_of_the_journal_is_refused_with_advice(store: DiskSto
 
     history = grown(3, 5)
     lines = [line for group in history.groups for line in group]
-    store.replace("journal/000000000001.jsonl", b"".join(map(record.encode, lines[:-1])))
+    store.replace("journal/000000000001.jsonl", b"".join(map(journal.encode, lines[:-1])))
     checkpoint.write(store, history.moment, {})
     with pytest.raises(Damaged, match="checkpoint is at") as refused:
         look(store)

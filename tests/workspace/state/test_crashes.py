@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     AgentBegun,
     AgentEnded,
     AnswersGrown,

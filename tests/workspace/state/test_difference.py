@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from properties import examples
 
-from satchel.workspace.journal.records import Patch
+from satchel.workspace.journal import Patch
 from satchel.workspace.state import json_patch
 from satchel.workspace.state.json_patch import KnownText
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw, Struct, field
 
-from satchel.workspace.journal.records import Key, Line, StepCompleted
+from satchel.workspace.journal import Key, Line, StepCompleted
 from satchel.workspace.state.encoding import Shape, shape_of
 from satchel.workspace.state.scope_state import Unkept
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged
 from satchel.workspace.inbound import open_questions
-from satchel.workspace.journal import records as record
-from satchel.workspace.journal.records import (
+from satchel.workspace.journal import (
     AnyRecord,
     Closed,
     Doubt,
@@ -207,7 +207,7 @@ def test_a_question_can_be_put_when_its_scope_is_gone() -> None:
 
 def test_lines_of_the_format_come_back_as_the_records_they_were() -> None:
     for seq, each in enumerate((OPENED, BEGUN, STARTED, HI), start=1):
-        assert record.parse(record.encode(Line(seq, seq, AT, 1, each))[:-1]).record == each
+        assert journal.parse(journal.encode(Line(seq, seq, AT, 1, each))[:-1]).record == each
 
 
 @pytest.mark.parametrize("data", [[1], "text", 1, None])

@@ -14,7 +14,7 @@ from transitions import SOMETIMES, Noted
 
 import satchel
 from satchel import Handle
-from satchel.workspace.journal.records.work import EndStatus
+from satchel.workspace.journal import EndStatus
 from satchel.workspace.state.statuses import EXIT_CODES, OVER, STATES, TRANSITIONS, Act, State, Status, after
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ from msgspec import Raw
 from properties import examples
 
 from satchel.workspace.base.errors import InvalidFile
-from satchel.workspace.journal.records import Line, Message
+from satchel.workspace.journal import Line, Message
 from satchel.workspace.store import READ_LIMIT, DiskStore
 from satchel.workspace.store.contract import FileContent
 from satchel.workspace.views import conversation

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from satchel.workspace.base import stamp
 from satchel.workspace.base.names import ID, check_path
-from satchel.workspace.journal.records import StepCompleted, StepStarted
+from satchel.workspace.journal import StepCompleted, StepStarted
 from satchel.workspace.plan import Plan
 from satchel.workspace.state.agent_state import ROOT, AgentMoment
 from satchel.workspace.state.run_state import Moment

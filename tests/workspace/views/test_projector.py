@@ -15,7 +15,7 @@ from satchel.workspace.base import stamp
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import PlanChanged, ScopeBegun, StepCompleted
+from satchel.workspace.journal import PlanChanged, ScopeBegun, StepCompleted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.plan import Splice
@@ -274,7 +274,7 @@ def test_after_every_stop_all_files_show_one_moment(folder: Path) -> None:
 
 
 def test_what_is_no_longer_of_interest_is_removed_unless_it_was_edited(folder: Path) -> None:
-    from satchel.workspace.journal.records import ScopeCommitted
+    from satchel.workspace.journal import ScopeCommitted
 
     def run(edit: bool) -> Any:
         with opened(DiskStore(folder), "run", Report()) as workspace:

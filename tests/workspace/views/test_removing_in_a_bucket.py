@@ -15,7 +15,7 @@ from satchel.workspace.inbound import inbox, rejection
 from satchel.workspace.inbound.findings import Noticed, version_of
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.journal import PauseRequested
 from satchel.workspace.lifecycle import Workspace, opened, pausing
 from satchel.workspace.lifecycle.pausing import PauseWish
 from satchel.workspace.store import Store

@@ -1,16 +1,73 @@
-"""Records of what a run does: its processes, with their configuration and costs; scopes and commits, the plan,
-sub-agents, the inbox; the calls of steps and effects.
+"""Records: what each says, and what a run does, as records: its processes, with their configuration and costs; scopes
+and commits, the plan, sub-agents, the inbox; the calls of steps and effects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
-from ...plan import Splice, TaskRow
-from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, SavedFile
+from ..plan import Splice, TaskRow
+
+Count = Annotated[int, Meta(ge=0)]
+
+NOTHING = Raw(b"")
+"""A result that is not in the record itself."""
+
+Patch = list[dict[str, object]]
+"""A JSON Patch (RFC 6902) with the operations add, remove and replace."""
+
+Key = tuple[str, str, int]
+"""Identifies a call in its scope: step name, hash of the arguments, number of equal calls before it."""
+
+
+class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):
+    """What happened, and to which agent of the tree: `agent` is its path, `researcher/reader`, empty for the root.
+
+    `scope`, if there is one, is an item's id, `_NAME` for a named scope, or empty for the agent itself.
+    """
+
+    agent: str = ""
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """An exception as text. If it must be raised again, also its parts."""
+
+    kind: str
+    message: str
+    where: tuple[str, ...] = ()  # the lines of the agent's own code that it came through, outermost first
+    types: tuple[str, ...] = ()  # its class and those above it, as `module:name`
+    args: Raw = NOTHING  # JSON array; absent if JSON can't hold them
+    attributes: Raw = NOTHING  # JSON object of the attributes that JSON can hold
+    members: Raw = NOTHING  # JSON array of the failures in a group
+
+
+class OfCall(Record, frozen=True, kw_only=True):
+    """A record about one call. `no` is its number in the scope, `call` a preview of its arguments for people."""
+
+    scope: str
+    no: int
+    step: str
+    args: str  # blake2b-64 of the canonical JSON of the arguments, in hex
+    n: int
+    call: str = ""
+    prompts: dict[str, str] = {}  # the files of prompts/ that went into it, each with the start of its SHA-256
+
+    @property
+    def key(self) -> Key:
+        return self.step, self.args, self.n
+
+
+class SavedFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A version of a file in files/: its `text`, or the blob with its bytes, if they are long or no text."""
+
+    sha256: str
+    bytes: Count
+    text: str = ""
+    blob: str = ""
+
 
 FORMAT = 1
 """Of the journal. Every `opened` record has it, and every segment of another version begins with such a record."""

@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec import Raw, Struct, field
 
-from ...base import Mode, Resume
-from ...plan import Splice, TaskRow
-from .record_base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, SavedFile
+from ..base import Mode, Resume
+from ..plan import Splice, TaskRow
+from .records import NOTHING, Count, Failure, Key, OfCall, Patch, Record, SavedFile
 
 
 class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):

@@ -1,4 +1,11 @@
-"""How a record is written as a line and read again."""
+"""How a record is written as a line and read again.
+
+A line is one JSON object: `seq`, `prev` (the crc of the record before it) or, if it is not the first of its group,
+`commit` (the seq of that one), `at`, `epoch`, `opening` (the nonce of the opening that wrote it), then `type` and that
+type's fields, and last `crc`. `at`, `epoch` and `opening` are left out where they are those of the line before, but for
+the first line of a segment. `crc` is the CRC-32 of the line without it; of a line without `prev` it begins with the
+`crc` of the line before. So every line depends on all before it.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +13,16 @@ import re
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
-from ...base import NewerFormat
-from ...formats import decoder
+from ..base import NewerFormat
+from ..formats import decoder
 from .people import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -29,9 +37,9 @@ from .people import (
     Resumed,
     Rewound,
 )
-from .record_base import NOTHING, check_json, check_time
-from .work import (
+from .records import (
     FORMAT,
+    NOTHING,
     AgentBegun,
     AgentEnded,
     AnswersGrown,
@@ -395,6 +403,27 @@ def full(line: Line) -> bytes:
     return whole(data[:-_DIGITS_FROM] + line.crc.encode() + data[-2:], line)
 
 
+def check_time(text: str) -> None:
+    """ValueError if this is no time with a zone, or has no day in UTC."""
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not UTC:
+            at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text[:40]!r} is not a time") from None
+    if at.tzinfo is None:
+        raise ValueError(f"the time {text[:40]!r} has no zone")
+
+
+def check_json(raw: Raw) -> None:
+    """ValueError if these bytes look like JSON but can't be read: numbers out of range, or text that is not UTF-8."""
+    if len(raw):
+        try:
+            msgspec.json.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+
+
 def _check(record: AnyRecord) -> None:
     """ValueError for errors that the types do not exclude and every reader would meet. Not for the results of steps:
     there may be tens of thousands, and only the run reads them."""
@@ -426,7 +455,7 @@ def _check(record: AnyRecord) -> None:
             check_json(record.result)
 
 
-def _check_arguments(arguments: msgspec.Raw, *, is_needed: bool = False) -> None:
+def _check_arguments(arguments: Raw, *, is_needed: bool = False) -> None:
     check_json(arguments)
     if (is_needed or len(arguments)) and bytes(arguments)[:1] != b"{":
         raise ValueError("the arguments are not an object")
