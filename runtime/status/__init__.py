@@ -3,11 +3,10 @@
 place       the workspace as it was named, its storage, and waiting for it: all rooms from here on use it
 twins       methods that wait, written once, for threads and for event loops
 run_status  the status of one run
-limits_left what is left of its limits, and the times of its schedule
 resting     the status of a run that rests, from the index that `serve` keeps
 overview    the status of all runs below a folder, also kept current for screens; which of them a person asks for, and
             in which order
-activity    what runs now, what is tried again, and how fast the plan is done
+activity    what runs now, what is tried again, how fast the plan is done, and the times of the schedule
 questions   the open questions, and what a person has typed into their files
 log         the records, the audit, and the recorded result
 events      what happens, as typed events, read from what any process has recorded
@@ -21,10 +20,9 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import check, events, log, process_log, run_status
-    from .activity import Forecast, RunningCall, forecast, running
+    from .activity import Forecast, RunningCall, Scheduled, forecast, running
     from .check import CheckResult, Finding, StorageCheck, of_error
     from .events import Event, RunEnded, Teller
-    from .limits_left import Scheduled
     from .log import RECORD_TYPES, LogRow, Result, value_of
     from .overview import BY_NEED, ORDERS, Overview, RunQuery, Seen, SeenRun, agent_of, ls, ls_whole
     from .place import (

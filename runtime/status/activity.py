@@ -1,6 +1,6 @@
-"""What an active run does now: the calls that it performs, as far as `.satchel/running.json` and the journal tell;
-those that have failed and wait to be tried again; and how fast it does the items of its plan, an estimate from those
-that ended last.
+"""What a run does now, and what lies ahead of it: the calls that it performs, as far as `.satchel/running.json` and the
+journal tell; those that have failed and wait to be tried again; how fast it does the items of its plan, an estimate
+from those that ended last; and the times of its schedule.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from ...workspace import journal
 from ...workspace.base import SatchelError, duration, moment_of, one_line, time_text
+from ...workspace.formats import Definition
+from ...workspace.inbound import inbox
 from ...workspace.inspect import Lease
 from ...workspace.journal import Key
-from ...workspace.state import ENDS_KEPT, ROOT, Moment
+from ...workspace.state import ENDS_KEPT, ROOT, Fired, Moment
 from ...workspace.store import Store
 from ...workspace.views import running_file
 
@@ -166,3 +168,30 @@ def forecast_of(moment: Moment, now: float) -> Forecast | None:
     began, *ends = [datetime.fromisoformat(each).timestamp() for each in (moment.opened_at, *moment.root.ended_at)]
     settled, leaves = moment.root.plan.progress
     return forecast(began, ends, leaves - settled, now)
+
+
+class Scheduled(NamedTuple):
+    """A time of `schedule:`: the last one that was taken, and the next one (UTC, ISO 8601; empty: never)."""
+
+    name: str
+    last: Fired | None
+    next: str
+
+
+def schedule_of(store: Store, definition: Definition, moment: Moment, now: datetime) -> list[Scheduled]:
+    """The times of its schedule. Empty for a cancelled run, and if `check` and the next start report a mistake."""
+    from ..limits import windows  # most runs have no schedule
+
+    if moment.status == "cancelled":
+        return []
+    try:
+        windows.check(store, definition)
+    except SatchelError:
+        return []
+    found = []
+    for start in definition.schedule:
+        following = windows.next_start([start], now)
+        last = moment.fired.get(start.name, [])[-1:]
+        due = inbox.firing_at("", following).due if following else ""
+        found.append(Scheduled(start.name, last[0] if last else None, due))
+    return found

@@ -63,8 +63,7 @@ from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Moment, Scope, St
 from ...workspace.store import Store, Version
 from ...workspace.views import BRIEF, TODO
 from . import activity
-from .activity import Forecast, Retrying, RunningCall, forecast_of
-from .limits_left import Scheduled, limits_of, schedule_of
+from .activity import Forecast, Retrying, RunningCall, Scheduled, forecast_of
 from .log import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
@@ -298,14 +297,18 @@ def _status(place: Place, *, brief: bool) -> RunStatus:
                 status.failed_call = failed_call(place.store, moment.error)
         except SatchelError as error:
             status.problem = status.problem or error
-        if status.definition is not None:
+        if (definition := status.definition) is not None:
+            from ..limits import budget, windows
+
             is_running = status.state == "running" or not moment.last_at
             now = datetime.now(UTC)
             until = now if is_running else datetime.fromisoformat(moment.last_at)
-            status.budget, status.ahead = limits_of(status.definition, moment, now, until)
-            status.schedule = schedule_of(place.store, status.definition, moment, now)
-            if status.definition.prompts == "pinned":
-                shelf = prompts.Shelf(place.store, status.definition.prompts_folder)
+            status.budget = budget.shares_of(definition.budget, moment, until)
+            if definition.schedule and (late := windows.ahead(moment, now)):
+                status.ahead = windows.said_ahead(late)
+            status.schedule = activity.schedule_of(place.store, definition, moment, now)
+            if definition.prompts == "pinned":
+                shelf = prompts.Shelf(place.store, definition.prompts_folder)
                 status.complaints += prompts.held(shelf, moment.config)
     status.next = _next(place, status)
     return status
