@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -21,8 +22,37 @@ from .. import api
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+    from msgspec import Struct
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+Decorator = Callable[[F], F]
+
+
+def together(*options: Decorator[Any]) -> Decorator[Any]:
+    """These options, in this order, as one."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def gathered(kind: type[Struct], argument: str, *options: Decorator[Any]) -> Decorator[Any]:
+    """These options, which the command gets as one `kind`, by its fields."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> None:
+            fields = {name: given.pop(name) for name in kind.__struct_fields__}
+            function(*args, **{argument: kind(**fields)}, **given)
+
+        return call
+
+    return together(*options, add)
+
 
 _KEPT = "satchel.storage_options"
 _TEXTS = ("key", "secret", "token", "username", "user", "password", "passphrase", "profile", "account_key", "sas_token")
@@ -80,6 +110,13 @@ def find(typed: str | None, *, is_child: bool = False, with_options: bool = True
         if (mistaken := _in_order(typed)) is not None:
             raise mistaken from error
         raise
+
+
+def find_both(source: str, to: str) -> tuple[api.Handle, dict[str, Any] | None]:
+    """The workspace at `source`, and the storage options of `to`: those that were given are for the ends that are
+    URLs."""
+    is_remote = urls.is_remote(to)
+    return find(source, with_options=urls.is_remote(source) or not is_remote), given() if is_remote else None
 
 
 def _in_order(typed: str | None) -> UsageError | None:
@@ -162,25 +199,6 @@ class Length(click.ParamType):  # type: ignore[type-arg]  # generic for the chec
             return times.seconds(value)
         except UsageError as error:
             self.fail(f"{error.what}: {error.remedy}", parameter, ctx)
-
-
-def metrics_options(function: F) -> F:
-    """`--metrics` and `--metrics-token-file`. `group.meter` takes them."""
-    options = (
-        click.option(
-            "--metrics",
-            metavar="ADDRESS",
-            help="Serve /metrics for Prometheus, /healthz and /readyz: PORT, HOST:PORT or unix:PATH.",
-        ),
-        click.option(
-            "--metrics-token-file",
-            type=click.File("rb"),
-            help="A file with the token of --metrics. [default: SATCHEL_METRICS_TOKEN, or none]",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
 drain_timeout_option = click.option(
@@ -298,18 +316,24 @@ def _is_of_a_run(word: str) -> bool:
     return word.isdecimal() or word == LATEST or word.startswith(("^", "state.json", "todo.md", "messages.jsonl"))
 
 
-def complete_position(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """A folder, then the checkpoints and items of the workspace that was named, or is the current folder."""
-    named = list(ctx.params.get("words") or ())
-    if any(urls.is_remote(word) for word in (*named, incomplete)):
-        return []  # a key press must not wait for a network
-    folder = named[0] if named and is_workspace(named[0]) else None
-    try:
-        every = _moments(find(folder))
-    except (SatchelError, OSError):
-        return complete_folders(ctx, parameter, incomplete)
-    found = [item for item in every if str(item.value).startswith(incomplete)]
-    return found + ([] if named else complete_folders(ctx, parameter, incomplete))
+Completing = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
+
+
+def completing(make: Callable[[api.Handle], Iterable[CompletionItem]]) -> Completing:
+    """Completes a folder, then what `make` finds in the workspace that was named, or is the current folder."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        named = list(ctx.params.get("words") or ())
+        if any(urls.is_remote(word) for word in (*named, incomplete)):
+            return []  # a key press must not wait for a network
+        try:
+            every = make(find(named[0] if named and is_workspace(named[0]) else None))
+        except (SatchelError, OSError):
+            return complete_folders(ctx, parameter, incomplete)
+        found = [item for item in every if str(item.value).startswith(incomplete)]
+        return found + ([] if named else complete_folders(ctx, parameter, incomplete))
+
+    return complete
 
 
 def complete_moment(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -359,3 +383,7 @@ def _items(place: api.Handle) -> list[CompletionItem]:
 
     works = {work.names[0]: work.title for work in place.history.steps().work if work.scope}
     return [CompletionItem(name, help=title) for name, title in works.items()]
+
+
+complete_position = completing(_moments)
+"""The checkpoints and items."""

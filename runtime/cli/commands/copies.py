@@ -8,9 +8,8 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -21,30 +20,26 @@ from ....workspace.transfer import TransferResult
 from ...api import BackupEvent, Replication
 from ...present import counted, one_line, size
 from ...status import use_options
-from .. import options
-from ..options import complete_folders, find, json_option, storage_option
+from ..options import complete_folders, find, find_both, given, json_option, storage_option, together
 from ..output import columns, fold, print_json, transferring
 
-F = TypeVar("F", bound=Callable[..., Any])
 _VERBS = {"copy": "copied", "move": "moved"}
 
 
-def from_and_to(function: F) -> F:
-    """The arguments SRC and DST, and the options that go with them. The command gets `source`, `to` and `as_json`."""
-    function = json_option(options.storage_option(function))
-    for name, metavar in (("to", "DST"), ("source", "SRC")):  # the option that is added last is shown first
-        function = click.argument(name, metavar=metavar, shell_complete=complete_folders)(function)
-    return function
+from_and_to = together(
+    click.argument("source", metavar="SRC", shell_complete=complete_folders),
+    click.argument("to", metavar="DST", shell_complete=complete_folders),
+    json_option,
+    storage_option,
+)
 
 
 def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     """Copy or move the workspace at `source`, and print the result."""
-    is_remote = urls.is_remote(to)
-    # The storage options apply to the ends that are URLs.
-    here = find(source, with_options=urls.is_remote(source) or not is_remote)
+    here, storage_options = find_both(source, to)
     with transferring() as tell:
         do = here.copy if kind == "copy" else here.move
-        result = do(to, progress=tell, storage_options=options.given() if is_remote else None)
+        result = do(to, progress=tell, storage_options=storage_options)
     if as_json:
         print_json(transfer_as_json(result))
         return
@@ -202,7 +197,7 @@ def replicate_command(ctx: click.Context, root: str, to: str | None, once: bool,
         )
     if to is not None and urls.is_remote(to):
         urls.check_protocol(urls.checked(to))
-        use_options(to, options.given())
+        use_options(to, given())
     work = Replication(os.path.realpath(folder), to, lambda event: _say(event, as_json), once)
     with _until_signal(work.over):
         notes = work.run()
@@ -254,15 +249,10 @@ def restore_command(source: str, to: str, as_json: bool, nothing_after: bool, ag
     have done it; the answer `nothing-was-done`, or --nothing-after here, ends that. If the command is interrupted, the
     same command continues.
     """
-    is_remote = urls.is_remote(to)
-    here = find(source, with_options=urls.is_remote(source) or not is_remote)
+    here, storage_options = find_both(source, to)
     with transferring() as tell:
         result = here.backup.restore(
-            to,
-            again=again,
-            nothing_after=nothing_after,
-            progress=tell,
-            storage_options=options.given() if is_remote else None,
+            to, again=again, nothing_after=nothing_after, progress=tell, storage_options=storage_options
         )
     if as_json:
         print_json(transfer_as_json(result) | {"seq": result.seq})
@@ -278,6 +268,8 @@ def restore_command(source: str, to: str, as_json: bool, nothing_after: bool, ag
             lines.append("  it will ask before each effect that the lost owner may have done after that record")
     for line in lines:
         click.echo("\n".join(fold(visible(line), columns(sys.stdout))))
-    is_new = find(to, with_options=is_remote).status(brief=True).state == "new"  # lost before its first record came
+    is_new = (
+        find(to, with_options=urls.is_remote(to)).status(brief=True).state == "new"
+    )  # lost before its first record came
     verb = "run" if is_new else "resume"
     click.echo(visible(f"next: {shlex.join(['satchel', verb, to])}"), err=True)

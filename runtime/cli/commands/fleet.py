@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -18,7 +18,7 @@ from ...api import EXIT_CODES, ORDERS, STATES, Handle, RunQuery, RunStatus, Seen
 from ...present import SERVE_EVENTS, colour, cost, counted, fraction, one_line, queue_lines, run_id_of, state_colour
 from .. import summary
 from ..group import listener, meter, tell_error
-from ..options import complete_folders, drain_timeout_option, find, given, json_option, metrics_options, storage_option
+from ..options import complete_folders, drain_timeout_option, find, gathered, given, json_option, storage_option
 from ..output import columns, print_json, print_table, progressing
 
 if TYPE_CHECKING:
@@ -44,42 +44,31 @@ Examples:
 """
 
 
-def query_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of a `RunQuery`, as the argument `asked`."""
-
-    @wraps(function)
-    def call(*args: Any, **given: Any) -> None:
-        names = {each: given.pop(each) for each in RunQuery.__struct_fields__}
-        function(*args, asked=RunQuery(**names), **given)
-
-    options = (
-        click.option("--search", "text", default="", metavar="WORDS", help="Show runs with these in a name or id."),
-        click.option(
-            "--state",
-            "states",
-            multiple=True,
-            metavar="STATE",
-            shell_complete=lambda _, __, typed: [each for each in STATES if each.startswith(typed)],
-            help="Show runs in this state. You can repeat it.",
-        ),
-        click.option("--wanted", is_flag=True, help="Show runs that need a person."),
-        click.option("--agent", default="", metavar="NAME", help="Show runs of this agent, or of a pattern ('bot*')."),
-        click.option("--spent", "usd", type=float, default=0.0, metavar="USD", help="Show runs that cost so much."),
-        click.option(
-            "--since", default="", metavar="TIME", help="Show runs with a record since 22:30, or of the last 2h."
-        ),
-        click.option("--before", default="", metavar="TIME", help="Show runs without a record since then."),
-        click.option(
-            "--sort",
-            default="",
-            metavar="ORDER",
-            shell_complete=lambda _, __, typed: [each for each in ORDERS if each.startswith(typed)],
-            help=f"{', '.join(ORDERS)}; -ORDER is the other way round. [default: by folder]",
-        ),
-    )
-    for option in reversed(options):
-        call = option(call)
-    return call
+query_options = gathered(
+    RunQuery,
+    "asked",
+    click.option("--search", "text", default="", metavar="WORDS", help="Show runs with these in a name or id."),
+    click.option(
+        "--state",
+        "states",
+        multiple=True,
+        metavar="STATE",
+        shell_complete=lambda _, __, typed: [each for each in STATES if each.startswith(typed)],
+        help="Show runs in this state. You can repeat it.",
+    ),
+    click.option("--wanted", is_flag=True, help="Show runs that need a person."),
+    click.option("--agent", default="", metavar="NAME", help="Show runs of this agent, or of a pattern ('bot*')."),
+    click.option("--spent", "usd", type=float, default=0.0, metavar="USD", help="Show runs that cost so much."),
+    click.option("--since", default="", metavar="TIME", help="Show runs with a record since 22:30, or of the last 2h."),
+    click.option("--before", default="", metavar="TIME", help="Show runs without a record since then."),
+    click.option(
+        "--sort",
+        default="",
+        metavar="ORDER",
+        shell_complete=lambda _, __, typed: [each for each in ORDERS if each.startswith(typed)],
+        help=f"{', '.join(ORDERS)}; -ORDER is the other way round. [default: by folder]",
+    ),
+)
 
 
 @click.command("ls", epilog=_LS_EXAMPLES)
@@ -246,37 +235,32 @@ class DoorOptions(Struct, frozen=True):
             yield census
 
 
-def door_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of `DoorOptions`, as the argument `doors`."""
-
-    @wraps(function)
-    def call(*args: Any, **given: Any) -> None:
-        function(*args, doors=DoorOptions(**{name: given.pop(name) for name in DoorOptions.__struct_fields__}), **given)
-
-    options = (
-        click.option(
-            "--listen", metavar="ADDRESS", help="Take tasks by HTTP, POST /inbox/RUN: PORT, HOST:PORT or unix:PATH."
-        ),
-        click.option(
-            "--token-file",
-            type=click.File("rb"),
-            help="A file with the token of --listen. [default: what SATCHEL_LISTEN_TOKEN has]",
-        ),
-        click.option(
-            "--no-token", is_flag=True, help="With --listen on this machine: every program here may send tasks."
-        ),
-        metrics_options,
-        click.option(
-            "--name",
-            "names",
-            multiple=True,
-            metavar="HOST",
-            help="Another name that --listen or --metrics is reached by.",
-        ),
-    )
-    for option in reversed(options):
-        call = option(call)
-    return call
+door_options = gathered(
+    DoorOptions,
+    "doors",
+    click.option(
+        "--listen", metavar="ADDRESS", help="Take tasks by HTTP, POST /inbox/RUN: PORT, HOST:PORT or unix:PATH."
+    ),
+    click.option(
+        "--token-file",
+        type=click.File("rb"),
+        help="A file with the token of --listen. [default: what SATCHEL_LISTEN_TOKEN has]",
+    ),
+    click.option("--no-token", is_flag=True, help="With --listen on this machine: every program here may send tasks."),
+    click.option(
+        "--metrics",
+        metavar="ADDRESS",
+        help="Serve /metrics for Prometheus, /healthz and /readyz: PORT, HOST:PORT or unix:PATH.",
+    ),
+    click.option(
+        "--metrics-token-file",
+        type=click.File("rb"),
+        help="A file with the token of --metrics. [default: SATCHEL_METRICS_TOKEN, or none]",
+    ),
+    click.option(
+        "--name", "names", multiple=True, metavar="HOST", help="Another name that --listen or --metrics is reached by."
+    ),
+)
 
 
 @click.command("serve", epilog=_SERVE_EXAMPLES)
@@ -352,12 +336,8 @@ def _say_left(left: list[str]) -> int:
 
 def _tell(as_json: bool, event: ServeEvent) -> None:
     with suppress(OSError):  # the runs continue, although the disk of its own log is full
-        _say(event, as_json)
-
-
-def _say(event: ServeEvent, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
-        return
-    kind = click.style(f"{event.kind:<12}", fg=colour(SERVE_EVENTS.get(event.kind)) or state_colour(event.kind))
-    click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
+        if as_json:
+            click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
+            return
+        kind = click.style(f"{event.kind:<12}", fg=colour(SERVE_EVENTS.get(event.kind)) or state_colour(event.kind))
+        click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)

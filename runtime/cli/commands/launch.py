@@ -6,9 +6,8 @@ import contextlib
 import gc
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
@@ -34,6 +33,7 @@ from ..options import (
     storage_option,
     take_over_option,
     tell,
+    together,
     workspace_argument,
 )
 from ..output import print_json
@@ -193,36 +193,30 @@ class LaunchOptions(Struct, frozen=True):
         }
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def start_options(function: F) -> F:
-    """The options of `run` and `resume`; together they are a LaunchOptions."""
-    for add in (
-        click.option("--quiet", "-q", is_flag=True, help="Print only the outcome: no report, no progress."),
-        click.option("--traceback", is_flag=True, help="Show the full traceback if the agent fails."),
-        click.option(
-            "--accept-drift",
-            is_flag=True,
-            help="Continue although code, settings, prompts, packages, models or references changed or are missing.",
-        ),
-        drain_timeout_option,
-        take_over_option,
-        adopt_option,
-        end_other_option,
-        click.option(
-            "--keeper",
-            is_flag=True,
-            help="Hold the model calls, so that a kill costs none; `keeper: true` in workspace.yaml does the same.",
-        ),
-        click.option("--detach", is_flag=True, help="Run in the background, and return when the run has started."),
-        click.option("--in-process", is_flag=True, help="Run in this process, without a supervisor process."),
-        click.option("--supervised", hidden=True, help="For Satchel itself: descriptors, supervisor and patience."),
-        json_option,
-        workspace_argument,
-    ):
-        function = add(function)
-    return function
+start_options = together(
+    workspace_argument,
+    json_option,
+    click.option("--supervised", hidden=True, help="For Satchel itself: descriptors, supervisor and patience."),
+    click.option("--in-process", is_flag=True, help="Run in this process, without a supervisor process."),
+    click.option("--detach", is_flag=True, help="Run in the background, and return when the run has started."),
+    click.option(
+        "--keeper",
+        is_flag=True,
+        help="Hold the model calls, so that a kill costs none; `keeper: true` in workspace.yaml does the same.",
+    ),
+    end_other_option,
+    adopt_option,
+    take_over_option,
+    drain_timeout_option,
+    click.option(
+        "--accept-drift",
+        is_flag=True,
+        help="Continue although code, settings, prompts, packages, models or references changed or are missing.",
+    ),
+    click.option("--traceback", is_flag=True, help="Show the full traceback if the agent fails."),
+    click.option("--quiet", "-q", is_flag=True, help="Print only the outcome: no report, no progress."),
+)
+"""The options of `run` and `resume`; together they are a LaunchOptions."""
 
 
 def start(command: Command, options: LaunchOptions) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from ....workspace.base import Resume, SatchelError, UsageError, times, visible
 from ...api import Handle, PauseResult, open_all, stop_all
@@ -198,7 +199,7 @@ def stop_command(ctx: click.Context, workspaces: tuple[str, ...], root: str | No
     else:
         found = stop_all(open_all(root, storage_options=given(), tell=tell), reason=reason)
     if as_json:
-        print_json([{"url": each.url, "how": each.how, "killed": each.killed, "said": each.said} for each in found])
+        print_json([*map(asdict, found)])
     else:
         begun = [each for each in found if each.how != "new"]
         for each in begun:

@@ -9,20 +9,20 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec.structs import asdict
 
-from ....workspace.base import UsageError, urls, visible
+from ....workspace.base import UsageError, visible
 from ....workspace.state import LaterEffect
 from ....workspace.transfer import ForkResult
 from ...api import RewindResult, effects_since
 from ...present import counted, since
-from .. import options, summary
+from .. import summary
 from ..options import (
     by_option,
     complete_folders,
     complete_item,
     complete_moment,
     find,
+    find_both,
     json_option,
     storage_option,
     workspace_argument,
@@ -44,10 +44,6 @@ def effect_lines(effects: tuple[LaterEffect, ...], *, forgotten: bool) -> list[s
         where = f" in {each.title!r}" if each.title else ""
         lines.append(visible(f"  effect {each.call}{at}{where}: {how}"))
     return lines
-
-
-def effects_as_json(effects: tuple[LaterEffect, ...]) -> list[object]:
-    return [msgspec.to_builtins(each) for each in effects]
 
 
 def confirm_again(effects: tuple[LaterEffect, ...], *, can_ask: bool) -> None:
@@ -109,7 +105,7 @@ def rewind_command(
                 "to": found.to,
                 "is_done": found.is_done,
                 "says": found.says,
-                "effects": effects_as_json(found.effects),
+                "effects": msgspec.to_builtins(found.effects),
                 "forgotten": found.forgotten,
                 "status": found.status,
                 "run_id": found.run_id,
@@ -166,8 +162,7 @@ def redo_command(
     found = place.history.redo(item, effects=effects, dry_run=dry_run, by=by)
     if as_json:
         result: dict[str, Any] = {
-            **asdict(found),
-            "effects": effects_as_json(found.effects),
+            **msgspec.to_builtins(found),
             "is_done": not dry_run,
             "exit_code": 0,
             "report": summary.report_json(found.report),
@@ -209,7 +204,7 @@ Examples:
 @by_option
 @yes_option
 @json_option
-@options.storage_option
+@storage_option
 def fork_command(
     workspace: str,
     to: str,
@@ -227,8 +222,7 @@ def fork_command(
     known to the new run: an equal call returns their recorded result, and an unequal one is asked about. With --effects
     they are done again there.
     """
-    is_remote = urls.is_remote(to)
-    place = find(workspace, with_options=urls.is_remote(workspace) or not is_remote)
+    place, storage_options = find_both(workspace, to)
     if effects and not yes:
         confirm_again(effects_since(place, at), can_ask=not as_json)
     with transferring() as tell:
@@ -240,10 +234,10 @@ def fork_command(
             reuse=reuse,
             by=by,
             progress=tell,
-            storage_options=options.given() if is_remote else None,
+            storage_options=storage_options,
         )
     if as_json:
-        result: dict[str, Any] = {**asdict(found), "effects": effects_as_json(found.effects), "exit_code": 0}
+        result: dict[str, Any] = {**msgspec.to_builtins(found), "exit_code": 0}
         print_json(result)
         return
     for line in _fork_lines(found):

@@ -14,10 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ....workspace.base import visible
-from ....workspace.state import AgentMoment, Moment
-from ....workspace.views import status_of
+from ....workspace.state import Moment
 from ...api import Handle, RunStatus
 from ...present import (
+    AgentLine,
     agent_lines,
     approval_line,
     at_work_line,
@@ -240,18 +240,12 @@ def _agents(moment: Moment) -> Iterator[str]:
         )
 
 
-def _below(moment: Moment, path: str) -> Iterator[AgentMoment]:
-    """Depth first, each below its parent."""
-    for child in moment.children(path):
-        yield child
-        yield from _below(moment, child.path)
-
-
-def _agent_json(moment: Moment, agent: AgentMoment) -> dict[str, Any]:
-    settled, leaves = agent.plan.progress
+def _agent_json(moment: Moment, line: AgentLine) -> dict[str, Any]:
+    agent = moment.agents[line.path]
+    settled, leaves = line.plan.progress
     return {
-        "agent": agent.path,
-        "status": status_of(moment, agent),
+        "agent": line.path,
+        "status": line.status,
         "items": {"done": settled, "all": leaves},
         "error": msgspec.to_builtins(agent.error),
         "folder": agent.folder,
@@ -355,7 +349,7 @@ def _json(status: RunStatus) -> dict[str, Any]:
             {"id": id, "tool": each.tool, "agent": each.agent, "by": each.by, "at": each.at, "uses": each.uses}
             for id, each in status.approved.items()
         ],
-        "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
+        "agents": [_agent_json(moment, each) for each in agent_lines(moment)],
         "complaints": status.complaints,
         "edits": _foreseen(status),
         "conflicts": [

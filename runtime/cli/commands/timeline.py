@@ -10,7 +10,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from ....workspace.base import SatchelError, UsageError, urls, visible
+from ....workspace.base import UsageError, visible
 from ....workspace.history import Call, CallDetail, Origin, Work
 from ....workspace.state import folder_of_agent
 from ...api import Blame, Blamed, Difference, Handle, LogRow, ShowResult
@@ -32,9 +32,9 @@ from ...present import (
 )
 from .. import history_lines
 from ..options import (
-    complete_folders,
     complete_moment,
     complete_position,
+    completing,
     find,
     is_workspace,
     json_option,
@@ -383,25 +383,13 @@ Examples:
 """
 
 
-def _complete_path(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    named = list(ctx.params.get("words") or ())
-    if any(urls.is_remote(word) for word in (*named, incomplete)):
-        return []  # a key press must not wait for a network
-    try:
-        place = find(named[0] if named and is_workspace(named[0]) else None)
-        agents = place.history.show().agents
-    except (SatchelError, OSError):
-        return complete_folders(ctx, parameter, incomplete)
-    folders = [folder_of_agent(each.path) for each in agents]
-    files = [
-        CompletionItem(folder + file) for folder in folders for file in ("state.json", "todo.md", "messages.jsonl")
-    ]
-    found = [item for item in files if str(item.value).startswith(incomplete)]
-    return found + ([] if named else complete_folders(ctx, parameter, incomplete))
+def _paths(place: Handle) -> list[CompletionItem]:
+    folders = [folder_of_agent(each.path) for each in place.history.show().agents]
+    return [CompletionItem(folder + file) for folder in folders for file in ("state.json", "todo.md", "messages.jsonl")]
 
 
 @click.command("blame", epilog=_BLAME_EXAMPLES)
-@click.argument("words", nargs=-1, metavar="[WS] [PATH]", shell_complete=_complete_path)
+@click.argument("words", nargs=-1, metavar="[WS] [PATH]", shell_complete=completing(_paths))
 @json_option
 @storage_option
 def blame_command(words: tuple[str, ...], as_json: bool) -> None:

@@ -26,9 +26,19 @@ from ...api import (
     typed_changes,
 )
 from ...present import call_json, call_name, describe_call, json_line, one_line, size, usd
-from .. import history_lines, options, summary
+from .. import history_lines, summary
 from ..history_lines import INDENT, data_change, line, pair
-from ..options import by_option, complete_change, complete_folders, complete_item, find, is_workspace, json_option
+from ..options import (
+    by_option,
+    complete_change,
+    complete_folders,
+    complete_item,
+    find,
+    find_both,
+    is_workspace,
+    json_option,
+    storage_option,
+)
 from ..output import columns, fold, print_json, remarks
 from ..progress import watching
 
@@ -213,7 +223,7 @@ Examples:
 @by_option
 @click.option("--quiet", "-q", is_flag=True, help="Print only the comparison and errors.")
 @json_option
-@options.storage_option
+@storage_option
 def replay_command(
     workspace: str, item: str, to: str, chosen: tuple[str, ...], run_id: str, by: str | None, quiet: bool, as_json: bool
 ) -> None:
@@ -223,8 +233,7 @@ def replay_command(
     does no effect: an equal call returns its recorded result, and before any other it stops. `prompt=` alone means the
     only prompt that the item has used.
     """
-    is_remote = urls.is_remote(to)
-    place = find(workspace, with_options=urls.is_remote(workspace) or not is_remote)
+    place, storage_options = find_both(workspace, to)
     settings, prompts = typed_changes(place, chosen)
     with (
         contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
@@ -238,13 +247,13 @@ def replay_command(
             watch=watch,
             run_id=run_id,
             by=by,
-            storage_options=options.given() if is_remote else None,
+            storage_options=storage_options,
         )
     code = _code(found)
     if as_json:
         print_json(_replayed_as_json(found) | {"exit_code": code})
     else:
-        width, there = columns(sys.stdout), find(to, with_options=is_remote)
+        width, there = columns(sys.stdout), find(to, with_options=urls.is_remote(to))
         for line in told_replayed(found, width, with_report=quiet):  # else it was shown when it came
             click.echo(line)
         for line in summary.question_lines(found.questions, there, width):

@@ -61,10 +61,6 @@ def abilities_in_words(can: Abilities, *, locks_fail: bool = False) -> Iterator[
 _NOT_TOLD = "not told by the server"
 
 
-def exposure_as_json(found: Exposure) -> dict[str, Any]:
-    return found._asdict()
-
-
 def exposure_in_words(found: Exposure, *, on_disk: bool) -> Iterator[tuple[bool, str]]:
     """Lines, and whether each says that something is wrong."""
     if on_disk:
@@ -164,7 +160,7 @@ def _tell_storage(found: StorageCheck, as_json: bool) -> None:
                 "url": found.url,
                 "tried": found.tried,
                 "abilities": abilities_as_json(found.abilities),
-                "exposure": exposure_as_json(found.exposure),
+                "exposure": found.exposure._asdict(),
             }
         )
         return
@@ -326,17 +322,7 @@ def prune_command(workspace: str | None, as_json: bool, dry_run: bool, take_over
         confirm_take_over(place)
     done = place.prune(dry_run=dry_run, take_over=take_over, adopt=adopt)
     if as_json:
-        print_json(
-            {
-                "url": done.url,
-                "run_id": done.run_id,
-                "dry_run": done.dry_run,
-                "kept_from": done.kept_from,
-                "files": done.files,
-                "bytes": done.bytes,
-                "paths": list(done.paths),
-            }
-        )
+        print_json(asdict(done))
         return
     verb = "would remove" if dry_run else "removed"
     for folder, number in done.files.items():
