@@ -79,6 +79,16 @@ def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
         yield from (" " * _TITLE + line for line in more)
 
 
+def print_remarks(found: Iterable[Remark], *, err: bool = False) -> None:
+    for line in remarks(found, columns(sys.stderr if err else sys.stdout)):
+        click.echo(line, err=err)
+
+
+def print_folded(text: str, indent: int = 0) -> None:
+    """A text that need not be safe, in lines that leave room for such an indent."""
+    click.echo("\n".join(fold(visible(text), columns(sys.stdout), indent)))
+
+
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table. On a terminal its first column is cut so that the others fit, because half a status or half a number
     would mislead. Elsewhere nothing is cut."""

@@ -15,7 +15,7 @@ from ...workspace.inspect import Report
 from ...workspace.state import ENDS_KEPT
 from ..api import Forecast, forecast
 from ..present import counted, cut, duration, one_line
-from .output import columns, remarks
+from .output import print_remarks
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -84,8 +84,7 @@ class PlainLines(Quiet):
 
     def opened(self, report: Report) -> None:
         super().opened(report)
-        for line in remarks(report.remarks, columns(sys.stderr)):
-            click.echo(line, err=True)
+        print_remarks(report.remarks, err=True)
 
     def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
         super().item_begun(agent, text, finished, of)

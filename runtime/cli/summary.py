@@ -36,7 +36,7 @@ from ..present import (
     state_colour,
     typed_value,
 )
-from .output import columns, fold, listed, remarks
+from .output import columns, fold, listed, print_remarks
 
 if TYPE_CHECKING:
     from ...workspace.inbound import Question
@@ -85,6 +85,11 @@ def question_lines(questions: Iterable[OpenQuestion], place: Handle, width: int)
     """Each question in a few lines, indented from the second on."""
     for each in questions:
         yield from fold(_asked(each.question, place) + _typed_words(each), width)
+
+
+def print_questions(questions: Iterable[OpenQuestion], place: Handle) -> None:
+    for line in question_lines(questions, place, columns(sys.stdout)):
+        click.echo(line)
 
 
 def _typed_words(asked: OpenQuestion) -> str:
@@ -187,12 +192,10 @@ def ended_json(ended: RunResult) -> dict[str, Any]:
 def print_ended(ended: RunResult, place: Handle, *, for_programs: bool, quiet: bool, with_traceback: bool) -> None:
     """The last lines of a run. The outcome goes to stdout, unless programs get JSON there; the rest goes to stderr."""
     if ended.status == "waiting" and not ended.entered:
-        for line in remarks(ended.report.remarks, columns(sys.stderr)):
-            _aside(line)
+        print_remarks(ended.report.remarks, err=True)
     for text in ended.noticed if quiet else ():  # else they were shown when they came
         _aside(f"{click.style('noticed', fg='yellow')}  {one_line(text)}")
-    for line in remarks(ended.report.late, columns(sys.stderr)) if not quiet else ():
-        _aside(line)
+    print_remarks(ended.report.late if not quiet else (), err=True)
     if ended.status == "failed":
         _tell_failure(ended, with_traceback)
     if not for_programs:
@@ -200,8 +203,7 @@ def print_ended(ended: RunResult, place: Handle, *, for_programs: bool, quiet: b
     if ended.status == "completed" and ended.open_items:
         still = counted(ended.open_items, "item")
         _aside(f"{click.style('warning:', fg='yellow')} the agent has returned, but todo.md still has {still} to do")
-    for line in question_lines(ended.questions, place, columns(sys.stdout)) if not for_programs else ():
-        click.echo(line)
+    print_questions(ended.questions if not for_programs else (), place)
     if ended.status in ("paused", "failed") and not quiet:
         _aside(f"next: {place.status().next or place.command('resume')}")
     if ended.status == "sleeping" and not quiet:

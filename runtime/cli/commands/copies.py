@@ -6,13 +6,13 @@ import json
 import os
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from ....workspace.base import DEFINITION, UsageError, urls, visible
 from ....workspace.inspect import Kind
@@ -21,7 +21,7 @@ from ...api import BackupEvent, Replication
 from ...present import counted, one_line, size
 from ...status import use_options
 from ..options import complete_folders, find, find_both, given, json_option, storage_option, together
-from ..output import columns, fold, print_json, transferring
+from ..output import print_folded, print_json, transferring
 
 _VERBS = {"copy": "copied", "move": "moved"}
 
@@ -43,9 +43,8 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     if as_json:
         print_json(transfer_as_json(result))
         return
-    width = columns(sys.stdout)
     for line in _transfer_lines(result):
-        click.echo("\n".join(fold(visible(line), width)))
+        print_folded(line)
     click.echo(visible(f"next: {shlex.join(['satchel', 'status', to])}"), err=True)
 
 
@@ -69,22 +68,7 @@ def _transfer_lines(result: TransferResult) -> Iterator[str]:
 
 
 def transfer_as_json(result: TransferResult) -> dict[str, object]:
-    return {
-        "kind": result.kind,
-        "exit_code": 0,
-        "run_id": result.run_id,
-        "source": result.source,
-        "to": result.to,
-        "was_done": result.was_done,
-        "resumed": result.resumed,
-        "files": result.files,
-        "bytes": result.bytes,
-        "copied": result.copied,
-        "sha256": result.sha256,
-        "is_clean": result.is_clean,
-        "notes": result.notes,
-        "left": result.left,
-    }
+    return {"exit_code": 0, **{name: each for name, each in asdict(result).items() if name != "seq"}}
 
 
 _COPY_EXAMPLES = """\b
@@ -155,7 +139,7 @@ def export_command(workspace: str, to: str, as_json: bool) -> None:
     lines += [f"  left out: {said}" for said in done.left_out]
     lines += [f"  not redacted: the value of {name}, which is not set here" for name in done.not_set]
     for line in lines:
-        click.echo("\n".join(fold(visible(line), columns(sys.stdout))))
+        print_folded(line)
     click.echo(
         visible(f"to read it: unzip {shlex.quote(to)}, then `satchel status {shlex.quote(done.run_id)}`"), err=True
     )
@@ -267,9 +251,8 @@ def restore_command(source: str, to: str, as_json: bool, nothing_after: bool, ag
         if not nothing_after:
             lines.append("  it will ask before each effect that the lost owner may have done after that record")
     for line in lines:
-        click.echo("\n".join(fold(visible(line), columns(sys.stdout))))
-    is_new = (
-        find(to, with_options=urls.is_remote(to)).status(brief=True).state == "new"
-    )  # lost before its first record came
+        print_folded(line)
+    there = find(to, with_options=urls.is_remote(to))
+    is_new = there.status(brief=True).state == "new"  # lost before its first record came
     verb = "run" if is_new else "resume"
     click.echo(visible(f"next: {shlex.join(['satchel', verb, to])}"), err=True)

@@ -34,7 +34,7 @@ from ...present import (
 )
 from .. import summary
 from ..options import complete_folders, find, is_workspace, json_option, of_named, storage_option, workspace_argument
-from ..output import columns, fold, print_json, remarks
+from ..output import columns, print_folded, print_json, print_remarks
 
 _ID = re.compile("[ad][0-9]+")
 
@@ -111,8 +111,7 @@ def answer_command(
         done = place.answer(
             decision, id, arguments=arguments, standing=standing, result=result, by=by, note=note, typed=True
         )
-    for line in remarks(done.report, columns(sys.stderr)):
-        click.echo(line, err=True)
+    print_remarks(done.report, err=True)
     if as_json:
         print_json(_answer_as_json(done))
     elif revoke:
@@ -257,8 +256,7 @@ def merge_command(
             }
         )
     else:
-        for line in remarks(found.report[1:], columns(sys.stdout)):
-            click.echo(line)
+        print_remarks(found.report[1:])
         for each in found.open:
             click.echo(f"{click.style('conflict', fg='yellow')} {visible(each.path)}: {visible(str(each.places[0]))}")
         click.echo(f"next: {place.command('merge' if found.open else 'resume')}", err=True)
@@ -278,19 +276,19 @@ def _show_merge(place: Handle, found: MergeResult, *, as_json: bool) -> None:
             }
         )
         return
-    width = columns(sys.stdout)
+    width = columns(sys.stdout) or 200
     for problem in refused:
-        click.echo("\n".join(fold(f"refused  {problem}", width, 9)))
+        print_folded(f"refused  {problem}", 9)
     for said in found.merged:
-        click.echo("\n".join(fold(visible(f"merged   {said}"), width, 9)))
+        print_folded(f"merged   {said}", 9)
     for conflict in found.conflicts:
         click.echo(click.style(f"conflict {visible(conflict.path)}", fg="yellow"))
         for text, tone in conflict_lines(conflict):
-            click.echo(click.style(cut(visible(text), width or 200), fg=colour(tone)))
+            click.echo(click.style(cut(visible(text), width), fg=colour(tone)))
         for choice in offered_choices(conflict):
-            click.echo("\n".join(fold(visible(f"  --use {choice.use:<7} {choice_line(choice)}"), width, 16)))
+            print_folded(f"  --use {choice.use:<7} {choice_line(choice)}", 16)
             for say in choice.says:
-                click.echo("\n".join(fold(visible(f"{'':16}{say}"), width, 16)))
+                print_folded(f"{'':16}{say}", 16)
     if found.conflicts:
         click.echo(f"{counted(len(found.conflicts), 'file')} with conflicts:")
         for side, said in CHOICES.items():
@@ -417,15 +415,11 @@ def messages_cut_command(workspace: str, after: int, agent: str, as_json: bool) 
     place = find(workspace)
     found = place.files.cut_messages(after, agent=agent)
     if as_json:
-        result: dict[str, Any] = {**asdict(found), "exit_code": 0, "report": [asdict(each) for each in found.report]}
-        print_json(result)
+        print_json({**asdict(found), "exit_code": 0, "report": [*map(asdict, found.report)]})
         return
-    width = columns(sys.stdout)
-    told = [each for each in found.report[1:] if each.kind != "edited"]
-    for line in remarks(told, width):
-        click.echo(line)
+    print_remarks(each for each in found.report[1:] if each.kind != "edited")
     for say in found.says or ("nothing comes after it",):
-        click.echo("\n".join(fold(visible(f"{found.file}: {say}"), width, 2)))
+        print_folded(f"{found.file}: {say}", 2)
     if found.waits_for:
         click.echo(visible(f"{found.waits_for} takes it at its next safe point"), err=True)
     elif found.says:

@@ -28,7 +28,7 @@ from ..options import (
     workspace_argument,
     yes_option,
 )
-from ..output import columns, fold, print_json, remarks, transferring
+from ..output import print_folded, print_json, print_remarks, transferring
 
 REUSE = "Equal calls of later steps return their results, so only what depends on a change is done again."
 
@@ -117,20 +117,17 @@ def rewind_command(
         return
     _show_rewinding(found)
     if found.is_done:
-        for line in summary.question_lines(found.questions, place, columns(sys.stdout)):
-            click.echo(line)
+        summary.print_questions(found.questions, place)
         click.echo(f"next: {place.command('resume')}", err=True)
 
 
 def _show_rewinding(found: RewindResult) -> None:
-    width = columns(sys.stdout)
-    for line in remarks(found.report[1:], width):
-        click.echo(line)
+    print_remarks(found.report[1:])
     click.echo(f"{'returned' if found.is_done else 'would return'} to record {found.to:,}")
     for say in found.says:
-        click.echo("\n".join(fold(visible(f"  {say}"), width, 4)))
+        print_folded(f"  {say}", 4)
     for line in effect_lines(found.effects, forgotten=found.forgotten):
-        click.echo("\n".join(fold(line, width, 4)))
+        print_folded(line, 4)
 
 
 _REDO_EXAMPLES = """\b
@@ -169,15 +166,13 @@ def redo_command(
         }
         print_json(result)
         return
-    width = columns(sys.stdout)
-    for line in remarks(found.report[1:], width):
-        click.echo(line)
+    print_remarks(found.report[1:])
     verb = "would" if dry_run else "will"
     click.echo(visible(f"item {found.item} ({found.title!r}) {verb} be done again"))
     for say in found.says:
-        click.echo("\n".join(fold(visible(say), width, 2)))
+        print_folded(say, 2)
     for line in effect_lines(found.effects, forgotten=found.forgotten):
-        click.echo("\n".join(fold(line, width, 4)))
+        print_folded(line, 4)
     if not dry_run:
         click.echo(f"next: {place.command('resume')}", err=True)
 
@@ -241,7 +236,7 @@ def fork_command(
         print_json(result)
         return
     for line in _fork_lines(found):
-        click.echo("\n".join(fold(line, columns(sys.stdout), 4)))
+        print_folded(line, 4)
     verb = "status" if place.status(brief=True).state == "held" else "resume"
     click.echo(visible(f"next: {shlex.join(['satchel', verb, to])}"), err=True)
 

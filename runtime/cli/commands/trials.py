@@ -253,11 +253,10 @@ def replay_command(
     if as_json:
         print_json(_replayed_as_json(found) | {"exit_code": code})
     else:
-        width, there = columns(sys.stdout), find(to, with_options=urls.is_remote(to))
-        for line in told_replayed(found, width, with_report=quiet):  # else it was shown when it came
+        there = find(to, with_options=urls.is_remote(to))
+        for line in told_replayed(found, columns(sys.stdout), with_report=quiet):  # else it was shown when it came
             click.echo(line)
-        for line in summary.question_lines(found.questions, there, width):
-            click.echo(line)
+        summary.print_questions(found.questions, there)
         if not quiet:
             click.echo(f"next: {there.command('resume')}", err=True)
     sys.exit(code)

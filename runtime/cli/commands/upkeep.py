@@ -25,7 +25,7 @@ from ..options import (
     workspace_argument,
     yes_option,
 )
-from ..output import columns, fold, print_json, progressing, remarks
+from ..output import columns, fold, print_json, print_remarks, progressing
 
 if TYPE_CHECKING:
     from ....workspace.lifecycle import Truncation
@@ -278,10 +278,8 @@ def recover_command(
             }
         )
         return
-    for line in remarks(found.report, columns(sys.stdout)):
-        click.echo(line)
-    for line in summary.question_lines(found.questions, place, columns(sys.stdout)):
-        click.echo(line)
+    print_remarks(found.report)
+    summary.print_questions(found.questions, place)
     if found.has_begun and found.status != "completed":
         click.echo(f"next: {place.command('resume')}", err=True)
 
