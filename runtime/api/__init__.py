@@ -97,7 +97,7 @@ if not deferred(__name__):
         of_error,
         wanted,
     )
-    from .answers import AnswerResult, changes_of, say_revoked, say_what
+    from .answers import AnswerResult, changes_of, say_what
     from .finder import Below, is_run, leads_below, new_place, open, open_all
     from .handle import Handle
     from .handle_files import Draft, EditResult, MessageCut, RunFile, RunFiles, is_readable

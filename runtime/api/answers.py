@@ -445,12 +445,6 @@ def _unclear(what: str, found: list[Question], place: Place) -> UsageError:
     )
 
 
-def say_revoked(done: AnswerResult) -> str:
-    """What a revocation has come to, for people."""
-    late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
-    return f"{done.id} is {'already ' * done.was_before}revoked: it counts for no later call{late}"
-
-
 def say_what(place: Place, id: str) -> UsageError:
     """The error that no answer was given: to the question `id`, or to any if that is empty."""
     moment = look_beside(place.store).moment

@@ -33,6 +33,7 @@ if not deferred(__name__):
         covered,
         describe_answer,
         describe_reply,
+        describe_revocation,
         expiry_line,
         offered_choices,
         place_asked,

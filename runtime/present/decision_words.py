@@ -5,7 +5,7 @@ each place, and what each choice does in numbers."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,9 @@ from ...workspace.inbound import APPROVE, DENY, ConflictChoice, ConflictPlace, F
 from ...workspace.state import NONE_SINCE, Tone
 from ..status import Given, OpenQuestion
 from .value_words import json_line
+
+if TYPE_CHECKING:
+    from ..api import AnswerResult
 
 _ANSWER = 200  # characters of an answer
 _DEFAULT = 60
@@ -85,9 +88,19 @@ def describe_reply(asked: OpenQuestion) -> str:
     return f"answered {one_line(said, _ANSWER)}{_standing(asked.reply)}"
 
 
-def describe_answer(given: Given) -> str:
-    """A decision, with the arguments that it changes."""
-    return with_changes(typed_value(given.decision), given.arguments) + _standing(given)
+def describe_answer(done: AnswerResult) -> str:
+    """`a1 is answered: approve, for later calls too`, or where an answer is that is not on record yet."""
+    given = done.answer
+    if given is None or not done.is_recorded:
+        return f"{done.id}: the answer is in {done.file}; {done.waits_for} takes it at the latest when the run stops"
+    said = " ".join(with_changes(typed_value(given.decision), given.arguments).split()) + _standing(given)
+    return f"{done.id} is {'already ' * done.was_before}answered: {said}"
+
+
+def describe_revocation(done: AnswerResult) -> str:
+    """`a1 is revoked: it counts for no later call`."""
+    late = "" if done.is_recorded else f"; {done.waits_for} reads it before the next call begins"
+    return f"{done.id} is {'already ' * done.was_before}revoked: it counts for no later call{late}"
 
 
 def _standing(given: Given) -> str:

@@ -57,7 +57,7 @@ def test_a_question_is_answered_with_its_context_in_sight_and_a_note(make: Make)
             await screen.press("2", "tab")
             await screen.type("not now")
             await screen.press("enter")
-            await screen.until("a1 is answered; r resumes the run")
+            await screen.until("a1 is answered: no; r resumes the run")
 
     play(test)
     assert answered(folder) == ["no"]

@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError, UsageError, decode, urls, visible
 from ....workspace.inbound import inbox
-from ...api import EXIT_CODES, AnswerResult, Handle, MergeResult, changes_of, say_revoked, say_what
+from ...api import EXIT_CODES, AnswerResult, Handle, MergeResult, changes_of, say_what
 from ...present import (
     CHOICES,
     choice_line,
@@ -30,6 +30,7 @@ from ...present import (
     counted,
     cut,
     describe_answer,
+    describe_revocation,
     offered_choices,
 )
 from .. import summary
@@ -115,7 +116,7 @@ def answer_command(
     if as_json:
         print_json(_answer_as_json(done))
     elif revoke:
-        click.echo(visible(say_revoked(done)))
+        click.echo(visible(describe_revocation(done)))
     else:
         _tell_answer(place, done)
 
@@ -150,14 +151,9 @@ def _revoked(words: tuple[str, ...], others: object) -> tuple[Handle, str]:
 
 
 def _tell_answer(place: Handle, done: AnswerResult) -> None:
-    if done.answer is None or not done.is_recorded:
-        click.echo(f"{done.id}: the answer is in {done.file}")
-        late = "has not read it yet; the run reads it at the latest when it stops"
-        click.echo(visible(f"{done.waits_for} {late}"), err=True)
+    click.echo(visible(describe_answer(done)))
+    if not done.is_recorded:
         return
-    again = " already" if done.was_before else ""
-    answer = " ".join(describe_answer(done.answer).split())
-    click.echo(visible(f"{done.id} is{again} answered: {answer}"))
     if done.questions:
         left = counted(len(done.questions), "question")
         click.echo(f"{left} still open: {place.command('status')}", err=True)

@@ -18,9 +18,8 @@ from typing import Any, Protocol
 from textual.app import App, SuspendNotSupported
 
 from ....workspace.base import SatchelError, UsageError, decode, urls
-from ....workspace.inbound import with_changes
-from ...api import ACTIVE, OVER, Draft, EditResult, Handle, changes_of, say_revoked
-from ...present import counted, describe_stop, run_id_of
+from ...api import ACTIVE, OVER, Draft, EditResult, Handle, changes_of
+from ...present import counted, describe_answer, describe_revocation, describe_stop, run_id_of
 from .dialogs import AnswerForm, Confirm, TypedAnswer, Writing
 from .feed import Feed
 from .lines import plain
@@ -298,7 +297,7 @@ def _send(text: str, message: bool, handle: Handle) -> str:
 
 
 def _revoke(id: str, handle: Handle) -> str:
-    return say_revoked(handle.revoke(id))
+    return describe_revocation(handle.revoke(id))
 
 
 def _answer(handle: Handle, given: TypedAnswer, *, is_active: bool) -> str:
@@ -316,13 +315,7 @@ def _answer(handle: Handle, given: TypedAnswer, *, is_active: bool) -> str:
         note=given.note,
         typed=given.is_typed,
     )
-    if not done.is_recorded:
-        return f"{done.id}: the answer is in {done.file}; {done.waits_for} has not taken it yet"
-    said = f"{done.id} is{' already' * done.was_before} answered"
-    if done.answer and done.answer.arguments:
-        said += f": {with_changes(given.decision, done.answer.arguments)}"
-    if done.answer and done.answer.standing:
-        said += f": {given.decision}, for later calls too"
-    if done.questions:
+    said = describe_answer(done)
+    if done.is_recorded and done.questions:
         return f"{said}; {counted(len(done.questions), 'question')} still open"
-    return said if is_active else f"{said}; r resumes the run"
+    return said if is_active or not done.is_recorded else f"{said}; r resumes the run"

@@ -18,10 +18,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, UsageError
-from ....workspace.inbound import APPROVE, properties_of, with_changes
+from ....workspace.inbound import APPROVE, properties_of
 from ....workspace.state import folder_of_agent
-from ...api import Handle, OpenQuestion, Seen, SeenRun, by_need, say_revoked, value_of
-from ...present import describe_stop
+from ...api import Handle, OpenQuestion, Seen, SeenRun, by_need, value_of
+from ...present import describe_answer, describe_revocation, describe_stop
 from . import starting
 from .site import Note, Site, run_url
 
@@ -194,11 +194,9 @@ def answer(asked: RunForm) -> Done:
         each = next((each for each in status.questions if each.id == id), None)
         form = "act/questions.html" if each else "act/nothing.html"
         raise Again(error, form=form, each=each, status=status) from None
+    lines = [f"{describe_answer(done)}."]
     if not done.is_recorded:
-        return said(f"{id}: the answer is in {done.file}. {done.waits_for} takes it at the latest when the run stops.")
-    words = with_changes(_words(done.answer.decision), done.answer.arguments) if done.answer else ""
-    words += ", for later calls too" if done.answer and done.answer.standing else ""
-    lines = [f"{id} is {'already ' if done.was_before else ''}answered: {words}."]
+        return said(*lines)
     if not done.waits_for and not done.questions and asked.handle.status(brief=True).holder is None:
         lines.append("No process runs the run. Resume it, if `satchel serve` does not.")
     if done.questions:
@@ -227,7 +225,7 @@ def revoke(asked: RunForm) -> Done:
         done = asked.handle.revoke(id, by=asked.text("by") or None)
     except SatchelError as error:
         raise Again(error, form="run/approved.html") from None
-    return said(f"{say_revoked(done)}.")
+    return said(f"{describe_revocation(done)}.")
 
 
 def send(asked: RunForm) -> Done:
@@ -338,10 +336,6 @@ def capitalize_first(text: str) -> str:
 def editable_agents(agents: Mapping[str, Any]) -> list[str]:
     """The folders of the first agents of a run, its own first."""
     return [folder_of_agent(path) for path in islice(agents, _AGENTS)]
-
-
-def _words(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 ACTS: dict[str, Act] = {
