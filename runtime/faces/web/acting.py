@@ -56,15 +56,12 @@ class Done(NamedTuple):
     anchor: str = ""
 
 
-class Again(Exception):
-    """An act that was refused: the template of its form, and what that needs."""
+class Act(NamedTuple):
+    """What a form does. If that is refused, the `template` shows the form again, with what `again` gives."""
 
-    def __init__(self, error: SatchelError, template: str = "act/again.html", **facts: Any):
-        super().__init__(str(error))
-        self.error, self.template, self.facts = error, template, facts
-
-
-Act = Callable[[RunForm], Done]
+    do: Callable[[RunForm], Done]
+    again: Callable[[RunForm, SatchelError], dict[str, Any]]
+    template: str = "act/again.html"
 
 
 def act_routes(site: Site, acts: Mapping[str, Act]) -> list[BaseRoute]:
@@ -85,15 +82,15 @@ def form_of(site: Site, request: Request, typed: Mapping[str, str]) -> RunForm:
 def _act(site: Site, request: Request, act: Act) -> Response:
     form = form_of(site, request, dict(request.state.form))
     try:
-        done = act(form)
-    except Again as again:
-        facts = {"typed": form.typed, "error": again.error, "name": form.name, **again.facts}
+        done = act.do(form)
+    except SatchelError as error:
+        facts = {"typed": form.typed, "error": error, "name": form.name, **act.again(form, error)}
         if "status" not in facts:
             try:
                 facts["status"] = form.handle.status(brief=True)
             except SatchelError:  # then the form can't be shown, but why it was refused can
-                raise again.error from None
-        return site.page(request, again.template, 422, **facts)
+                raise error from None
+        return site.page(request, act.template, 422, **facts)
     note = f"?note={site.notes.keep(done.note)}"
     return RedirectResponse(f"{run_url(done.name or form.name)}{done.below}{note}{done.anchor}", 303)
 
@@ -126,74 +123,56 @@ def routes(site: Site) -> list[BaseRoute]:
 
 def pause(asked: RunForm) -> Done:
     kind: Any = asked.text("resume") or "continue"
-    try:
-        if kind not in _KINDS:
-            raise UsageError(f"{kind!r} is no way to resume")
-        reason, until = asked.text("reason") or "manual", asked.text("until") or None
-        done = asked.handle.pause(reason=reason, until=until, resume=kind)
-    except SatchelError as error:
-        raise Again(error, form="act/stop.html", open="pause") from None
+    if kind not in _KINDS:
+        raise UsageError(f"{kind!r} is no way to resume")
+    reason, until = asked.text("reason") or "manual", asked.text("until") or None
+    done = asked.handle.pause(reason=reason, until=until, resume=kind)
     return said(f"Pause: {done.said}.")
 
 
 def cancel(asked: RunForm) -> Done:
-    try:
-        done = asked.handle.cancel(reason=asked.text("reason") or "cancelled")
-    except SatchelError as error:
-        raise Again(error, form="act/stop.html", open="cancel") from None
+    done = asked.handle.cancel(reason=asked.text("reason") or "cancelled")
     return said(f"Cancel: {done.said}.")
 
 
 def stop(asked: RunForm) -> Done:
-    try:
-        done = asked.handle.stop(reason=asked.text("reason") or "emergency")
-    except SatchelError as error:
-        raise Again(error, form="act/stop.html", open="stop") from None
+    done = asked.handle.stop(reason=asked.text("reason") or "emergency")
     return said(f"Emergency stop: {describe_stop(done)}.", is_bad=done.how == "failed")
 
 
 def resume(asked: RunForm) -> Done:
-    form = starting.start_form(asked.run.url)
-    try:
-        is_new = asked.handle.status(brief=True).state == "new"
-        given = starting.arguments_of(form, asked.typed) if is_new else None
-        return Done(starting.go_on(asked.handle, accept_drift=asked.is_on("accept_drift"), input=given))
-    except SatchelError as error:
-        wrong = starting.beside(error, form)
-        raise Again(error, form="act/stop.html", open="resume", wrong_fields=wrong) from None
+    is_new = asked.handle.status(brief=True).state == "new"
+    given = starting.arguments_of(starting.start_form(asked.run.url), asked.typed) if is_new else None
+    return Done(starting.go_on(asked.handle, accept_drift=asked.is_on("accept_drift"), input=given))
+
+
+def _resume_again(asked: RunForm, error: SatchelError) -> dict[str, Any]:
+    wrong = starting.beside(error, starting.start_form(asked.run.url))
+    return {"form": "act/stop.html", "open": "resume", "wrong_fields": wrong}
 
 
 def raise_budget(asked: RunForm) -> Done:
     """Raise the limits that are used up, and resume."""
     typed = {name.removeprefix(_LIMIT): text for name, text in asked.typed.items() if name.startswith(_LIMIT)}
-    try:
-        done = asked.handle.files.raise_budget({kind: value_of(text.strip()) for kind, text in typed.items()})
-    except SatchelError as error:
-        raise Again(error, form="act/budget.html", status=asked.handle.status()) from None
+    done = asked.handle.files.raise_budget({kind: value_of(text.strip()) for kind, text in typed.items()})
     return Done(starting.go_on_after(asked.handle, f"In workspace.yaml {', '.join(done.says)}."))
 
 
 def answer(asked: RunForm) -> Done:
     id = asked.text("question")
     decision, result = asked.typed.get("change") or asked.typed.get("decision", ""), asked.text("result")
-    try:
-        if not id:
-            raise UsageError("name the question")
-        done = asked.handle.answer(
-            decision,
-            id,
-            arguments=_changes(asked, id) if decision == APPROVE else None,
-            standing=asked.is_on("standing") and decision == APPROVE,
-            result=result or None,
-            by=asked.text("by") or None,
-            note=asked.text("note"),
-            typed=True,
-        )
-    except SatchelError as error:
-        status = asked.handle.status()
-        each = next((each for each in status.questions if each.id == id), None)
-        form = "act/questions.html" if each else "act/nothing.html"
-        raise Again(error, form=form, each=each, status=status) from None
+    if not id:
+        raise UsageError("name the question")
+    done = asked.handle.answer(
+        decision,
+        id,
+        arguments=_changes(asked, id) if decision == APPROVE else None,
+        standing=asked.is_on("standing") and decision == APPROVE,
+        result=result or None,
+        by=asked.text("by") or None,
+        note=asked.text("note"),
+        typed=True,
+    )
     lines = [f"{describe_answer(done)}."]
     if not done.is_recorded:
         return said(*lines)
@@ -202,6 +181,12 @@ def answer(asked: RunForm) -> Done:
     if done.questions:
         return Done(Note(tuple(lines)), anchor=f"#question-{done.questions[0].id}")
     return Done(Note(tuple(lines), next_run=_next_to_ask(asked)))
+
+
+def _answer_again(asked: RunForm, error: SatchelError) -> dict[str, Any]:
+    status = asked.handle.status()
+    each = next((each for each in status.questions if each.id == asked.text("question")), None)
+    return {"form": "act/questions.html" if each else "act/nothing.html", "each": each, "status": status}
 
 
 def count_asked(seen: Seen | None) -> int:
@@ -219,26 +204,20 @@ def _next_to_ask(asked: RunForm) -> str:
 
 def revoke(asked: RunForm) -> Done:
     id = asked.text("question")
-    try:
-        if not id:
-            raise UsageError("name the question")
-        done = asked.handle.revoke(id, by=asked.text("by") or None)
-    except SatchelError as error:
-        raise Again(error, form="run/approved.html") from None
+    if not id:
+        raise UsageError("name the question")
+    done = asked.handle.revoke(id, by=asked.text("by") or None)
     return said(f"{describe_revocation(done)}.")
 
 
 def send(asked: RunForm) -> Done:
     kind = "message" if asked.text("kind") == "message" else "task"
-    try:
-        text, once = asked.typed.get("text", ""), asked.text("once")
-        if not text.strip():
-            raise UsageError("write what to do")
-        # Another text from the same form, as after the Back button of the browser, is another task
-        key = f"page-{sha256(json.dumps([once, kind, text]).encode()).hexdigest()}" if once else ""
-        (sent,) = asked.handle.send(text, message=kind == "message", key=key)
-    except SatchelError as error:
-        raise Again(error, form="act/send.html") from None
+    text, once = asked.typed.get("text", ""), asked.text("once")
+    if not text.strip():
+        raise UsageError("write what to do")
+    # Another text from the same form, as after the Back button of the browser, is another task
+    key = f"page-{sha256(json.dumps([once, kind, text]).encode()).hexdigest()}" if once else ""
+    (sent,) = asked.handle.send(text, message=kind == "message", key=key)
     return said(f"The {kind} is in {sent.file}.")
 
 
@@ -338,15 +317,17 @@ def editable_agents(agents: Mapping[str, Any]) -> list[str]:
     return [folder_of_agent(path) for path in islice(agents, _AGENTS)]
 
 
-ACTS: dict[str, Act] = {
-    "pause": pause,
-    "resume": resume,
-    "raise_budget": raise_budget,
-    "cancel": cancel,
-    "stop": stop,
-    "answer": answer,
-    "revoke": revoke,
-    "send": send,
+ACTS = {
+    "pause": Act(pause, lambda asked, error: {"form": "act/stop.html", "open": "pause"}),
+    "resume": Act(resume, _resume_again),
+    "raise_budget": Act(
+        raise_budget, lambda asked, error: {"form": "act/budget.html", "status": asked.handle.status()}
+    ),
+    "cancel": Act(cancel, lambda asked, error: {"form": "act/stop.html", "open": "cancel"}),
+    "stop": Act(stop, lambda asked, error: {"form": "act/stop.html", "open": "stop"}),
+    "answer": Act(answer, _answer_again),
+    "revoke": Act(revoke, lambda asked, error: {"form": "run/approved.html"}),
+    "send": Act(send, lambda asked, error: {"form": "act/send.html"}),
 }
 
 FILTERS: dict[str, Callable[..., Any]] = {

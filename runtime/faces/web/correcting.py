@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import Conflicting, SatchelError, UsageError, check_path, urls
 from ...present import choice_line, offered_choices, side_texts
-from .acting import Act, Again, Done, RunForm, act_routes, form_of, said
+from .acting import Act, Done, RunForm, act_routes, form_of, said
 from .site import Note, Site
 
 LIMIT = 1 << 20
@@ -65,27 +65,28 @@ def editor(asked: RunForm) -> Response:
 def edit(asked: RunForm) -> Done:
     file, text, version = asked.text("file"), asked.typed.get("text", ""), asked.typed.get("version", "")
     is_conflict = asked.is_on("conflict")
-    try:
-        draft = asked.handle.files.draft(file)
-        if "\r\n" in draft.text:  # a browser sends any line end as the same
-            text = text.replace("\n", "\r\n")
-        done = asked.handle.files.edit(file, text, version=version, conflict=is_conflict)
-    except SatchelError as error:
-        facts: dict[str, Any] = {"file": file, "text": asked.typed.get("text", ""), "now": "", "file_version": version}
-        facts["conflicts"] = False
-        if isinstance(error, Conflicting):
-            now = asked.handle.files.draft(file)
-            is_saved = now.version != version and "another person" in error.what
-            facts["now"] = difference(now.text, text)
-            facts["file_version"] = now.version if is_saved else version  # it is shown now, so it may be replaced
-            facts["conflicts"] = not is_saved
-        raise Again(error, "act/editor.html", **facts) from None
+    draft = asked.handle.files.draft(file)
+    if "\r\n" in draft.text:  # a browser sends any line end as the same
+        text = text.replace("\n", "\r\n")
+    done = asked.handle.files.edit(file, text, version=version, conflict=is_conflict)
     if not done.says:
         return said(f"{file}: that changes nothing.", *done.notes)
     taken = f"{done.waits_for} takes it at its next safe point" if done.waits_for else "the next start takes it"
     if is_conflict:
         return Done(Note((f"{file} is saved, and conflicts with the run.",)), "/-/merge")
     return said(f"{file} is saved; {taken}.", *done.says[:_TOLD], *done.notes[:_TOLD])
+
+
+def _edit_again(asked: RunForm, error: SatchelError) -> dict[str, Any]:
+    file, text, version = asked.text("file"), asked.typed.get("text", ""), asked.typed.get("version", "")
+    facts: dict[str, Any] = {"file": file, "text": text, "now": "", "file_version": version, "conflicts": False}
+    if isinstance(error, Conflicting):
+        now = asked.handle.files.draft(file)
+        is_saved = now.version != version and "another person" in error.what
+        facts["now"] = difference(now.text, text)
+        facts["file_version"] = now.version if is_saved else version  # it is shown now, so it may be replaced
+        facts["conflicts"] = not is_saved
+    return facts
 
 
 def _check_text(file: str, text: str) -> None:
@@ -114,14 +115,11 @@ def _merging(asked: RunForm) -> dict[str, Any]:
 def merge(asked: RunForm) -> Done:
     use: Any = asked.text("use") or ""
     file = asked.text("file")
-    try:
-        if asked.typed.get("version", "") != (asked.handle.store.version(file) or ""):
-            raise UsageError(
-                "has changed since you have read it here", path=file, remedy="look at the versions again, then choose"
-            )
-        done = asked.handle.merge(use, files=[file])
-    except SatchelError as error:
-        raise Again(error, "act/merge.html", **_merging(asked)) from None
+    if asked.typed.get("version", "") != (asked.handle.store.version(file) or ""):
+        raise UsageError(
+            "has changed since you have read it here", path=file, remedy="look at the versions again, then choose"
+        )
+    done = asked.handle.merge(use, files=[file])
     note = Note((f"{', '.join(done.settled)}: settled.", *(each.text for each in done.report[1:_TOLD])))
     return Done(note, "/-/merge" if done.open else "")
 
@@ -152,24 +150,16 @@ def _going_back(asked: RunForm, at: str) -> dict[str, Any]:
 
 
 def rewind(asked: RunForm) -> Done:
-    at = asked.text("at")
-    try:
-        done = asked.handle.history.rewind(to=_moment(at), forget=asked.is_on("forget"), reuse=asked.is_on("reuse"))
-    except SatchelError as error:
-        raise Again(error, "act/going_back.html", **_going_back(asked, at)) from None
+    at = _moment(asked.text("at"))
+    done = asked.handle.history.rewind(to=at, forget=asked.is_on("forget"), reuse=asked.is_on("reuse"))
     return said(f"The run is at record {done.to} again. Resume continues it.", *done.says[:_TOLD])
 
 
 def fork(asked: RunForm) -> Done:
-    at, to = asked.text("at"), asked.text("to").strip("/")
-    try:
-        place = _below(asked.site, to)
-        done = asked.handle.history.fork(
-            place, at=_moment(at), effects=asked.is_on("effects"), reuse=asked.is_on("reuse")
-        )
-        asked.site.overview.look(now=True)
-    except SatchelError as error:
-        raise Again(error, "act/going_back.html", **_going_back(asked, at)) from None
+    at, to = _moment(asked.text("at")), asked.text("to").strip("/")
+    place = _below(asked.site, to)
+    done = asked.handle.history.fork(place, at=at, effects=asked.is_on("effects"), reuse=asked.is_on("reuse"))
+    asked.site.overview.look(now=True)
     note = Note((f"This is {done.run_id}, a fork of {asked.name} at record {done.seq}. Resume continues it.",))
     return Done(note, name=to)
 
@@ -189,11 +179,7 @@ def _redoing(asked: RunForm, item: str) -> dict[str, Any]:
 
 
 def redo(asked: RunForm) -> Done:
-    item = asked.text("item")
-    try:
-        done = asked.handle.history.redo(item, effects=asked.is_on("effects"))
-    except SatchelError as error:
-        raise Again(error, "act/going_back.html", **_redoing(asked, item)) from None
+    done = asked.handle.history.redo(asked.text("item"), effects=asked.is_on("effects"))
     return said(f"Item {done.item} ({done.title}) will be done again. Resume continues the run.")
 
 
@@ -222,4 +208,14 @@ def _page(asked: RunForm, template: str, **facts: Any) -> Response:
     return asked.site.page(asked.request, template, name=asked.name, **facts)
 
 
-ACTS: dict[str, Act] = {"edit": edit, "merge": merge, "rewind": rewind, "fork": fork, "redo": redo}
+def _back_again(asked: RunForm, error: SatchelError) -> dict[str, Any]:
+    return _going_back(asked, asked.text("at"))
+
+
+ACTS = {
+    "edit": Act(edit, _edit_again, "act/editor.html"),
+    "merge": Act(merge, lambda asked, error: _merging(asked), "act/merge.html"),
+    "rewind": Act(rewind, _back_again, "act/going_back.html"),
+    "fork": Act(fork, _back_again, "act/going_back.html"),
+    "redo": Act(redo, lambda asked, error: _redoing(asked, asked.text("item")), "act/going_back.html"),
+}
