@@ -10,8 +10,7 @@ contents     what a run contains: conversations, files, images, and JSON of any 
 live         server-sent events: parts of a page when they change
 facts        what the page of a run shows, and JSON of any size
 starting     the form of a new run, and of the arguments of one that never began; start and resume
-acting       the forms that act: pause, resume, stop, answer, send; and what all forms share
-correcting   the forms that correct: edit, settle conflicts, rewind, redo, fork
+forms        the forms of a run: pause, resume, stop, answer, send; edit, settle conflicts, rewind, redo, fork
 templates/   Jinja2, each value escaped. layout.html is around every page. run/*.html are parts of run.html, which
              live.py sends again; act/*.html are included where a person can act, and need no JavaScript
 static/      the style, the script, and htmx with its extension for server-sent events (htmx.LICENSE)

@@ -22,7 +22,7 @@ from ....workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageErro
 from ...api import Overview
 from ...supervision.serve import Census
 from ..http import Address, Guard, Rules, bound, metric_routes, tokens_of
-from . import acting, contents, correcting, listing, live, reading, starting
+from . import contents, forms, listing, live, reading, starting
 from .site import FOLDER, NoSuchRun, Site
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _PATIENCE = 0.5
 def make_app(site: Site, rules: Rules | None = None) -> ASGIApp:
     """The whole page as an ASGI app. `rules` say who may use it; by default, every program of this machine."""
     # The paths of the last one match the others, too
-    rooms = (acting, contents, correcting, listing, live, starting, reading)
+    rooms = (contents, forms, listing, live, starting, reading)
     routes: list[BaseRoute] = [Mount("/static", StaticFiles(directory=FOLDER / "static"))]
     routes += metric_routes(site.census, functools.partial(site.runs, patience=_PATIENCE))
     routes += [route for module in rooms for route in module.routes(site)]

@@ -1,4 +1,5 @@
-"""The forms that act: pause, resume, cancel, stop, answer, revoke, send; and what all forms share.
+"""The forms of a run. Those that act: pause, resume, cancel, stop, answer, revoke, send. Those that correct: edit the
+plan and the data, settle conflicts, rewind, redo, fork; and the pages that show them.
 
 Each is a plain form, so it works without JavaScript. It calls a method of the handle, as a command does, and leads back
 to the run with a note about the outcome. After a mistake the same form is shown again, with what was typed.
@@ -6,7 +7,9 @@ to the run with a note about the outcome. After a mistake the same form is shown
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from itertools import islice
@@ -17,11 +20,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ....workspace.base import SatchelError, UsageError
+from ....workspace.base import Conflicting, SatchelError, UsageError, check_path, urls
 from ....workspace.inbound import APPROVE, properties_of
 from ....workspace.state import folder_of_agent
 from ...api import Handle, OpenQuestion, Seen, SeenRun, by_need, value_of
-from ...present import describe_answer, describe_revocation, describe_stop
+from ...present import choice_line, describe_answer, describe_revocation, describe_stop, offered_choices, side_texts
 from . import starting
 from .site import Note, Site, run_url
 
@@ -64,23 +67,14 @@ class Act(NamedTuple):
     template: str = "act/again.html"
 
 
-def act_routes(site: Site, acts: Mapping[str, Act]) -> list[BaseRoute]:
-    """A route for each act, by its name."""
-    made = list[BaseRoute]()
-    for name, act in acts.items():
-        path = f"/run/{{name:path}}/-/act/{name}"
-        made.append(Route(path, lambda request, act=act: _act(site, request, act), methods=["POST"]))
-    return made
-
-
-def form_of(site: Site, request: Request, typed: Mapping[str, str]) -> RunForm:
+def _form_of(site: Site, request: Request) -> RunForm:
     """The run that a request is about, and what was typed."""
     run = site.find(request.path_params["name"])
-    return RunForm(site, request, run, site.handle(run), dict(typed))
+    return RunForm(site, request, run, site.handle(run), dict(getattr(request.state, "form", ())))
 
 
 def _act(site: Site, request: Request, act: Act) -> Response:
-    form = form_of(site, request, dict(request.state.form))
+    form = _form_of(site, request)
     try:
         done = act.do(form)
     except SatchelError as error:
@@ -113,12 +107,6 @@ _LIMIT = "limit-"
 
 _SHORT = 80
 """Characters of a value that fits into one line."""
-
-
-def routes(site: Site) -> list[BaseRoute]:
-    """The routes of this module."""
-    site.templates.filters.update(FILTERS)
-    return act_routes(site, ACTS)
 
 
 def pause(asked: RunForm) -> Done:
@@ -317,6 +305,183 @@ def editable_agents(agents: Mapping[str, Any]) -> list[str]:
     return [folder_of_agent(path) for path in islice(agents, _AGENTS)]
 
 
+# What corrects: the plan and the data
+
+LIMIT = 1 << 20
+"""Bytes of a file that can be edited on the page."""
+
+_LINES = 200
+_TOLD = 12
+_FOUND = 200  # errors of files
+
+
+def editor(asked: RunForm) -> Response:
+    """A file in a field, with the version that was read."""
+    file = asked.request.query_params.get("file", "todo.md")
+    draft = asked.handle.files.draft(file)
+    _check_text(file, draft.text)
+    return _page(
+        asked,
+        "act/editor.html",
+        file=file,
+        text=draft.text,
+        file_version=draft.version,
+        now="",
+        conflicts=False,
+        error=None,
+    )
+
+
+def edit(asked: RunForm) -> Done:
+    file, text, version = asked.text("file"), asked.typed.get("text", ""), asked.typed.get("version", "")
+    is_conflict = asked.is_on("conflict")
+    draft = asked.handle.files.draft(file)
+    if "\r\n" in draft.text:  # a browser sends any line end as the same
+        text = text.replace("\n", "\r\n")
+    done = asked.handle.files.edit(file, text, version=version, conflict=is_conflict)
+    if not done.says:
+        return said(f"{file}: that changes nothing.", *done.notes)
+    taken = f"{done.waits_for} takes it at its next safe point" if done.waits_for else "the next start takes it"
+    if is_conflict:
+        return Done(Note((f"{file} is saved, and conflicts with the run.",)), "/-/merge")
+    return said(f"{file} is saved; {taken}.", *done.says[:_TOLD], *done.notes[:_TOLD])
+
+
+def _edit_again(asked: RunForm, error: SatchelError) -> dict[str, Any]:
+    file, text, version = asked.text("file"), asked.typed.get("text", ""), asked.typed.get("version", "")
+    facts: dict[str, Any] = {"file": file, "text": text, "now": "", "file_version": version, "conflicts": False}
+    if isinstance(error, Conflicting):
+        now = asked.handle.files.draft(file)
+        is_saved = now.version != version and "another person" in error.what
+        facts["now"] = difference(now.text, text)
+        facts["file_version"] = now.version if is_saved else version  # it is shown now, so it may be replaced
+        facts["conflicts"] = not is_saved
+    return facts
+
+
+def _check_text(file: str, text: str) -> None:
+    if len(text.encode()) > LIMIT:
+        raise UsageError("is too large for the page", path=file, remedy="edit it with an editor")
+    if "\0" in text or "\r" in text.replace("\r\n", ""):
+        raise UsageError("has characters that a browser changes", path=file, remedy="edit it with an editor")
+
+
+def difference(old: str, new: str) -> str:
+    """The lines that differ, each with its sign."""
+    lines = [*difflib.unified_diff(old.splitlines(), new.splitlines(), n=1, lineterm="")][2:]
+    more = [f"and {len(lines) - _LINES} more lines"] if len(lines) > _LINES else []
+    return "\n".join([*lines[:_LINES], *more])
+
+
+def conflicts(asked: RunForm) -> Response:
+    """The conflicts of files and the run: the versions of each place, and what each choice does."""
+    return _page(asked, "act/merge.html", **_merging(asked), error=None)
+
+
+def _merging(asked: RunForm) -> dict[str, Any]:
+    return {"merging": asked.handle.merge(), "version_of": asked.handle.store.version}
+
+
+def merge(asked: RunForm) -> Done:
+    use: Any = asked.text("use") or ""
+    file = asked.text("file")
+    if asked.typed.get("version", "") != (asked.handle.store.version(file) or ""):
+        raise UsageError(
+            "has changed since you have read it here", path=file, remedy="look at the versions again, then choose"
+        )
+    done = asked.handle.merge(use, files=[file])
+    note = Note((f"{', '.join(done.settled)}: settled.", *(each.text for each in done.report[1:_TOLD])))
+    return Done(note, "/-/merge" if done.open else "")
+
+
+def check(asked: RunForm) -> Response:
+    """What is wrong with the files of the run, and what the next start would do about it."""
+    found = asked.handle.check()
+    return asked.site.run_page(asked.request, "check.html", asked.run, asked.handle, found=found, most=_FOUND)
+
+
+# Earlier moments
+
+
+def back(asked: RunForm) -> Response:
+    """What a rewind to a moment would do, and the forms for it and for a fork."""
+    at = asked.request.path_params["at"]
+    return _page(asked, "act/going_back.html", **_going_back(asked, at), error=None)
+
+
+def _going_back(asked: RunForm, at: str) -> dict[str, Any]:
+    planned, refused = None, ""
+    try:
+        planned = asked.handle.history.rewind(to=_moment(at), dry_run=True)
+    except SatchelError as error:
+        refused = str(error)
+    proposed = f"{asked.name}-{at.strip('^').partition('/')[0]}" if at else asked.name
+    return {"at": at, "item": "", "planned": planned, "refused": refused, "proposed": proposed}
+
+
+def rewind(asked: RunForm) -> Done:
+    at = _moment(asked.text("at"))
+    done = asked.handle.history.rewind(to=at, forget=asked.is_on("forget"), reuse=asked.is_on("reuse"))
+    return said(f"The run is at record {done.to} again. Resume continues it.", *done.says[:_TOLD])
+
+
+def fork(asked: RunForm) -> Done:
+    at, to = _moment(asked.text("at")), asked.text("to").strip("/")
+    place = _below(asked.site, to)
+    done = asked.handle.history.fork(place, at=at, effects=asked.is_on("effects"), reuse=asked.is_on("reuse"))
+    asked.site.overview.look(now=True)
+    note = Note((f"This is {done.run_id}, a fork of {asked.name} at record {done.seq}. Resume continues it.",))
+    return Done(note, name=to)
+
+
+def redo_page(asked: RunForm) -> Response:
+    """What doing an item again would do."""
+    return _page(asked, "act/going_back.html", **_redoing(asked, asked.request.path_params["item"]), error=None)
+
+
+def _redoing(asked: RunForm, item: str) -> dict[str, Any]:
+    redoing, refused = None, ""
+    try:
+        redoing = asked.handle.history.redo(item, dry_run=True)
+    except SatchelError as error:
+        refused = str(error)
+    return {"at": "", "item": item, "redoing": redoing, "refused": refused}
+
+
+def redo(asked: RunForm) -> Done:
+    done = asked.handle.history.redo(asked.text("item"), effects=asked.is_on("effects"))
+    return said(f"Item {done.item} ({done.title}) will be done again. Resume continues the run.")
+
+
+def _moment(at: str) -> int | str:
+    return int(at) if at.isascii() and at.isdecimal() and len(at) < 16 else at
+
+
+def _below(site: Site, name: str) -> str:
+    """The place of a new run below the root. UsageError if it would be elsewhere, also through a link."""
+    if not name:
+        raise UsageError("the new run needs a name")
+    try:
+        check_path(name)
+    except UsageError as error:
+        raise UsageError("is not a path below the runs", path=name, remedy=error.remedy) from None
+    if any(part.startswith(".") for part in name.split("/")):
+        raise UsageError("is hidden, so the run would not be in the list", path=name, remedy="choose another name")
+    root = site.overview.url
+    place = urls.join(root, name)
+    if not site.overview.is_remote and os.path.realpath(place) != place:
+        raise UsageError("leads out of the root", path=name, remedy="choose another name")
+    return place
+
+
+def _page(asked: RunForm, template: str, **facts: Any) -> Response:
+    return asked.site.page(asked.request, template, name=asked.name, **facts)
+
+
+def _back_again(asked: RunForm, error: SatchelError) -> dict[str, Any]:
+    return _going_back(asked, asked.text("at"))
+
+
 ACTS = {
     "pause": Act(pause, lambda asked, error: {"form": "act/stop.html", "open": "pause"}),
     "resume": Act(resume, _resume_again),
@@ -328,6 +493,11 @@ ACTS = {
     "answer": Act(answer, _answer_again),
     "revoke": Act(revoke, lambda asked, error: {"form": "run/approved.html"}),
     "send": Act(send, lambda asked, error: {"form": "act/send.html"}),
+    "edit": Act(edit, _edit_again, "act/editor.html"),
+    "merge": Act(merge, lambda asked, error: _merging(asked), "act/merge.html"),
+    "rewind": Act(rewind, _back_again, "act/going_back.html"),
+    "fork": Act(fork, _back_again, "act/going_back.html"),
+    "redo": Act(redo, lambda asked, error: _redoing(asked, asked.text("item")), "act/going_back.html"),
 }
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -338,3 +508,18 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "editable_agents": editable_agents,
 }
 """The filters of the templates in act/."""
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """The routes of this module: the forms, and the pages that show them."""
+    site.templates.filters.update(FILTERS)
+    site.templates.globals |= {"choice_line": choice_line, "offered_choices": offered_choices, "side_texts": side_texts}
+    below = "/run/{name:path}/-"
+    made = [
+        Route(f"{below}/act/{name}", lambda request, act=act: _act(site, request, act), methods=["POST"])
+        for name, act in ACTS.items()
+    ]
+    pages = {"edit": editor, "merge": conflicts, "check": check, "back/{at}": back, "redo/{item:path}": redo_page}
+    for path, show in pages.items():
+        made.append(Route(f"{below}/{path}", lambda request, show=show: show(_form_of(site, request))))
+    return [*made]
