@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from satchel import Run, agent, run
 from satchel.results import ServeEvent
-from satchel.runtime.supervision.serve.run_server import Server
+from satchel.runtime.supervision.run_server import Server
 from satchel.workspace.store import open_store
 
 from .bucket import Bench, Cost, environment, kinds

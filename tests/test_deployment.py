@@ -25,8 +25,7 @@ from satchel.runtime.agent.resource import Resource
 from satchel.runtime.cli.group import COMMANDS
 from satchel.runtime.faces.http import guard
 from satchel.runtime.faces.http.metrics import families
-from satchel.runtime.supervision.child.child import FORCE_AFTER
-from satchel.runtime.supervision.serve import roots
+from satchel.runtime.supervision import FORCE_AFTER, roots
 from satchel.workspace.formats import yamltext
 from satchel.workspace.formats.definition import Definition
 from satchel.workspace.inspect import lease

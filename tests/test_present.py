@@ -31,7 +31,7 @@ from satchel.runtime.present import (
     usd,
 )
 from satchel.runtime.status.activity import Retrying
-from satchel.runtime.supervision.child.kill import How, StopResult
+from satchel.runtime.supervision.kill import How, StopResult
 from satchel.workspace import journal
 from satchel.workspace.state import STATES
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ..limits import NoticeCheck
     from ..live import Watch
     from ..status import CheckResult, Event, Execution, OpenQuestion, Result, RunStatus, Steps, StorageCheck
-    from ..supervision.child import Background, StopResult
-    from ..supervision.serve import Isolate
+    from ..supervision import Background, Isolate, StopResult
     from .answers import AnswerResult
     from .handle_files import RunFiles
     from .held_workspace import FileEntry, HeldFile, Row

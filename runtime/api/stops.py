@@ -39,7 +39,7 @@ from ...workspace.state import EXIT_CODES, Status
 from ...workspace.store import FileChanged
 from ...workspace.views import BRIEF, stable_read
 from ..status import Place, Steps
-from ..supervision.child import FORCE_AFTER, StopResult, spared, stop
+from ..supervision import FORCE_AFTER, StopResult, spared, stop
 
 if TYPE_CHECKING:
     from ...workspace.lifecycle import Workspace

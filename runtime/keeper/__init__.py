@@ -7,7 +7,7 @@ answer_files  the files of answers in the folder of a run
 wire       what an answer says, in the formats of the providers
 client     the keeper as the process of a run sees it
 
-The supervisor starts it (supervision/child/keeper_process.py), or `satchel keeper`.
+The supervisor starts it (supervision/sharing.py), or `satchel keeper`.
 """
 
 # mypy: implicit-reexport

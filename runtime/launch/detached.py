@@ -22,7 +22,7 @@ from ...workspace.inspect import define
 from ...workspace.state import EXIT_CODES
 from ..live import release
 from ..status import Place, check_main_thread, root_of
-from ..supervision.child import (
+from ..supervision import (
     Background,
     KeeperProcess,
     Order,
@@ -32,12 +32,11 @@ from ..supervision.child import (
     supervise_aside,
     wants_keeper,
 )
-from ..supervision.child import supervise as supervised
+from ..supervision import supervise as supervised
 
 if TYPE_CHECKING:
     from ...workspace.store import Store
-    from ..supervision.child import SharedProcesses
-    from ..supervision.serve import Census, Isolate, ServeEvent, ServeResult
+    from ..supervision import Census, Isolate, ServeEvent, ServeResult, SharedProcesses
     from .templates import NewWorkspace
 
 _SHARED = 20
@@ -161,7 +160,7 @@ _sharers = 0
 def _shared_processes() -> Iterator[SharedProcesses]:
     """Those of this program. They end with the last body."""
     global _processes, _sharers
-    from ..supervision.serve import shared_processes
+    from ..supervision import shared_processes
 
     with _sharing:
         _sharers += 1
@@ -182,7 +181,7 @@ def _may_share(store: Store, options: StartOptions, isolate: Isolate | None) -> 
     """A shared process is told where the run is, and no more."""
     if replace(options, shown=(), drain_timeout=None) != StartOptions():
         return False
-    from ..supervision.serve import may_share
+    from ..supervision import may_share
 
     try:
         return may_share(isolate, define(store))
@@ -266,8 +265,8 @@ def serve(
     `census` is kept current with the numbers of all runs. UsageError if `root` is no folder.
     """
     from ..status import resting_row  # these are slow, and one run needs none of them
-    from ..supervision.serve import Server, usable_cores
-    from ..supervision.serve import serve as turn
+    from ..supervision import Server, usable_cores
+    from ..supervision import serve as turn
 
     _check_isolate(isolate)
     cores = usable_cores()

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ...workspace.base import arguments
 from ..status import resting_row, root_of
-from ..supervision.serve import Census, Known, Lookout, ServeEvent
+from ..supervision import Census, Known, Lookout, ServeEvent
 
 _TURN = 1.0  # seconds after which it sees whether the time of a run has come
 _DIGITS = 32

@@ -28,8 +28,7 @@ from ..agent import Agent
 from ..execution import Outcome, Start, running
 from ..live import Interruption, supervisor_link
 from ..status import Place, root_of
-from ..supervision.child import NO_KEEPER
-from ..supervision.serve import FairOrder, Known, ServeEvent, Server
+from ..supervision import NO_KEEPER, FairOrder, Known, ServeEvent, Server
 from .runner import no_exit
 
 _TURN = 1.0  # seconds after which it turns, whatever comes

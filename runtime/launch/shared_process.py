@@ -1,4 +1,4 @@
-"""The runs of a process that several share, as tasks of its event loop. supervision/child/sharing.py has what starts
+"""The runs of a process that several share, as tasks of its event loop. supervision/sharing.py has what starts
 such a process, tells it which runs to start and to stop, and is told how each has ended.
 
 What a run prints goes to its own log. What it does to the process it does to all: `serve` then starts each of them
@@ -29,7 +29,7 @@ from ..agent import code, file_of
 from ..execution import RunOptions
 from ..live import Interruption, release, supervisor_link
 from ..status import Place
-from ..supervision.child import ALONE, background
+from ..supervision import ALONE, background
 from .runner import LocalRun, RunResult
 
 T = TypeVar("T")

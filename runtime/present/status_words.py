@@ -19,7 +19,7 @@ from .value_words import json_line
 
 if TYPE_CHECKING:
     from ..history import Difference, Side
-    from ..supervision.child import StopResult
+    from ..supervision import StopResult
 
 _TEXT = 100  # characters
 _NAMED = 5  # files of the inbox that are named

@@ -23,7 +23,7 @@ from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments
 from ...workspace.inspect import below_store, discovery, lease
 from ...workspace.state import STATES
 from ...workspace.store import AT_ONCE, Store, listed, open_store
-from ..supervision.serve import (
+from ..supervision import (
     Census,
     FolderRoot,
     Root,

@@ -20,7 +20,7 @@ from ...workspace.inspect import define, lease, look_beside
 from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import OVER
 from ...workspace.store import DiskStore, Entry, Store, Version
-from ..supervision.child import background
+from ..supervision import background
 from .place import Place
 from .twins import at_once
 

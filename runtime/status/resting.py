@@ -12,7 +12,7 @@ from ...workspace.journal import checkpoint_position
 from ...workspace.plan import Progress
 from ...workspace.state import STATES, Usage
 from ...workspace.store import ListedDisk, Store
-from ..supervision.serve import DueIndex, RestingRow, RootSignature, proof_of
+from ..supervision import DueIndex, RestingRow, RootSignature, proof_of
 from .run_status import RestingStatus, RunStatus, asked, ends_by_itself, stand
 
 _SHOWN = frozenset(("url", "state", "definition", "moment", "at", "plan"))

@@ -71,7 +71,7 @@ from .questions import OpenQuestion, questions_of
 if TYPE_CHECKING:
     from ...workspace.history import FailedCall
     from ..limits import Share
-    from ..supervision.serve import RestingRow, RunFigures
+    from ..supervision import RestingRow, RunFigures
 
 _LOOKS = 8
 _REASONS = re.compile(r"\.rejected(-[0-9]+)?\.txt\Z")

@@ -1,1 +1,50 @@
-"""Processes that watch over other processes."""
+"""Processes that watch over other processes: the supervisor of a run, `satchel serve` with many of them, and the
+emergency stop.
+
+supervisor.py   drains, kills and restarts the process of a run
+child.py        starts it, talks to it, and kills it with its session. The pipes to it are in live/supervisor_link.py
+sharing.py      processes that several runs share, and the keeper of their model calls
+deadline.py     when a process must have stopped, whatever has requested it
+aftermath.py    repairs the workspace after a kill
+background.py   a supervisor that outlives the terminal
+kill.py         the emergency stop: writes it down, kills every process of a run, and checks that none is left
+
+run_server.py   starts the workspaces that may be started, as many at a time as there are cores
+lookout.py      decides what is due now, for those who start it, and remembers which runs of many rest
+due_index.py    keeps what rests, for the next process and for lists of runs
+known_run.py    one of these: whether it may be started, the tasks of its schedule, the claim to start it
+fair_order.py   decides which of those that are due start next
+census.py       what looks have found, in numbers
+roots.py        finds workspaces below a folder or URL
+"""
+
+# mypy: implicit-reexport
+
+from ...workspace.base.lazy import deferred
+
+if not deferred(__name__):
+    from . import background
+    from .background import Background
+    from .census import COUNTED, Census, CensusNumbers, RunFigures, SightedRun, figures_of
+    from .child import FORCE_AFTER, RESTARTS, environment, interpreter
+    from .due_index import DueIndex, RestingRow, proof_of
+    from .fair_order import FairOrder
+    from .kill import StopResult, spared, stop
+    from .known_run import Going, Known, RowOf
+    from .lookout import Lookout, ServeEvent
+    from .roots import FolderRoot, Root, RootSignature, UrlRoot, uncollected
+    from .run_server import Server, ServeResult, serve
+    from .sharing import (
+        ALONE,
+        NO_KEEPER,
+        Isolate,
+        KeeperProcess,
+        SharedProcesses,
+        ShareLimits,
+        check_installed,
+        may_share,
+        shared_processes,
+        usable_cores,
+        wants_keeper,
+    )
+    from .supervisor import Order, supervise, supervise_aside

@@ -45,8 +45,7 @@ if not deferred(__name__):
     )
     from .runtime.limits import NoticeCheck
     from .runtime.live import Watch
-    from .runtime.supervision.child import Background, StopResult
-    from .runtime.supervision.serve import Census, FairOrder, ServeEvent, ServeResult
+    from .runtime.supervision import Background, Census, FairOrder, ServeEvent, ServeResult, StopResult
     from .workspace.history import StepHistory
     from .workspace.inspect import BackupMark, BackupNote, ExportResult, Report, Restored
     from .workspace.journal import ApprovalAsked, Doubt

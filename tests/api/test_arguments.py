@@ -201,7 +201,7 @@ def test_a_handle_means_another_folder_when_the_current_one_changes(
 
 def test_a_child_that_takes_no_option_counts_as_crashed(make: Make) -> None:
     """Its files may be those of another version by now."""
-    from satchel.runtime.supervision.child import Order, supervise
+    from satchel.runtime.supervision import Order, supervise
 
     words = ["run", "--nope", "--", str(folder := make())]
     before = contents(folder)

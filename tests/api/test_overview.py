@@ -16,7 +16,7 @@ import satchel
 from satchel.results import RunStatus
 from satchel.runtime.api import Overview, Seen
 from satchel.runtime.status import overview
-from satchel.runtime.supervision.serve import roots
+from satchel.runtime.supervision import roots
 from satchel.workspace.base.errors import StorageFailed, UsageError
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import Store, open_store

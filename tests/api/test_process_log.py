@@ -13,8 +13,8 @@ from cli.conftest import Make, make
 import satchel
 from satchel import UsageError
 from satchel.runtime.status import process_log
-from satchel.runtime.supervision.child import background
-from satchel.runtime.supervision.child.background import LOG
+from satchel.runtime.supervision import background
+from satchel.runtime.supervision.background import LOG
 from satchel.workspace.base import SatchelError
 from satchel.workspace.store import DiskStore
 

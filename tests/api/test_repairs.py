@@ -17,7 +17,7 @@ from properties import pairs
 
 import satchel
 from satchel.runtime.api import MergeResult, stop_all
-from satchel.runtime.supervision.child import aftermath
+from satchel.runtime.supervision import aftermath
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, SatchelError, UsageError
 from satchel.workspace.inbound import Side

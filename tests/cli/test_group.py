@@ -450,7 +450,7 @@ def test_a_supervisor_loads_what_runs_an_agent(make: Make) -> None:
         "satchel.runtime.execution.running",
         "ctypes",
     } & {*names}
-    assert "satchel.runtime.supervision.child.child" in names and len(ours(names)) <= 81
+    assert "satchel.runtime.supervision.child" in names and len(ours(names)) <= 81
 
 
 ONE_STEP = """

@@ -14,7 +14,7 @@ from servers import Server
 
 import satchel
 from satchel.runtime.api import RECORD_TYPES
-from satchel.runtime.supervision.child import background
+from satchel.runtime.supervision import background
 from satchel.workspace.journal import (
     AnyRecord,
     Closed,

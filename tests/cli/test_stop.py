@@ -22,7 +22,7 @@ from waits import PATIENCE
 from satchel import open as open_run
 from satchel import open_all, stop_all
 from satchel.runtime.api import stops
-from satchel.runtime.supervision.child.aftermath import after_kill
+from satchel.runtime.supervision.aftermath import after_kill
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import PauseRequested
@@ -163,7 +163,7 @@ def test_a_lease_without_a_lock_has_the_process_killed_that_it_names(
 def test_a_lock_that_is_held_has_a_process_killed_that_does_not_hold_it(
     make: Make, cli: Cli, victims: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, opens: str
 ) -> None:
-    monkeypatch.setattr("satchel.runtime.supervision.child.kill._PATIENCE", 0.1)
+    monkeypatch.setattr("satchel.runtime.supervision.kill._PATIENCE", 0.1)
     folder = make()
     with DiskStore(folder).lock():
         lock = folder / ".satchel/lock"
@@ -180,7 +180,7 @@ def test_a_lock_that_is_held_has_a_process_killed_that_does_not_hold_it(
 def test_a_lease_has_any_process_killed_as_its_supervisor(
     make: Make, cli: Cli, victims: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("satchel.runtime.supervision.child.kill._PATIENCE", 0.1)
+    monkeypatch.setattr("satchel.runtime.supervision.kill._PATIENCE", 0.1)
     folder = make()
     with DiskStore(folder).lock():
         with open(folder / ".satchel/lock") as file:
@@ -206,7 +206,7 @@ def test_a_lock_that_can_not_be_looked_at_keeps_the_others_running(
 
 
 def test_a_lock_that_somebody_holds_is_taken_for_nobody(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("satchel.runtime.supervision.child.kill._PATIENCE", 0.1)
+    monkeypatch.setattr("satchel.runtime.supervision.kill._PATIENCE", 0.1)
     folder = make()
     with DiskStore(folder).lock():
         result = cli("stop", folder)

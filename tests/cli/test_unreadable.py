@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from satchel.results import ServeEvent
-from satchel.runtime.supervision.serve.run_server import Server
+from satchel.runtime.supervision.run_server import Server
 
 from .conftest import Cli, Make, data_of
 

@@ -14,7 +14,7 @@ import pytest
 from satchel import Item, Run, agent, step
 from satchel.runtime.execution.live_edits import LiveEdits
 from satchel.runtime.execution.running import Outcome, run
-from satchel.runtime.supervision.serve.known_run import judge
+from satchel.runtime.supervision.known_run import judge
 from satchel.workspace.base.errors import Conflicting, StorageFailed
 from satchel.workspace.lifecycle import opening
 from satchel.workspace.store.disk_store import DISPLACED

@@ -17,7 +17,7 @@ import pytest
 from waits import PATIENCE
 
 from satchel import InboxTask, Item, Run, agent, effect, run
-from satchel.runtime.supervision.serve.known_run import judge
+from satchel.runtime.supervision.known_run import judge
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.stable_read import Waits
 

@@ -17,7 +17,7 @@ from supervision.supervised import is_alive
 import satchel
 from satchel.results import ServeEvent
 from satchel.runtime.keeper import addresses
-from satchel.runtime.supervision.child import NO_KEEPER
+from satchel.runtime.supervision import NO_KEEPER
 
 from .keeping import HEAD, STREAMED, WHOLE, environ_of, make, started
 from .provider import Provider

@@ -137,8 +137,8 @@ async def main(run: Run):
 # The policy is for kills that come every second; all else is what `satchel run --keeper` does.
 SUPERVISING = """
 import sys
-from satchel.runtime.supervision.child import KeeperProcess, Order, supervise
-from satchel.runtime.supervision.child.supervisor import Policy
+from satchel.runtime.supervision import KeeperProcess, Order, supervise
+from satchel.runtime.supervision.supervisor import Policy
 from satchel.workspace.store import open_store
 folder = sys.argv[1]
 words = ["run", "--quiet", "--", folder]

@@ -582,7 +582,7 @@ async def main(run: Run):
 def test_the_packages_are_missing_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
-    from satchel.runtime.supervision.child import check_installed
+    from satchel.runtime.supervision import check_installed
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(satchel.UsageError, match=r"pip install 'satchel\[keeper\]'"):

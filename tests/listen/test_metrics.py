@@ -33,7 +33,7 @@ from satchel.runtime.faces.http.guard import Rules
 from satchel.runtime.faces.http.metrics import families, metering
 from satchel.runtime.faces.web import Site, make_app
 from satchel.runtime.status import Overview
-from satchel.runtime.supervision.serve import Census
+from satchel.runtime.supervision import Census
 from satchel.workspace.base.errors import UsageError
 
 TOKEN = "a-token-for-tests-9c2f"

@@ -23,7 +23,7 @@ from satchel.runtime.faces.http import address_of
 from satchel.runtime.faces.mcp import descriptions, protocol_server, tools
 from satchel.runtime.faces.mcp.command import ACTIONS
 from satchel.runtime.faces.mcp.run_names import Asking, Runs
-from satchel.runtime.supervision.child import background
+from satchel.runtime.supervision import background
 from satchel.workspace.formats import decoder
 
 TICKING = """

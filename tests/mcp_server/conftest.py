@@ -23,7 +23,7 @@ from satchel.runtime.faces.mcp.command import allowed_of
 from satchel.runtime.faces.mcp.protocol_server import RunServer
 from satchel.runtime.faces.mcp.run_names import Runs
 from satchel.runtime.faces.mcp.tasks import EXTENSION
-from satchel.runtime.supervision.child import background
+from satchel.runtime.supervision import background
 
 __all__ = ["make"]
 

@@ -15,7 +15,7 @@ import warm
 import satchel
 from satchel.runtime.api import new_aside, new_place
 from satchel.runtime.launch import detached
-from satchel.runtime.supervision.child import background
+from satchel.runtime.supervision import background
 from satchel.workspace.base import UsageError
 
 from .acts import OURS, Person

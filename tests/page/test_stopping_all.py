@@ -18,8 +18,8 @@ from satchel.workspace.formats import pause_file
 pytest.importorskip("starlette")
 
 from satchel.runtime.faces.web import listing
-from satchel.runtime.supervision.child import StopResult
-from satchel.runtime.supervision.child.processes import is_alive
+from satchel.runtime.supervision import StopResult
+from satchel.runtime.supervision.child import is_alive
 
 from .acts import OURS, Person
 from .conftest import make

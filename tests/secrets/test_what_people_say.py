@@ -12,7 +12,7 @@ from cli.conftest import Cli, Make, cli, make
 import satchel
 from satchel.errors import AgentError
 from satchel.runtime.api import answers as answering
-from satchel.runtime.supervision.child import stop
+from satchel.runtime.supervision import stop
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal import ApprovalAnswered

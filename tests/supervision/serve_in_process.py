@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from satchel.results import ServeEvent
-from satchel.runtime.supervision.child.sharing import ShareLimits
-from satchel.runtime.supervision.child.supervisor import Policy
-from satchel.runtime.supervision.serve.isolation import Isolate
-from satchel.runtime.supervision.serve.run_server import Server
+from satchel.runtime.supervision.run_server import Server
+from satchel.runtime.supervision.sharing import Isolate, ShareLimits
+from satchel.runtime.supervision.supervisor import Policy
 
 from .supervised import PATIENCE
 

@@ -63,7 +63,7 @@ async def main(run):
 # The fast policy is for the tests' patience; all else is what `satchel run` does.
 _PROGRAM = """
 import json, sys
-from satchel.runtime.supervision.child.supervisor import Order, Policy, supervise
+from satchel.runtime.supervision.supervisor import Order, Policy, supervise
 from satchel.workspace.store import open_store
 folder, timeout, policy = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 words = ["run", "--quiet", "--", folder]

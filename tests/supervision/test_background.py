@@ -11,9 +11,9 @@ import warm
 from cli.conftest import Make, make
 
 import satchel
-from satchel.runtime.supervision.child import background
-from satchel.runtime.supervision.child.background import LOG, bound_log, mark_start, open_log, started_at
-from satchel.runtime.supervision.child.supervisor import Order, Supervisor
+from satchel.runtime.supervision import background
+from satchel.runtime.supervision.background import LOG, bound_log, mark_start, open_log, started_at
+from satchel.runtime.supervision.supervisor import Order, Supervisor
 from satchel.workspace.store import DiskStore
 
 __all__ = ["make"]

@@ -10,7 +10,7 @@ import pytest
 
 import satchel
 from satchel.runtime.status import Overview
-from satchel.runtime.supervision.serve import COUNTED, Census, RunFigures, SightedRun, figures_of
+from satchel.runtime.supervision import COUNTED, Census, RunFigures, SightedRun, figures_of
 from satchel.workspace.inspect import glance
 from satchel.workspace.store import open_store
 
@@ -103,7 +103,7 @@ def test_a_counter_falls_or_counts_twice(seed: int) -> None:
 
 
 def test_the_past_of_runs_that_come_and_go_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("satchel.runtime.supervision.serve.census._GONE", 5)
+    monkeypatch.setattr("satchel.runtime.supervision.census._GONE", 5)
     census = Census()
     for number in range(50):
         look(census, figures(f"run-{number}", 3, steps=1))

@@ -19,10 +19,10 @@ from satchel import Run, agent
 from satchel.results import ServeEvent
 from satchel.runtime.limits import utc_now
 from satchel.runtime.status import Overview
-from satchel.runtime.supervision.serve import roots
-from satchel.runtime.supervision.serve.known_run import Known, RowOf, Schedule
-from satchel.runtime.supervision.serve.lookout import Lookout
-from satchel.runtime.supervision.serve.run_server import Server
+from satchel.runtime.supervision import roots
+from satchel.runtime.supervision.known_run import Known, RowOf, Schedule
+from satchel.runtime.supervision.lookout import Lookout
+from satchel.runtime.supervision.run_server import Server
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import discovery
 from satchel.workspace.store import Syscalls, open_store

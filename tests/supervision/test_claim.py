@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 from servers import Server as S3
 
-from satchel.runtime.supervision.serve import known_run
-from satchel.runtime.supervision.serve.known_run import Claim
+from satchel.runtime.supervision import known_run
+from satchel.runtime.supervision.known_run import Claim
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import Store, open_store
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from waits import PATIENCE
 
-from satchel.runtime.supervision.child import deadline
-from satchel.runtime.supervision.child.aftermath import stop_wanted
-from satchel.runtime.supervision.child.deadline import Deadline, Glance, Late
+from satchel.runtime.supervision import deadline
+from satchel.runtime.supervision.aftermath import stop_wanted
+from satchel.runtime.supervision.deadline import Deadline, Glance, Late
 from satchel.workspace import journal
 from satchel.workspace.base import SIGNAL, time_text
 from satchel.workspace.base.errors import StorageFailed

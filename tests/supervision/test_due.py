@@ -18,8 +18,8 @@ import warm
 import satchel
 from satchel import Run, SatchelError, UsageError, agent
 from satchel.results import DueLook, DueRun, ServeEvent
-from satchel.runtime.supervision.serve.roots import FolderRoot
-from satchel.runtime.supervision.serve.run_server import Server
+from satchel.runtime.supervision.roots import FolderRoot
+from satchel.runtime.supervision.run_server import Server
 from satchel.workspace.base import LeaseHeld
 
 from .supervised import PATIENCE, wait_until

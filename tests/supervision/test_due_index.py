@@ -17,9 +17,9 @@ import pytest
 import satchel
 from satchel.results import ServeEvent
 from satchel.runtime.status import Overview
-from satchel.runtime.supervision.serve import due_index, lookout
-from satchel.runtime.supervision.serve.due_index import PATH, DueIndex
-from satchel.runtime.supervision.serve.run_server import Server
+from satchel.runtime.supervision import due_index, lookout
+from satchel.runtime.supervision.due_index import PATH, DueIndex
+from satchel.runtime.supervision.run_server import Server
 
 from .test_cheap_looks import Looks, asker, made
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satchel import UsageError
-from satchel.runtime.supervision.serve.fair_order import EACH, SHARE, FairOrder
+from satchel.runtime.supervision.fair_order import EACH, SHARE, FairOrder
 
 
 class Waiting(NamedTuple):

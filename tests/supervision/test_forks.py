@@ -11,7 +11,7 @@ import warm
 
 import satchel
 from satchel.runtime.api import Handle
-from satchel.runtime.supervision.serve.known_run import judge
+from satchel.runtime.supervision.known_run import judge
 from satchel.workspace.store import DiskStore
 
 AGENT = """

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import satchel
-from satchel.runtime.supervision.child.aftermath import after_kill
-from satchel.runtime.supervision.child.supervisor import Order, Supervisor
+from satchel.runtime.supervision.aftermath import after_kill
+from satchel.runtime.supervision.supervisor import Order, Supervisor
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import PauseRequested
 from satchel.workspace.store import DiskStore

@@ -29,8 +29,8 @@ from satchel.runtime.cli.commands.fleet import _row
 from satchel.runtime.present import cost
 from satchel.runtime.status import ORDERS, Overview, RunQuery, SeenRun, overview, resting_row
 from satchel.runtime.status.run_status import RestingStatus, RunStatus
-from satchel.runtime.supervision.serve import due_index, figures_of, lookout, run_server
-from satchel.runtime.supervision.serve.due_index import PATH, DueIndex
+from satchel.runtime.supervision import due_index, figures_of, lookout, run_server
+from satchel.runtime.supervision.due_index import PATH, DueIndex
 from satchel.workspace.store import Syscalls
 
 from .test_cheap_looks import OLD, Looks, asker, made, parent
@@ -557,9 +557,9 @@ def test_a_run_that_is_gone_when_its_status_is_read_breaks_the_list(root: Path) 
 _WRITER = """
 import sys
 from satchel.runtime.status import resting_row
-from satchel.runtime.supervision.serve import Lookout
-from satchel.runtime.supervision.serve import due_index
-from satchel.runtime.supervision.serve import lookout as module
+from satchel.runtime.supervision import Lookout
+from satchel.runtime.supervision import due_index
+from satchel.runtime.supervision import lookout as module
 due_index._MANY, due_index._EVERY, module._LOOKS = 0, 0.0, 1
 lookout = Lookout(sys.argv[1], None, print, row_of=resting_row)
 while True:

@@ -12,8 +12,8 @@ import pytest
 
 from satchel import InboxTask, Run, agent, run
 from satchel.runtime.execution.running import Outcome
-from satchel.runtime.supervision.serve import known_run
-from satchel.runtime.supervision.serve.known_run import Schedule, judge
+from satchel.runtime.supervision import known_run
+from satchel.runtime.supervision.known_run import Schedule, judge
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.inbound import inbox

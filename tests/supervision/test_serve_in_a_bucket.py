@@ -20,10 +20,10 @@ from servers import Server as S3
 
 import satchel
 from satchel import Run, agent
-from satchel.runtime.supervision.child.supervisor import Supervisor
-from satchel.runtime.supervision.serve import isolation, roots, run_server
-from satchel.runtime.supervision.serve.roots import UrlRoot
-from satchel.runtime.supervision.serve.run_server import Server
+from satchel.runtime.supervision import roots, run_server
+from satchel.runtime.supervision.roots import UrlRoot
+from satchel.runtime.supervision.run_server import Server
+from satchel.runtime.supervision.supervisor import Supervisor
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import open_store
@@ -58,7 +58,7 @@ class Served:
         self.now = datetime.now(UTC)
         self.asked: Asked = []
         self.told: list[tuple[str, str]] = []
-        monkeypatch.setattr(isolation, "Supervisor", self._supervisor)
+        monkeypatch.setattr(run_server, "Supervisor", self._supervisor)
         answer = Requests._answer
 
         async def counted(requests: Requests, method: str, arguments: Any, seconds: float) -> Any:

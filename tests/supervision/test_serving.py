@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 import satchel
 from satchel import Run, agent
-from satchel.runtime.supervision.child.supervisor import Supervisor
-from satchel.runtime.supervision.serve.known_run import StartVerdict, judge
-from satchel.runtime.supervision.serve.roots import FolderRoot, Root, UrlRoot
-from satchel.runtime.supervision.serve.run_server import Server
+from satchel.runtime.supervision.known_run import StartVerdict, judge
+from satchel.runtime.supervision.roots import FolderRoot, Root, UrlRoot
+from satchel.runtime.supervision.run_server import Server
+from satchel.runtime.supervision.supervisor import Supervisor
 from satchel.workspace.base import SIGNAL
 from satchel.workspace.base.errors import Conflicting, SatchelError, StorageFailed
 from satchel.workspace.inspect.report import Report

@@ -18,9 +18,8 @@ from servers import Server as S3
 
 import satchel
 from satchel.runtime.present import detail
-from satchel.runtime.supervision.child.background import started_at
-from satchel.runtime.supervision.child.sharing import ShareLimits
-from satchel.runtime.supervision.serve.isolation import may_share
+from satchel.runtime.supervision.background import started_at
+from satchel.runtime.supervision.sharing import ShareLimits, may_share
 from satchel.workspace.base import UsageError
 from satchel.workspace.formats.definition import parse
 from satchel.workspace.store import DiskStore
@@ -201,7 +200,7 @@ def test_one_that_ends_its_process_ends_the_others(root: Path) -> None:
         go(deadly)
         served.until_event("failed", "a")
         assert len({*pids(deadly)}) == 1 + 2, "the shared one, and as many of its own as it may end"
-        assert pids(other)[0] == pids(deadly)[0] and served.server._isolation._processes.crashed == {str(deadly)}
+        assert pids(other)[0] == pids(deadly)[0] and served.server._shared.crashed == {str(deadly)}
         go(other)
         served.until(lambda: ("completed", "b") in served.kinds)
         assert len(pids(other)) == 2

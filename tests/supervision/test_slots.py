@@ -15,8 +15,8 @@ import warm
 from satchel import Run, agent, run, step
 from satchel.runtime.live import supervisor_link
 from satchel.runtime.run import ask
-from satchel.runtime.supervision.child.supervisor import Policy
-from satchel.runtime.supervision.serve import isolation
+from satchel.runtime.supervision import sharing
+from satchel.runtime.supervision.supervisor import Policy
 from satchel.workspace.inspect import lease
 
 from . import supervised
@@ -285,7 +285,7 @@ def test_a_container_s_share_of_the_cores_is_not_heeded(tmp_path: Path) -> None:
     own.write_text("1:name=systemd:/other\n0::/pods/one\n")
 
     def quota() -> float | None:
-        return isolation._quota(str(groups), str(own))
+        return sharing._quota(str(groups), str(own))
 
     assert quota() is None
     (groups / "pods/one/cpu.max").write_text("max 100000\n")
@@ -296,12 +296,12 @@ def test_a_container_s_share_of_the_cores_is_not_heeded(tmp_path: Path) -> None:
     assert quota() == 0.5
     own.write_text("no group at all\n")
     assert quota() is None
-    assert 1 <= isolation.usable_cores() <= (os.cpu_count() or 1)
+    assert 1 <= sharing.usable_cores() <= (os.cpu_count() or 1)
 
 
 def test_a_small_container_on_many_cores_leaves_no_memory_to_a_shared_process() -> None:
-    assert isolation.shared_by_processes(64, 1 << 30) == (1, 512 << 20)
-    assert isolation.shared_by_processes(64, 128 << 20) == (1, 64 << 20)
-    assert isolation.shared_by_processes(64, 8 << 30) == (8, 512 << 20)
-    assert isolation.shared_by_processes(2, 8 << 30) == (2, 2 << 30)
-    assert isolation.shared_by_processes(4, 0) == (4, 0)
+    assert sharing.shared_by_processes(64, 1 << 30) == (1, 512 << 20)
+    assert sharing.shared_by_processes(64, 128 << 20) == (1, 64 << 20)
+    assert sharing.shared_by_processes(64, 8 << 30) == (8, 512 << 20)
+    assert sharing.shared_by_processes(2, 8 << 30) == (2, 2 << 30)
+    assert sharing.shared_by_processes(4, 0) == (4, 0)

@@ -16,7 +16,7 @@ import pytest
 import warm
 
 from satchel.runtime.live.supervisor_link import _Lossy
-from satchel.runtime.supervision.serve import known_run, lookout, run_server
+from satchel.runtime.supervision import known_run, lookout, run_server
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import DiskStore
 
@@ -141,7 +141,7 @@ def test_a_log_that_can_not_be_written_ends_the_run(tmp_path: Path) -> None:
         assert _Lossy(full.fileno(), "wb", closefd=False).write(b"abc") == 3
     folder = make(tmp_path / "a", COUNTING.replace("BETWEEN", "pass"))
     program = (
-        "import os, sys; from satchel.runtime.supervision.child.child import Child\n"
+        "import os, sys; from satchel.runtime.supervision.child import Child\n"
         f"child = Child(['run', {str(folder)!r}], is_only=False, patience=None, output=open('/dev/full', 'wb'))\n"
         "code = os.waitpid(child.pid, 0)\n"
         "child._process.returncode = os.waitstatus_to_exitcode(code[1])\n"

@@ -18,9 +18,9 @@ import pytest
 
 import satchel
 from satchel.runtime.status.run_status import stand
-from satchel.runtime.supervision.child import deadline
-from satchel.runtime.supervision.child.child import Child
-from satchel.runtime.supervision.child.supervisor import Order, Policy, Supervisor
+from satchel.runtime.supervision import deadline
+from satchel.runtime.supervision.child import Child
+from satchel.runtime.supervision.supervisor import Order, Policy, Supervisor
 from satchel.workspace.store import DiskStore
 
 from . import supervised
@@ -144,7 +144,7 @@ def is_held(pid: int, number: int) -> bool:
 
 _FIRST_PROCESS = """
 import ctypes, os, subprocess, sys
-from satchel.runtime.supervision.child.processes import reap_orphans
+from satchel.runtime.supervision.child import reap_orphans
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # orphans become children of this process
 reading, writing = os.pipe()
 command = [sys.executable, "-c", "import os; pid = os.fork() or os._exit(7); os.write(1, b'%d' % pid); os._exit(9)"]

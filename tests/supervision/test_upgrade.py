@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 import warm
 
-from satchel.runtime.supervision.child.supervisor import Policy
-from satchel.runtime.supervision.serve import run_server
+from satchel.runtime.supervision import run_server
+from satchel.runtime.supervision.supervisor import Policy
 
 from . import supervised
 from .serve_in_process import Served

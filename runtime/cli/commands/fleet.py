@@ -23,7 +23,7 @@ from ..output import columns, print_json, print_table, progressing
 
 if TYPE_CHECKING:
     from ...api import RunResult
-    from ...supervision.serve import Census, ServeEvent
+    from ...supervision import Census, ServeEvent
 
 LEFT, OUTDATED = 9, 10
 """The exit codes of a `serve --once` that leaves work, and of a `serve` under which Satchel was upgraded."""
@@ -172,7 +172,7 @@ of a run under a URL a file in ~/.local/state/satchel/log.
 def _limits(ctx: click.Context, _: click.Parameter, words: tuple[str, ...]) -> dict[str, int]:
     if not words or ctx.resilient_parsing:
         return {}
-    from ...supervision.serve import FairOrder
+    from ...supervision import FairOrder
 
     return FairOrder.limits_of(words)
 
@@ -215,7 +215,7 @@ class DoorOptions(Struct, frozen=True):
         if self.listen is None and self.metrics is None:
             yield None
             return
-        from ...supervision.serve import Census, ServeEvent
+        from ...supervision import Census, ServeEvent
 
         census = Census() if self.metrics is not None else None
         with ExitStack() as stack:

@@ -19,7 +19,7 @@ import click
 
 from ....workspace.base import UsageError, visible
 from ...keeper import addresses
-from ...supervision.child import check_installed
+from ...supervision import check_installed
 from ..options import find, json_option, workspace_argument
 
 _EXAMPLES = """\b

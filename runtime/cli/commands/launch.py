@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from ...api import SupervisionResult
-    from ...supervision.child import Background
+    from ...supervision import Background
 
 
 class Object(click.ParamType):  # type: ignore[type-arg]  # generic for the checker only
@@ -256,7 +256,7 @@ def _start(command: Command, options: LaunchOptions) -> int:
 def _go(command: Command, options: LaunchOptions) -> int:
     """Run the agent and print the outcome. Returns the exit code."""
     from ...api import RunResult  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
-    from ...supervision.child import RESTARTS
+    from ...supervision import RESTARTS
     from .. import summary
     from ..progress import watching
 

@@ -30,7 +30,7 @@ from ..options import (
 from ..output import counting, listed, print_json
 
 if TYPE_CHECKING:
-    from ...supervision.child import StopResult  # only an emergency needs it
+    from ...supervision import StopResult  # only an emergency needs it
 
 _PAUSE_EXAMPLES = """\b
 Examples:

@@ -24,7 +24,7 @@ from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import UsageError
 from ....workspace.state import STATES
-from ...supervision.serve import Census, CensusNumbers
+from ...supervision import Census, CensusNumbers
 from .access import Senders, address_of, answering, given_token, handlers, healthy, tokens_of
 from .guard import HEALTHY, METRICS, READY
 from .listen import names_of

@@ -15,7 +15,7 @@ from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
 from ....workspace.inbound import inbox
 from ...api import ACTIVE, BY_NEED, ORDERS, Handle, RunQuery, SeenRun, State, is_pausing
-from ...supervision.child import Background
+from ...supervision import Background
 from . import descriptions
 from .descriptions import AskedQuestion, Json, RunLine, RunSummary, ShownCall, ShownRecord
 from .run_names import Asking

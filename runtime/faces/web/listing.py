@@ -26,7 +26,7 @@ from ....workspace.state import Moment
 from ... import api
 from ...api import BY_NEED, ORDERS, STATES, Handle, RunQuery, Seen, SeenRun, State, agent_of
 from ...present import AgentLine, agent_lines, counted, describe_stop, size
-from ...supervision.child import StopResult
+from ...supervision import StopResult
 from .site import Note, Site, run_url
 from .starting import go_on
 

@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from ....workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
 from ...api import Overview
-from ...supervision.serve import Census
+from ...supervision import Census
 from ..http import Address, Guard, Rules, bound, metric_routes, tokens_of
 from . import contents, forms, listing, live, reading, starting
 from .site import FOLDER, NoSuchRun, Site

@@ -25,7 +25,7 @@ from ....workspace.inbound import with_changes
 from ....workspace.state import tone
 from ... import api, present
 from ...api import Handle, Overview, RunStatus, Seen, SeenRun
-from ...supervision.serve import Census
+from ...supervision import Census
 from . import facts
 
 _MOST = 500

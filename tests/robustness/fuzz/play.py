@@ -25,7 +25,7 @@ from jsonschema.protocols import Validator
 from satchel.runtime.cli import group
 from satchel.runtime.cli.commands import pauses
 from satchel.runtime.status import twins
-from satchel.runtime.supervision.child import processes
+from satchel.runtime.supervision import kill
 from satchel.schemas import Problem, Where, validator
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.formats import YamlDocument, yamltext
@@ -206,18 +206,18 @@ def _watched(errors: list[BaseException]) -> Iterator[None]:
             errors.append(AssertionError(f"signal {number} to process {pid}"))
         return False
 
-    real_tell, real_signal = group.tell_error, processes.signal_if
+    real_tell, real_signal = group.tell_error, kill.signal_if
     real_style = click.style
     click.style = lambda text, **_: str(text)  # with colours on, whatever steers the terminal is of the files
     group.tell_error = pauses.tell_error = tell  # type: ignore[attr-defined]
-    processes.signal_if = signal_if
+    kill.signal_if = signal_if
     real_sleep, twins.sleep = twins.sleep, lambda seconds: None  # type: ignore[assignment]
     try:
         with bases.unhurried():
             yield
     finally:
         group.tell_error = pauses.tell_error = real_tell  # type: ignore[attr-defined]
-        processes.signal_if = real_signal
+        kill.signal_if = real_signal
         twins.sleep = real_sleep
         click.style = real_style
 

@@ -21,7 +21,7 @@ from waits import HANGS, PATIENCE
 
 import satchel
 from satchel import Answer, Item, Run, SatchelError, agent, effect, run, run_async, step
-from satchel.runtime.supervision.serve.known_run import judge
+from satchel.runtime.supervision.known_run import judge
 from satchel.workspace.inbound.question import Question
 from satchel.workspace.store import DiskStore
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from satchel import InboxTask, Run, agent, run, step
-from satchel.runtime.supervision.serve.known_run import StartVerdict, judge
+from satchel.runtime.supervision.known_run import StartVerdict, judge
 from satchel.workspace.base.errors import AgentError
 from satchel.workspace.inbound import inbox
 from satchel.workspace.inspect.load import look as look_at

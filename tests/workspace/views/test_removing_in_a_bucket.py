@@ -9,7 +9,7 @@ import pytest
 from fencing.bucket import Bucket, opened_store
 from fencing.scheduler import Simulation
 
-from satchel.runtime.supervision.child import kill
+from satchel.runtime.supervision import kill
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.inbound import inbox, rejection
 from satchel.workspace.inbound.findings import Noticed, version_of

@@ -17,19 +17,19 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ....workspace.base import DEFINITION, SIGNAL, InvalidFile, SatchelError
-from ....workspace.formats import Definition, ScheduledTask
-from ....workspace.inbound import archive, filled_in, inbox, not_settled, notice_saved, open_questions
-from ....workspace.inspect import Lease, Look, backup_file, define, glance, lease
-from ....workspace.lifecycle import PauseWish, pausing
-from ....workspace.state import Fired, Moment
-from ....workspace.store import FileChanged, Store, Version, listed
-from ....workspace.views import BRIEF, TODO, Unsettled
-from ...limits import windows
-from ..child.supervisor import STORAGE
+from ...workspace.base import DEFINITION, SIGNAL, InvalidFile, SatchelError
+from ...workspace.formats import Definition, ScheduledTask
+from ...workspace.inbound import archive, filled_in, inbox, not_settled, notice_saved, open_questions
+from ...workspace.inspect import Lease, Look, backup_file, define, glance, lease
+from ...workspace.lifecycle import PauseWish, pausing
+from ...workspace.state import Fired, Moment
+from ...workspace.store import FileChanged, Store, Version, listed
+from ...workspace.views import BRIEF, TODO, Unsettled
+from ..limits import windows
 from .census import RunFigures, SightedRun, figures_of
 from .due_index import RestingRow
 from .roots import RootSignature
+from .supervisor import STORAGE
 
 
 class StartVerdict(Struct, frozen=True):

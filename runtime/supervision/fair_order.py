@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ....workspace.base import UsageError, arguments
+from ...workspace.base import UsageError, arguments
 
 EACH = "*"
 """In limits: each group that has none of its own."""

@@ -14,10 +14,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ....workspace.base import DEFINITION, SatchelError, StorageFailed
-from ....workspace.inspect import define, discovery, lease
-from ....workspace.store import Store
-from ...limits import utc_now
+from ...workspace.base import DEFINITION, SatchelError, StorageFailed
+from ...workspace.inspect import define, discovery, lease
+from ...workspace.store import Store
+from ..limits import utc_now
 from .census import Census
 from .due_index import DueIndex, RestingRun
 from .known_run import NEVER, Known, RowOf, Schedule, StartVerdict, due_since, judge

@@ -8,14 +8,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from ....workspace.base import InvalidFile, LeaseHeld, SatchelError
-from ....workspace.formats import pause_file
-from ....workspace.inspect import Report, lease, look
-from ....workspace.journal import Failure, Forced, PauseRequested
-from ....workspace.lifecycle import Workspace, opened, pausing
-from ....workspace.state import ROOT, Moment, Status
-from ....workspace.store import Store
-from ....workspace.views import BRIEF, Unsettled, stable_read
+from ...workspace.base import InvalidFile, LeaseHeld, SatchelError
+from ...workspace.formats import pause_file
+from ...workspace.inspect import Report, lease, look
+from ...workspace.journal import Failure, Forced, PauseRequested
+from ...workspace.lifecycle import Workspace, opened, pausing
+from ...workspace.state import ROOT, Moment, Status
+from ...workspace.store import Store
+from ...workspace.views import BRIEF, Unsettled, stable_read
 
 T = TypeVar("T")
 

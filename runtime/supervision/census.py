@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from ....workspace.base import SatchelError
-from ....workspace.inspect import glance
-from ....workspace.journal import now
-from ....workspace.state import ACTIVE, STATES, Moment, State
-from ....workspace.store import open_store
+from ...workspace.base import SatchelError
+from ...workspace.inspect import glance
+from ...workspace.journal import now
+from ...workspace.state import ACTIVE, STATES, Moment, State
+from ...workspace.store import open_store
 
 COUNTED = ("starts", "crashes", "takeovers", "steps", "retries", "tokens", "usd")
 

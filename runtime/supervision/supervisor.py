@@ -15,20 +15,18 @@ from typing import IO, TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from ....workspace.base import SIGNAL, SatchelError, StorageFailed
-from ....workspace.formats import pause_file
-from ....workspace.inspect import lease
-from ....workspace.state import EXIT_CODES
-from ....workspace.store import Store
-from . import processes
+from ...workspace.base import SIGNAL, SatchelError, StorageFailed
+from ...workspace.formats import pause_file
+from ...workspace.inspect import lease
+from ...workspace.state import EXIT_CODES
+from ...workspace.store import Store
 from .background import bound_log, mark_start
-from .child import ASKED, FORCE_AFTER, RESTARTS, Bell, Child, how_it_died, listening
+from .child import ASKED, FORCE_AFTER, RESTARTS, Bell, Child, how_it_died, listening, reap_orphans
 from .deadline import Deadline, Glance
-from .keeper_process import KeeperProcess, wants_keeper
-from .sharing import ALONE, RunSharing, Seat
+from .sharing import ALONE, KeeperProcess, RunSharing, Seat, wants_keeper
 
 if TYPE_CHECKING:
-    from ....workspace.journal import PauseRequested
+    from ...workspace.journal import PauseRequested
 
 PAUSED, FAILED, STORAGE = 3, 1, 8
 INTERRUPTED = 130
@@ -285,7 +283,7 @@ class Supervisor:
     def _ended(self, child: Child | Seat, code: int) -> None:
         self._child = None
         if self.store.abilities.remote and child.has_died:
-            from ...agent import code as download
+            from ..agent import code as download
 
             download.clear(child.pid)
         child.kill_rest()  # like the end of a shell's job or a service: nothing of it is left to the next one
@@ -380,7 +378,7 @@ class Supervisor:
 
 
 def _asked_by(number: signal.Signals) -> PauseRequested:
-    from ....workspace.journal import PauseRequested
+    from ...workspace.journal import PauseRequested
 
     return PauseRequested(reason=SIGNAL, by=number.name)
 
@@ -388,8 +386,8 @@ def _asked_by(number: signal.Signals) -> PauseRequested:
 def _prepare() -> None:
     """Import what a stop or a crash needs and a short run does not. Import it now, because later the files of this
     program may be those of another version."""
-    from ...agent import code  # noqa: F401
-    from ...limits import limits  # noqa: F401
+    from ..agent import code  # noqa: F401
+    from ..limits import limits  # noqa: F401
     from . import aftermath  # noqa: F401
 
 
@@ -433,7 +431,7 @@ def heard(bell: Bell, until: float, supervisors: Collection[Supervisor]) -> list
     SIGCONT. As the first process of a container, also collects orphans."""
     numbers = bell.wait(until - time.monotonic())
     if os.getpid() == 1:
-        processes.reap_orphans(lambda pid: any(supervisor.reap(pid) for supervisor in supervisors))
+        reap_orphans(lambda pid: any(supervisor.reap(pid) for supervisor in supervisors))
     if signal.SIGTSTP in numbers:
         began = time.monotonic()
         for supervisor in supervisors:

@@ -15,25 +15,25 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ....workspace.base import SatchelError, version
-from ....workspace.inspect import define
-from ....workspace.state import EXIT_CODES
-from ....workspace.store import Store, open_store
-from ...limits import utc_now
-from ..child.child import listening
-from ..child.keeper_process import KeeperProcess
-from ..child.sharing import ShareLimits
-from ..child.supervisor import STORAGE, Policy, Supervisor, heard
+from ...workspace.base import SatchelError, version
+from ...workspace.inspect import define
+from ...workspace.state import EXIT_CODES
+from ...workspace.store import Store, open_store
+from ..limits import utc_now
+from .background import open_log
 from .census import Census
+from .child import listening
 from .fair_order import FairOrder
-from .isolation import Isolate, Isolation, shared_processes
 from .known_run import NEVER, Claim, Going, Known, RowOf, Schedule, has_not_gone_on, has_taken, told, wants_merge
 from .lookout import STORAGE_ERRORS, Kind, Lookout, ServeEvent
+from .sharing import Isolate, KeeperProcess, ShareLimits, may_share, shared_processes
+from .supervisor import STORAGE, Order, Policy, Supervisor, heard
 
 _TURN = 1.0  # seconds after which it turns, whatever comes
 _BUSY = 30.0  # seconds until it is tried again when another process had it
@@ -87,9 +87,10 @@ class Server:
         self._thread: threading.Thread | None = None
         self._busy: dict[str, Known] = {}  # by folder: what is taken, and some that were
         self._typed, self._at_most, self._tell, self._clock = root, at_most, tell, clock
-        shared = shared_processes(root, lambda text: tell(ServeEvent("crashed", root, text)), share_limits)
-        keeper = KeeperProcess(lambda text: tell(ServeEvent("crashed", root, text)))
-        self._isolation = Isolation(isolate, shared, drain_timeout, policy, keeper, is_kept)
+        self._drain_timeout, self._policy, self._isolate, self._is_kept = drain_timeout, policy, isolate, is_kept
+        # Neither has a process before the first run that wants one.
+        self._shared = shared_processes(root, lambda text: tell(ServeEvent("crashed", root, text)), share_limits)
+        self._keeper = KeeperProcess(lambda text: tell(ServeEvent("crashed", root, text)))
         self._make = make or self._child
         self.stops = self._finishes = False
 
@@ -162,7 +163,7 @@ class Server:
         return min([looks_at, *polls_at])
 
     def turn(self) -> None:
-        self._isolation.look()
+        self._shared.look()
         for known in self._taken:
             self._aside(known, self._poll)
         if self.stops or self._is_looking:
@@ -224,7 +225,8 @@ class Server:
 
     def end(self) -> None:
         """Nothing runs any more."""
-        self._isolation.end()
+        self._shared.end()
+        self._keeper.close()
 
     def _aside(self, known: Known, work: Callable[[Known], None]) -> None:
         """Where reading is a request, each workspace has a thread for this: slow storage delays neither signals nor
@@ -284,10 +286,31 @@ class Server:
         self._tell(ServeEvent("started", known.folder, known.verdict.why if is_due else "its program has asked for it"))
 
     def _child(self, known: Known) -> Supervisor:
-        store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
-        return self._isolation.supervisor(
-            known, store, lambda kind, text: self._tell(ServeEvent(kind, known.folder, text))
+        def say(kind: Kind, text: str) -> None:
+            self._tell(ServeEvent(kind, known.folder, text))
+
+        patience = [] if self._drain_timeout is None else ["--drain-timeout", str(self._drain_timeout)]
+        words = ["run", "--quiet", *patience, "--", known.folder]
+        definition, sharing = known.verdict.definition, None
+        if definition is not None and may_share(self._isolate, definition):
+            sharing = self._shared.sharing(
+                known.store.url,  # which is not a path from where an agent may go
+                self._drain_timeout,
+                partial(say, "alone"),
+                partial(say, "warned") if self._is_kept or definition.keeper else None,
+            )
+        order = Order(
+            words,
+            words,
+            self._drain_timeout,
+            is_only=False,
+            output=lambda: open_log(known.store),
+            sharing=sharing,
+            keeper=self._keeper,
+            is_kept=self._is_kept,
         )
+        store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
+        return Supervisor(store, order, partial(say, "crashed"), self._policy, partial(say, "late"))
 
     def _poll(self, known: Known) -> None:
         supervisor = known.supervisor

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ....workspace.base import DEFINITION, SatchelError, StorageFailed
-from ....workspace.formats import Definition, PauseFile, pause_file
-from ....workspace.inspect import define, lease
-from ....workspace.store import Store, Version
+from ...workspace.base import DEFINITION, SatchelError, StorageFailed
+from ...workspace.formats import Definition, PauseFile, pause_file
+from ...workspace.inspect import define, lease
+from ...workspace.store import Store, Version
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from ....workspace.journal import PauseRequested
-    from ....workspace.state import Moment
+    from ...workspace.journal import PauseRequested
+    from ...workspace.state import Moment
 
 EVERY = 4.0
 """Seconds between two looks over a network: an emergency stop is obeyed within 5."""
@@ -263,8 +263,8 @@ class Deadline:
         return future
 
     def _look(self, now: float) -> _Seen:
-        from ....workspace.inspect import look
-        from ....workspace.lifecycle import PauseWish
+        from ...workspace.inspect import look
+        from ...workspace.lifecycle import PauseWish
 
         seen = look(self._store, described=self._definition)  # the last one that could be understood
         moment, file, at = seen.moment, self._pause.file, self._clock()
@@ -283,7 +283,7 @@ class Deadline:
 
     def _checked(self, definition: Definition) -> Definition:
         """Without invalid windows: the child has refused them, and continues with the earlier ones."""
-        from ...limits import windows
+        from ..limits import windows
 
         try:
             windows.check(self._store, definition)
@@ -294,8 +294,8 @@ class Deadline:
     def _look_at_limits(self, moment: Moment, definition: Definition, at: datetime) -> _Seen:
         """What the clock requests of a child that has not requested a pause itself. A person has overruled a window
         that was open when it started."""
-        from ....workspace.journal import PauseRequested
-        from ...limits import Share, budget, pause_for, windows
+        from ...workspace.journal import PauseRequested
+        from ..limits import Share, budget, pause_for, windows
 
         limits = []
         # One by one, as the child does: one that was overruled may last longer than one that opens in it.

@@ -15,9 +15,9 @@ from typing import IO
 
 from msgspec import Struct
 
-from ....workspace.base import SatchelError, UsageError, slug, time_text
-from ....workspace.inspect import lease
-from ....workspace.store import FileChanged, Store, read_if_there
+from ...workspace.base import SatchelError, UsageError, slug, time_text
+from ...workspace.inspect import lease
+from ...workspace.store import FileChanged, Store, read_if_there
 from .child import environment, interpreter, standard_input
 
 LOG = ".satchel/run.log"

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ....workspace import journal
-from ....workspace.base import DEFINITION, SIGNAL, InvalidFile, LeaseHeld, SatchelError, UsageError
-from ....workspace.formats import definition, pause_file
-from ....workspace.inspect import Lease, Process, lease
-from ....workspace.journal import now
-from ....workspace.store import LOCK, FileChanged, Store
-from ...agent import code
-from . import processes
+from ...workspace import journal
+from ...workspace.base import DEFINITION, SIGNAL, InvalidFile, LeaseHeld, SatchelError, UsageError
+from ...workspace.formats import definition, pause_file
+from ...workspace.inspect import Lease, Process, lease
+from ...workspace.journal import now
+from ...workspace.store import LOCK, FileChanged, Store
+from ..agent import code
+from .child import has_open, is_alive, kill_sessions, leads_session, open_files, parent, signal_if
 
 if TYPE_CHECKING:
-    from ....workspace.secrets import Redactor
+    from ...workspace.secrets import Redactor
 
 _PATIENCE = 5.0  # seconds until what was killed must be gone
 _LOOK = 0.002
@@ -60,7 +60,7 @@ def stop(stores: Sequence[Store], reason: str, by: str) -> list[StopResult]:
         refused = list(several.map(lambda store: _ask(store, reason, by), stores))
         killed = list(several.map(_kill, stores))
         stopped = {store.url for store in stores}
-        processes.kill_sessions({leader for found in killed for leader in found.leaders})
+        kill_sessions({leader for found in killed for leader in found.leaders})
         list(several.map(_redact, stores))
         outcomes = several.map(_outcome, stores, running, refused, killed)
         return [
@@ -105,7 +105,7 @@ def _running(store: Store) -> list[Process]:
 def _processes(held: Lease) -> tuple[Process, Process | None]:
     """The process that runs it, and its supervisor, if that is its parent."""
     child, supervisor = Process(pid=held.pid, process_started=held.process_started), held.supervisor
-    if supervisor is not None and processes.parent(child.pid) not in (None, supervisor.pid):
+    if supervisor is not None and parent(child.pid) not in (None, supervisor.pid):
         supervisor = None
     return child, supervisor
 
@@ -140,7 +140,7 @@ def _write(store: Store, reason: str, by: str) -> None:
     try:
         data = pause_file.filled(found.data, values)
     except (InvalidFile, UsageError) as error:
-        from ....workspace.inbound import RejectedFile, reject
+        from ...workspace.inbound import RejectedFile, reject
 
         reject(store, RejectedFile(pause_file.PATH, error, found.data), pause_file.FATE)
         data = pause_file.new(values)
@@ -164,8 +164,8 @@ def _redactor(store: Store, *, patterns: bool) -> Redactor | None:
         if (
             b"redact" in store.read(DEFINITION, limit=definition.LIMIT).data
         ):  # else nothing needs to be imported and parsed
-            from ....workspace.inspect import define
-            from ....workspace.secrets import redactor_of
+            from ...workspace.inspect import define
+            from ...workspace.secrets import redactor_of
 
             found = define(store)
             return redactor_of(found if patterns else replace(found, redact=replace(found.redact, patterns=())))
@@ -206,16 +206,16 @@ def _kill(store: Store) -> _Found:
     killed: list[Process] = []
     leaders: list[int] = []
     refused = ""
-    shared = processes.open_files(child.pid, f"/{LOCK}") if held.is_shared else ()
+    shared = open_files(child.pid, f"/{LOCK}") if held.is_shared else ()
     if supervisor is not None:
         with suppress(PermissionError):  # told when it is to be killed
-            processes.signal_if(signal.SIGSTOP, supervisor.pid, supervisor.process_started)
+            signal_if(signal.SIGSTOP, supervisor.pid, supervisor.process_started)
     for process in (child, supervisor):
         if process is None:
             continue
-        leads = processes.leads_session(process.pid)
+        leads = leads_session(process.pid)
         try:
-            if processes.signal_if(signal.SIGKILL, process.pid, process.process_started):
+            if signal_if(signal.SIGKILL, process.pid, process.process_started):
                 killed.append(process)
                 leaders += [process.pid] if leads else []
         except PermissionError:
@@ -232,7 +232,7 @@ def _names_the_owner(store: Store, held: Lease) -> bool:
         return True
     with suppress(LeaseHeld), store.lock():
         return False
-    return processes.has_open(held.pid, os.path.join(store.url, LOCK)) is not False
+    return has_open(held.pid, os.path.join(store.url, LOCK)) is not False
 
 
 def _outcome(store: Store, running: Sequence[Process], refused: str, found: _Found) -> StopResult:
@@ -265,7 +265,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
     """For a workspace without a lock: what was killed here must be gone, and processes elsewhere have one poll to
     obey."""
     held, give_up = found.lease, time.monotonic() + _PATIENCE
-    while alive := [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]:
+    while alive := [each.pid for each in found.killed if is_alive(each.pid, each.process_started)]:
         if time.monotonic() > give_up:
             return StopResult(store.url, "failed", pids, f"process {alive[0]} has not ended")
         time.sleep(_LOOK)
@@ -294,7 +294,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
 def _is_gone(store: Store, told: Collection[Process]) -> bool | Exception:
     """Whether none of those processes is left and the lock is free. So there is no process whose lease we could not
     read, none in a container with other numbers, none that has just begun. An error if the lock can't be tried."""
-    if any(processes.is_alive(process.pid, process.process_started) for process in told):
+    if any(is_alive(process.pid, process.process_started) for process in told):
         return False
     try:
         with store.lock():
@@ -306,7 +306,7 @@ def _is_gone(store: Store, told: Collection[Process]) -> bool | Exception:
 
 
 def _who_is_left(found: _Found) -> str:
-    alive = [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]
+    alive = [each.pid for each in found.killed if is_alive(each.pid, each.process_started)]
     if alive:
         return f"process {alive[0]} has not ended"
     return "a process that is not visible from here holds the lock; it will read pause.yaml"

@@ -16,11 +16,11 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from ....workspace.base import SatchelError
-from ....workspace.inbound import APPROVALS, INBOX
-from ....workspace.inspect import FolderTree, Stamp, below_store, lease, read_by_glance, stamp_of
-from ....workspace.journal import FOLDER as JOURNAL
-from ....workspace.store import ListedDisk, Store, Version, open_store
+from ...workspace.base import SatchelError
+from ...workspace.inbound import APPROVALS, INBOX
+from ...workspace.inspect import FolderTree, Stamp, below_store, lease, read_by_glance, stamp_of
+from ...workspace.journal import FOLDER as JOURNAL
+from ...workspace.store import ListedDisk, Store, Version, open_store
 
 _SILENCE = 30.0
 """Seconds after which a lease without a heartbeat is left over."""

@@ -1,29 +1,38 @@
-"""Processes that several runs share, and the seat of one run in such a process.
+"""Processes that several runs share: those that run them, and the keeper of the runs that have a process of their own.
 
 A shared process is a child with one more pair of pipes: through them it is told which runs to start and to stop, and it
 tells how each has ended. Its runs are tasks of one event loop. To a supervisor, a seat is what a child is; but to kill
-it is to kill the process, and all of its runs with it.
+it is to kill the process, and all of its runs with it. It is killed when its event loop hangs or its memory grows too
+large: one of its runs does that to all of them, and it is not known which.
 
-A shared process is killed when its event loop hangs or its memory grows too large: one of its runs does that to all of
-them, and it is not known which.
+`--isolate` of `serve` or `fleet` and `isolate:` of workspace.yaml can each ask for a process of its own (`process`),
+and one of them has to allow sharing (`none`). A run with `restart_every` wants a new process from time to time, so it
+has one of its own.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from ....workspace.base import visible
-from ...live import Word
-from .child import Child
+from ...workspace.base import DEFINITION, SatchelError, UsageError, visible
+from ...workspace.formats import Definition
+from ...workspace.store import Store
+from ..live import Word
+from .child import Child, environment, interpreter
+
+Isolate = Literal["process", "none"]
 
 ALONE = 76
 """The exit code of a run that can't share the process: it needs one of its own. For its supervisor only."""
@@ -39,6 +48,20 @@ _IDLE = 30.0  # seconds that it stays without runs
 _EVERY = 2.0  # seconds between two looks at its memory
 _PATIENCE, _GLANCE = 10.0, 0.02  # seconds that one without runs has to end, and between two looks
 _ENDING = 1.0  # seconds until what a dead process has said must have been read
+
+
+def may_share(isolate: Isolate | None, definition: Definition) -> bool:
+    """Whether a run may share a process where its starter says `isolate`. None: it does not say."""
+    said = {isolate, definition.isolate}
+    return "process" not in said and "none" in said and not definition.restarts
+
+
+def shared_processes(root: str, say: Callable[[str], None], limits: ShareLimits | None = None) -> SharedProcesses:
+    """As many as this machine has room for; none is started yet. `root` is shown as the argument of each. `say` is
+    called with what becomes of one."""
+    share = shared_by_processes(usable_cores(), usable_memory())
+    limits = limits or (ShareLimits(memory=share.memory) if share.memory else ShareLimits())
+    return SharedProcesses(root, share.processes, limits, say)
 
 
 class ShareLimits(Struct, frozen=True):
@@ -342,3 +365,163 @@ def _memory_of(pid: int) -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+# How many there may be: what the machine has
+
+_LEAST = 512 << 20  # bytes: an interpreter with large libraries, and some runs
+
+
+class MachineShare(NamedTuple):
+    """How many processes with many runs may use the machine, and the bytes of memory that each may take; 0: any."""
+
+    processes: int
+    memory: int
+
+
+def shared_by_processes(cores: int, memory: int) -> MachineShare:
+    """One process for each core, and half of the memory for all of them. Where that is too little for so many, there
+    are fewer: a process that has no room for an interpreter would be killed with its runs again and again."""
+    processes = max(1, min(cores, memory // 2 // _LEAST)) if memory else cores
+    return MachineShare(processes, memory // 2 // processes)
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use, of the machine or of its container. At least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota()
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def usable_memory() -> int:
+    """The bytes of memory of the machine, or of its container. 0 where the system does not tell."""
+    found = [int(limit) for (limit,) in _limits("memory.max") if limit.isdecimal()]
+    with suppress(OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(found, default=0)
+
+
+def _quota(groups: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> float | None:
+    """The smallest limit of this process's control group (version 2) and the groups around it, in cores; None: no
+    limit."""
+    limits = [words for words in _limits("cpu.max", groups, own) if words[0] != "max"]
+    return min((int(limit) / int(period) for limit, period in limits), default=None)
+
+
+def _limits(name: str, groups: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> Iterator[list[str]]:
+    """What this file says, in words, for the control group of this process and each group around it."""
+    try:
+        with open(own) as file:
+            path = next((line[3:].strip() for line in file if line.startswith("0::")), "")
+    except (OSError, ValueError):
+        return
+    while path:
+        with suppress(OSError, ValueError), open(f"{groups}{path.rstrip('/')}/{name}") as file:
+            yield file.read().split()
+        path = os.path.dirname(path) if path != "/" else ""
+
+
+# The keeper
+
+_BACKLOG = 512
+_AGAIN = 1.0  # seconds between two starts
+_NEEDS = ("aiohttp", "multidict", "yarl")
+
+
+class KeeperProcess:
+    """Started for the first run that wants one. Safe for threads: `serve` has one for each run in a bucket."""
+
+    def __init__(self, say: Callable[[str], None]):
+        """`say` is called when it has died."""
+        self._say = say
+        self._secret, self._providers = b"", dict[str, str]()
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0.0
+        self._lock = threading.Lock()  # one start at a time
+
+    def variables(self, url: str) -> dict[str, str]:
+        """The variables of the environment that lead the process of a run to it. UsageError if it can't be started."""
+        from ..keeper import addresses
+
+        with self._lock:
+            if self._socket is None:
+                self._open()
+            assert self._socket is not None
+            base = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        return addresses.environment(base, self._secret, url, self._providers)
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process, if there is one."""
+        return self._process.pid if self._process is not None else None
+
+    def look(self) -> None:
+        """Start it again if it has died."""
+        with self._lock:
+            if self._process is None or self._process.poll() is None or time.monotonic() - self._began < _AGAIN:
+                return
+            self._say(f"the keeper (process {self._process.pid}) has died; it starts again")
+            self._start()
+
+    def close(self) -> None:
+        """No run is left. It reads to their end the answers that a next start may ask for."""
+        with self._lock:
+            if self._process is not None and self._process.stdin is not None:
+                self._process.stdin.close()
+                threading.Thread(target=self._process.wait, name="satchel-keeper", daemon=True).start()
+            if self._socket is not None:
+                self._socket.close()
+            self._process = self._socket = None
+
+    def _open(self) -> None:
+        import secrets
+        import socket
+
+        from ..keeper import addresses
+
+        check_installed()
+        self._secret, self._providers = secrets.token_bytes(32), addresses.real()
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+        self._start()
+
+    def _start(self) -> None:
+        assert self._socket is not None
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        number = self._socket.fileno()
+        self._process = subprocess.Popen(
+            [*interpreter(), "keeper", "--socket", str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(number,),
+            env=environment(),
+        )
+        self._began = time.monotonic()
+        told = {"secret": self._secret.hex(), "providers": self._providers}
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has died already: `look` sees it
+            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.flush()
+
+
+def check_installed() -> None:
+    """UsageError without the packages of a keeper."""
+    from importlib.util import find_spec
+
+    if missing := [name for name in _NEEDS if find_spec(name) is None]:
+        raise UsageError(
+            f"a keeper needs {', '.join(missing)}", remedy="install it with `pip install 'satchel[keeper]'`"
+        )
+
+
+def wants_keeper(store: Store) -> bool:
+    """Whether workspace.yaml asks for one. Only a file that has the word is parsed: that would delay each start."""
+    with suppress(SatchelError, OSError):  # the start itself says what is wrong
+        if b"keeper" in store.read(DEFINITION).data:
+            from ...workspace.inspect import define
+
+            return define(store).keeper
+    return False

@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from ....workspace.base import SatchelError, version
-from ....workspace.formats import decoder
-from ....workspace.inspect import backup_file, lease, transfer_file
-from ....workspace.journal import CHECKPOINTS, checkpoint_position
-from ....workspace.store import DiskStore, Syscalls
+from ...workspace.base import SatchelError, version
+from ...workspace.formats import decoder
+from ...workspace.inspect import backup_file, lease, transfer_file
+from ...workspace.journal import CHECKPOINTS, checkpoint_position
+from ...workspace.store import DiskStore, Syscalls
 from .census import RunFigures
 
 PATH = ".satchel/due.json"
