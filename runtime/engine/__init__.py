@@ -1,16 +1,16 @@
-"""Run scopes: return recorded results, run other calls, record and commit."""
+"""`@step` and `@effect`, and the scopes that call them: return recorded results, run other calls, record and commit."""
 
 # mypy: implicit-reexport
 
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import entry, items, model_calls, performing, scope_end
+    from . import entry, items, model_calls, performing
     from .context import AgentContext, Context
-    from .effect_decorator import Effect, effect
+    from .decorators import Effect, effect, step
     from .open_scope import PREVIEW, OpenCall, OpenScope, check_outside_steps, current_call
     from .parallel import ParallelScopes
     from .raised import RecordedError
     from .rehearsal import Rehearsal, RehearsalFinding
-    from .scope import Returned, ScopeRun, returned
+    from .scope import Returned, ScopeRun, check_not_stuck, returned
     from .session import Session

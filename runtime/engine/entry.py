@@ -13,10 +13,9 @@ from ...workspace.state import ROOT
 from ..agent import Agent, check_known, describe, migrate
 from ..live import Suspended, first_state
 from ..steps import Codec, current_scope
-from . import scope_end
 from .context import AgentContext
 from .open_scope import current_call
-from .scope import ScopeRun
+from .scope import RaisedFromRecord, ScopeRun, ask_about_all, is_entered_again, record_of, until_fresh
 from .session import Session
 
 
@@ -52,7 +51,7 @@ def bring_up(agent: AgentContext, declared: Agent, codec: Codec) -> bool:
 
 async def call(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the agent's function. When this returns or raises, nothing of the agent runs any more."""
-    return await scope_end.until_fresh(lambda: _enter(session, args, kwargs))
+    return await until_fresh(lambda: _enter(session, args, kwargs))
 
 
 async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,13 +68,13 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
         await session.quiet()
         session.check_going_on()
         session.root.work.made.check("the agent", session.store.url)
-        scope_end.ask_about_all(session, session.root)
+        ask_about_all(session, session.root)
         session.record_uncalled()
         session.live.check_unchanged("when the agent returned")
         return result
     except BaseException as error:
-        failed = scope_end.record_of(session.root, error)
-        is_replayed = scope_end.is_replayed(failed, error)
+        failed = record_of(session.root, error)
+        is_replayed = is_entered_again(failed, error)
         session.is_closing = not is_replayed
         session.root.abandon()
         if session.parallel is not None and session.parallel.named:
@@ -85,7 +84,7 @@ async def _enter(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
             session.journal.add(replace(failed, uncounted=True))
             session.journal.flush()
         if is_replayed:
-            raise scope_end.RaisedFromRecord from error
+            raise RaisedFromRecord from error
         raise
     finally:
         session.root.ended = True

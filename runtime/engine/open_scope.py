@@ -14,7 +14,6 @@ from contextvars import Context, ContextVar, copy_context
 from functools import partial as bind
 from hashlib import blake2b
 from itertools import chain, combinations, islice, product
-from types import CodeType
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ from ...workspace.base import AgentError, NotSerializable
 from ...workspace.journal import NOTHING, Key, Message, Output, StepCompleted
 from ...workspace.plan import Splice
 from ...workspace.state import Scope, is_done_again
-from ..agent import of_a_future, place
+from ..agent import of_a_future
 from ..live import PendingCalls, ScopeCopy, Suspended
 from ..steps import Step, canonical, current_scope
 from . import raised
@@ -88,28 +87,6 @@ def earlier(
             yield name, digest_of(canonical(rest, name), outer)
 
 
-class CallNames:
-    """The functions that have been called by each name in one attempt at a scope."""
-
-    def __init__(self) -> None:
-        self._codes: dict[tuple[str, str], object] = {}
-
-    def check(self, name: str, code: object, outer: str, root: str) -> None:
-        """AgentError if another function was called by that name in the step `outer`, because the two would exchange
-        results. `code` is what the functions have in common, `root` the workspace."""
-        known = self._codes.setdefault((name, outer), code)
-        if known is code or known == code:
-            return
-        codes = [each for each in (known, code) if isinstance(each, CodeType)]
-        places = (f"{place(each.co_filename, root)}:{each.co_firstlineno}" for each in codes)
-        raise AgentError(
-            f"two steps are called {name!r} here",
-            path=", ".join(sorted(places)) or None,
-            why="after a restart a call of one could get a result of the other",
-            remedy='give one of them another name, as in @step(name="...")',
-        )
-
-
 def changed_in_place(arguments: Mapping[str, Any], encoded: bytes) -> str:
     """The name of an argument that differs from what was encoded; empty if none does."""
     was = msgspec.json.decode(encoded, type=dict[str, Raw])
@@ -132,33 +109,15 @@ def _subsets(parameters: list[str]) -> Iterator[tuple[str, ...]]:
     return chain(ends, (subset for subset in others if subset not in ends))
 
 
-class Unclaimed:
-    """The recorded calls that this attempt of the scope has not made again."""
-
-    def __init__(self, recorded: Iterable[Key]):
-        self._by_name: dict[str, set[Key]] = {}
-        for key in recorded:
-            self._by_name.setdefault(key[0], set()).add(key)
-
-    def has(self, name: str) -> bool:
-        """Whether one has this name."""
-        return bool(self._by_name.get(name))
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._by_name.get(key[0], ())
-
-    def claim(self, key: Key) -> None:
-        if keys := self._by_name.get(key[0]):
-            keys.discard(key)
-
-
 class Numbering:
     """Under which keys and numbers the calls of one attempt at a scope are recorded. A call that an earlier attempt has
     recorded keeps its number."""
 
     def __init__(self, recorded: Scope):
         self._recorded = recorded
-        self._unclaimed = Unclaimed(recorded.numbers)
+        self._unclaimed: dict[str, set[Key]] = {}  # by name: those on record that this attempt has not made
+        for key in recorded.numbers:
+            self._unclaimed.setdefault(key[0], set()).add(key)
         self._last = recorded.last_number
         self._made = 0
         self._cancelled: dict[Key, int] = {}  # by the agent itself: how many calls were made until then
@@ -168,15 +127,16 @@ class Numbering:
 
     def has_unclaimed(self, name: str) -> bool:
         """Whether there is a call of this name that an earlier attempt has recorded, and this one has not made."""
-        return self._unclaimed.has(name)
+        return bool(self._unclaimed.get(name))
 
     def is_unclaimed(self, key: Key) -> bool:
         """Whether an earlier attempt has recorded this call and this attempt has not made it."""
-        return key in self._unclaimed
+        return key in self._unclaimed.get(key[0], ())
 
     def claim(self, key: Key) -> None:
         """This attempt makes the call."""
-        self._unclaimed.claim(key)
+        if keys := self._unclaimed.get(key[0]):
+            keys.discard(key)
         self._made += 1
 
     def number(self, key: Key) -> int:

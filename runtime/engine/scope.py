@@ -1,21 +1,40 @@
-"""One attempt at a scope: it returns recorded results, and lets other calls be performed."""
+"""One attempt at a scope: it returns recorded results, and lets other calls be performed. It may end by an exception,
+with a record, and is perhaps entered again at once; or by crashes. Before anything commits or returns over effects in
+doubt, a person is asked.
+
+Each function that asks stops its caller itself. An uninterrupted block continues past other questions, but must not
+commit over its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from types import CodeType
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from ...workspace.base import AgentError, UsageError
-from ...workspace.journal import Kept, Key, StepCompleted, blobs
+from ...workspace.journal import (
+    Failure,
+    Kept,
+    Key,
+    OfCall,
+    PauseRequested,
+    ScopeFailed,
+    StepCompleted,
+    StepStarted,
+    blobs,
+)
 from ...workspace.lifecycle import Workspace
-from ...workspace.state import Scope
+from ...workspace.state import ROOT, STUCK_AFTER, Scope, crash_suspects
 from ...workspace.views import step_path
-from ..live import PendingCalls
+from ..agent import describe, of_storage, place
+from ..live import PendingCalls, Suspended
 from ..steps import Codec, OwnStep, Prompt, Step, canonical, encode, round_trip
 from . import open_scope, performing, raised
-from .context import AgentContext
-from .open_scope import OpenCall, OpenScope, check_outside_steps, current_call
+from .context import AgentContext, Context
+from .open_scope import Claims, OpenCall, OpenScope, check_outside_steps, current_call
 
 
 class ScopeRun(OpenScope):
@@ -24,7 +43,7 @@ class ScopeRun(OpenScope):
     def __init__(self, agent: AgentContext, key: str, title: str, recorded: Scope):
         super().__init__(agent, key, title, recorded)
         self._loop = asyncio.get_running_loop()
-        self._names = open_scope.CallNames()
+        self._codes: dict[tuple[str, str], object] = {}  # of the functions that were called by each name
         self._counts: dict[tuple[str, str], int] = {}
 
     def call(
@@ -109,7 +128,21 @@ class ScopeRun(OpenScope):
                 why="a run has one",
                 remedy="make the step that calls it `async def`, and await it there",
             )
-        self._names.check(step.name, step.code, outer.key[0] if outer else "", self.context.store.url)
+        known = self._codes.setdefault((step.name, outer.key[0] if outer else ""), step.code)
+        if known is not step.code and known != step.code:
+            self._refuse_two(step.name, known, step.code)
+
+    def _refuse_two(self, name: str, *codes: object) -> NoReturn:
+        root = self.context.store.url
+        places = (
+            f"{place(each.co_filename, root)}:{each.co_firstlineno}" for each in codes if isinstance(each, CodeType)
+        )
+        raise AgentError(
+            f"two steps are called {name!r} here",
+            path=", ".join(sorted(places)) or None,
+            why="after a restart a call of one could get a result of the other",
+            remedy='give one of them another name, as in @step(name="...")',
+        )
 
     def _key(
         self, step: Step, arguments: dict[str, Any], encoded: bytes, named: str | None, outer: OpenCall | None
@@ -175,8 +208,8 @@ class ScopeRun(OpenScope):
                     self.work.resting.discard(call)
         except (Exception, asyncio.CancelledError) as error:
             is_replayed = raised.is_replayed(raised.calls_of(error, call.place))
-            place = self.place if call.outer is None else call.outer.place
-            raised.mark(error, place, call.key, is_replayed=is_replayed)
+            at = self.place if call.outer is None else call.outer.place
+            raised.mark(error, at, call.key, is_replayed=is_replayed)
             raise
         finally:
             context.running.end(call)
@@ -198,3 +231,130 @@ def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Retur
     answer, data = codec.returned(data)
     is_kept = data != b"null"
     return Returned(blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer)
+
+
+# Its end
+
+T = TypeVar("T")
+
+
+class RaisedFromRecord(Exception):
+    """The exception that ended a scope was only raised from the record, which has forgotten it now."""
+
+
+async def until_fresh(enter: Callable[[], Awaitable[T]]) -> T:
+    """Enter a scope; again, as long as it only ends by recorded exceptions."""
+    while True:
+        with suppress(RaisedFromRecord):
+            return await enter()
+
+
+def record_of(scope: OpenScope, error: BaseException) -> ScopeFailed | None:
+    """The record of a scope that `error` has ended. None: no record, since the run must stop, or the disk fails. Call
+    it before the scope is abandoned."""
+    found = raised.calls_of(error, scope.place)
+    is_replayed = raised.is_replayed(found)
+    # A call that the agent has cancelled runs again unless the agent has made another one since.
+    calls = (*found, *(key for key in scope.numbering.cancelled_last() if key not in found))
+    is_cancelled = isinstance(error, asyncio.CancelledError) and bool(calls) and not scope.is_stopping
+    if not is_cancelled and (not isinstance(error, Exception) or of_storage(error) is not None):
+        return None
+    failure = describe(error, scope.context.store.url)
+    uncounted = is_replayed or is_cancelled
+    calls = calls or _untold(scope)
+    return ScopeFailed(agent=scope.agent.path, scope=scope.key, error=failure, calls=calls, uncounted=uncounted)
+
+
+def _untold(scope: OpenScope) -> tuple[Key, ...]:
+    """Calls whose failures the agent has handled before an error of its own. They run again: raised from the record,
+    they would lead to that error at every start. Not those that it may have acted on: an effect, an agent, a plan or
+    another scope came after."""
+    recorded, agent = scope.recorded, scope.agent.recorded
+    if scope.is_stopping or (scope.key == ROOT and (agent.has_plan or agent.results or len(agent.scopes) > 1)):
+        return ()
+    for path, each in scope.context.moment.agents.items():
+        if path and path.rpartition("/")[0] == agent.path and each.spawned_in == scope.key:
+            return ()
+    effects = (*recorded.started, *recorded.settled, *(key for key, record in recorded.done.items() if record.effect))
+    last = max((recorded.numbers.get(key, 0) for key in effects), default=0)
+    return tuple(key for key, record in recorded.failed.items() if record.no > last)
+
+
+def is_entered_again(failed: ScopeFailed | None, error: BaseException) -> bool:
+    """Whether the scope is entered again at once."""
+    return failed is not None and failed.uncounted and isinstance(error, Exception)
+
+
+def check_not_stuck(context: Context, scope: Scope) -> None:
+    """A run whose process crashes again and again, with nothing new on record, is paused as stuck. Call it before
+    `scope` is entered, also for the first time: the agent itself is one, too."""
+    if scope.crashes < STUCK_AFTER:
+        return
+    titles = [repr(title) for title in crash_suspects(context.moment.agents)]
+    ran = f" while {' and '.join(titles)} ran" if titles else ""
+    why = f"the process has crashed {scope.crashes} times{ran}, with nothing new on record"
+    context.stopping.pause(PauseRequested(reason=f"stuck: {why}", by="satchel"), Failure("Crashed", why))
+    raise Suspended
+
+
+class _Left(NamedTuple):
+    call: StepStarted | StepCompleted
+    why: Literal["unknown_outcome", "unreached", "uncalled"]
+
+
+def ask_about(agent: AgentContext, scope: OpenScope) -> None:
+    """Ask about the effects of one scope, and of the agents it has spawned. Suspended if there is a question."""
+    _ask(agent, [*_in_scope(agent, scope), *_in_agents(agent, scope.key)])
+
+
+def tell_uncalled(agent: AgentContext, scopes: Mapping[str, Claims], *, ask: bool) -> dict[str, tuple[Key, ...]]:
+    """The effects of these scopes that earlier attempts have done and the last one has not called: they are told to who
+    watches the run. With `ask` a person is asked about them: Suspended if there are any."""
+    found = {key: calls for key, claims in scopes.items() if (calls := claims.uncalled)}
+    if (rehearsal := agent.context.rehearsal) is not None:
+        for key, calls in found.items():
+            rehearsal.at_uncalled(agent.recorded.scopes[key].title, calls, asks=ask)
+    if ask:
+        _ask(agent, [_Left(done, "uncalled") for calls in found.values() for done in calls])
+    for key, calls in found.items():
+        title = agent.recorded.scopes[key].title
+        of = f" of {title!r}" if title else ""
+        said = ", ".join(f"{done.step}{done.call}" for done in calls)
+        agent.context.notice("uncalled", f"effects{of} were done before and not called again: {said}")
+    return {key: tuple(done.key for done in calls) for key, calls in found.items()}
+
+
+def ask_about_all(agent: AgentContext, root: OpenScope) -> None:
+    """An agent can't finish while one of its effects is unresolved, even if its item was removed or ticked
+    meanwhile."""
+    scopes = {key: scope for key, scope in agent.recorded.scopes.items() if key != root.key}
+    others = [_Left(started, "unreached") for scope in scopes.values() for started in scope.started.values()]
+    _ask(agent, [*_in_scope(agent, root), *others, *_in_agents(agent, None)])
+
+
+def _in_scope(agent: AgentContext, scope: OpenScope) -> Iterator[_Left]:
+    recorded = agent.recorded.scopes.get(scope.key)
+    if recorded is not None and recorded.started:
+        for key, started in recorded.started.items():
+            yield _Left(started, "unknown_outcome" if scope.claims.is_claimed(key) else "unreached")
+
+
+def _in_agents(agent: AgentContext, spawned_in: str | None) -> Iterator[_Left]:
+    """The same for effects of sub-agents that were not spawned again, or raised before they reached the effect. Those
+    spawned in one scope, or all."""
+    agents, below = agent.context.moment.agents, f"{agent.path}/" if agent.path else ""
+    for path in agent.context.doubts.agents:
+        if not path.startswith(below) or path == agent.path:
+            continue
+        child = below + path[len(below) :].partition("/")[0]
+        if spawned_in is None or agents[child].spawned_in == spawned_in:
+            for scope in agents[path].scopes.values():
+                yield from (_Left(started, "unreached") for started in scope.started.values())
+
+
+def _ask(agent: AgentContext, left: list[_Left]) -> None:
+    for call, why in left:
+        identity = {name: getattr(call, name) for name in OfCall.__struct_fields__}
+        agent.context.doubts.ask(identity, why)
+    if left:
+        raise Suspended

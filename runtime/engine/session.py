@@ -25,11 +25,21 @@ from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..live import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, Suspended
 from ..steps import ANY, Codec, current_scope, result_codec
-from . import context, scope_end
+from . import context
 from .context import AgentContext, Context
 from .open_scope import Claims, check_outside_steps
 from .parallel import Dismissed, ParallelScopes
-from .scope import ScopeRun, returned
+from .scope import (
+    RaisedFromRecord,
+    ScopeRun,
+    ask_about,
+    check_not_stuck,
+    is_entered_again,
+    record_of,
+    returned,
+    tell_uncalled,
+    until_fresh,
+)
 
 _WAITS = (0.5, 2.0)
 """Seconds before a failed item is tried again, by the number of its failures."""
@@ -357,11 +367,11 @@ class Session(AgentContext):
                 return None
             await self.rehearse_begin(key, body.title)
             self.record_begin(key, body.title, body.splices)
-            scope_end.check_not_stuck(self.context, self.recorded.scopes[key])
+            check_not_stuck(self.context, self.recorded.scopes[key])
             return await self._try_scope(body)
 
         async def attempt() -> Any:
-            return await scope_end.until_fresh(enter)
+            return await until_fresh(enter)
 
         if self.parallel is None:
             with suppress(Contradiction):  # others have begun, and have changed the same
@@ -411,7 +421,7 @@ class Session(AgentContext):
             self._forget_plan(scope)
             raise
         except BaseException as error:
-            failed = None if scope.is_dismissed else scope_end.record_of(scope, error)
+            failed = None if scope.is_dismissed else record_of(scope, error)
             scope.abandon()
             is_failure = isinstance(error, Exception) and of_storage(error) is None
             was_stopped = scope.was_stopped  # it has failed for that
@@ -429,8 +439,8 @@ class Session(AgentContext):
                 raise Dismissed(scope.cancelled) from error
             if is_failure and was_stopped:
                 raise self.stopped() from error
-            if scope_end.is_replayed(failed, error):
-                raise scope_end.RaisedFromRecord from error
+            if is_entered_again(failed, error):
+                raise RaisedFromRecord from error
             raise
         else:
             self._follow_commit(scope)
@@ -453,7 +463,7 @@ class Session(AgentContext):
         scope has committed, whatever happens next; if it raises, nothing has."""
         self.check_may_commit()
         scope.check_not_dismissed()
-        scope_end.ask_about(self, scope)
+        ask_about(self, scope)
         uncalled = self._uncalled({scope.key: scope.claims})
         what = f"the result of {scope.title!r}"
         kept, answer = returned(self.context.workspace, result, what, body.codec)
@@ -565,7 +575,7 @@ class Session(AgentContext):
 
     def _uncalled(self, scopes: dict[str, Claims], *, is_over: bool = False) -> dict[str, tuple[Key, ...]]:
         """`is_over`: no question about them, because the item has been dropped."""
-        return scope_end.uncalled(self, scopes, ask=self.agent.effects == "strict" and not is_over)
+        return tell_uncalled(self, scopes, ask=self.agent.effects == "strict" and not is_over)
 
     def _claims_of(self, key: str) -> Claims:
         """Those of the last attempt; none if this call of the agent has made none."""

@@ -21,7 +21,7 @@ from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, OVER, ROOT, Pause
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, code, describe, file_of, load, of_storage, said
-from ..engine import Context, Returned, Session, entry, model_calls, returned, scope_end
+from ..engine import Context, Returned, Session, check_not_stuck, entry, model_calls, returned
 from ..limits import Announcer
 from ..live import BackupNews, Doubts, StopRequests
 from ..run import Offer, OpenResources, Run
@@ -243,7 +243,7 @@ class Entering:
         await begun.wait()
         context = self._context
         if has_input:
-            scope_end.check_not_stuck(context, session.recorded.scopes[ROOT])
+            check_not_stuck(context, session.recorded.scopes[ROOT])
         accepts = self._start.accept_drift
         referred = await preflight.check_references(context.workspace, context.stopping, accepts=accepts)
         preflight.record_config(context.workspace, self._agent, self._code, referred)

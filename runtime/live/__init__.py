@@ -9,12 +9,10 @@ if not deferred(__name__):
     from .data import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .doubts import Doubts, put_question
     from .folder_watch import FOLDERS, SETTLE, AnswerSource, FolderWatch, Notice, PauseSource, SavedFiles
-    from .pace import Pace
     from .pending_calls import PendingCalls, PendingLooks, Running
     from .reverify import Outputs
-    from .signals import Interruption, hold, release
     from .stopping import AgentStopped, Drain, ReplayTarget, StopRequests, Suspended, Suspension
-    from .supervisor_link import Word
+    from .supervisor_link import Interruption, Word, hold, release
     from .watch import (
         BackupNews,
         LoopWatch,

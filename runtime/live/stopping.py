@@ -23,7 +23,7 @@ from ...workspace.journal import Failure, Forced, PauseRequested
 from ...workspace.lifecycle import Workspace
 from ..steps import A_DAY, current_scope
 from .reverify import Place
-from .signals import Interruption
+from .supervisor_link import Interruption
 
 _PATIENCE = 0.01
 """Seconds for an agent to continue by itself: from its last step to its commit, or to a call that stops it."""

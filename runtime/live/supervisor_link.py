@@ -1,10 +1,12 @@
-"""The two pipes between a supervised process and its supervisor.
+"""How a process is told to stop: by signals, and by a supervisor through the first of two pipes.
 
-Through one the process tells that its event loop runs, that its run has stopped and only notices are still being sent,
-and at its end its exit code and error: dots and other marks, then the last word. A process that ends without this has
-crashed, whatever its exit code, because agents may end it with any code. A process without a supervisor sends nothing.
+The first signal, SIGINT or SIGTERM, asks the run to stop, the second cuts running work off, the third kills.
 
-The other one is its lifeline. It ends when the supervisor ends, however it ends. Its content is lines.
+One pipe is the lifeline of a supervised process. It ends when the supervisor ends, however it ends. Its content is
+lines. Through the other one the process tells that its event loop runs, that its run has stopped and only notices are
+still being sent, and at its end its exit code and error: dots and other marks, then the last word. A process that ends
+without this has crashed, whatever its exit code, because agents may end it with any code. A process without a
+supervisor sends nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...workspace.inspect import lease
 
@@ -48,7 +50,65 @@ class Heard(NamedTuple):
     word: Word | None
 
 
-# In the process that is supervised
+# Signals
+
+_blocked: set[signal.Signals] = set()
+
+
+def hold(*numbers: signal.Signals) -> None:
+    """Block these signals until `release`, because a process that is still importing would die of them. Child processes
+    inherit the block."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    _blocked.update(numbers)
+
+
+def release() -> None:
+    """The handlers are installed: handle blocked signals now. In the thread that has called `hold`."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _blocked)
+    _blocked.clear()
+
+
+class Interruption:
+    """Whether and how often the process was asked to stop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.name = ""  # of the last signal
+        self.heard: Callable[[], Any] | None = None
+        """Called from the handler, at any point of the main thread's code, each time one has come."""
+
+    def come(self, name: str) -> None:
+        """As if a signal had come."""
+        self.count, self.name = self.count + 1, name
+        if self.heard:
+            self.heard()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Handle the signals while the body runs. The third ends the process at once, without waiting for running
+        threads."""
+
+        def handle(number: int, frame: object) -> None:
+            if self.count >= 2:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            self.come(signal.Signals(number).name)
+
+        # Not loop.add_signal_handler: it would not run in an agent whose steps never wait.
+        before: dict[signal.Signals, Any] = {}
+        with suppress(ValueError):  # only the main thread may
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, handle)
+            release()
+        try:
+            yield
+        finally:
+            self.heard = None
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+# The process that is supervised
 
 
 def begin(told: str) -> None:
@@ -167,7 +227,7 @@ class _Lossy(io.FileIO):
             return memoryview(data).nbytes  # type: ignore[arg-type]
 
 
-# In its supervisor
+# Its supervisor
 
 
 def be_patient(seconds: float | None) -> bytes:

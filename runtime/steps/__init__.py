@@ -1,4 +1,4 @@
-"""`@step`: arguments and results of a call, retries, prompts, and streamed answers."""
+"""A step: arguments and results of its calls, retries, prompts, and streamed answers."""
 
 # mypy: implicit-reexport
 
@@ -37,9 +37,8 @@ if not deferred(__name__):
         unchecked,
     )
     from .declared import Closed
-    from .partial import Partial, recover
+    from .partial import OnPartial, Partial, recover
     from .retry import A_DAY, ONCE, Retry, is_limited, is_mistake, retry_after
     from .round_trip import ANYTHING, Part
-    from .step_decorator import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond, step
     from .texts import Prompt, Sealed
     from .unknown_keys import put_aside, put_back

@@ -19,8 +19,8 @@ from satchel.runtime.execution.live_edits import LiveEdits
 from satchel.runtime.limits import Announcer
 from satchel.runtime.live.doubts import Doubts
 from satchel.runtime.live.folder_watch import PauseSource
-from satchel.runtime.live.signals import Interruption
 from satchel.runtime.live.stopping import StopRequests
+from satchel.runtime.live.supervisor_link import Interruption
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inbound import Noticed, inbox, notice
 from satchel.workspace.inbound.open_files import being_saved

@@ -14,7 +14,7 @@ from unittest import mock
 from msgspec import Raw
 
 from satchel import Item, Partial, Run, agent, effect, run, step
-from satchel.runtime.live import pace
+from satchel.runtime.engine import context
 from satchel.workspace.journal import Resolved
 from satchel.workspace.store import DiskStore
 
@@ -30,7 +30,7 @@ ITEMS = ("First", "Second")
 
 @contextmanager
 def never_in_time() -> Iterator[None]:
-    with mock.patch.object(pace, "time", SimpleNamespace(monotonic=lambda: -1000.0)):
+    with mock.patch.object(context, "time", SimpleNamespace(monotonic=lambda: -1000.0)):
         yield
 
 

@@ -24,9 +24,8 @@ from unittest import mock
 from waits import NOBODY_SAVES
 
 from satchel.runtime.agent import code
-from satchel.runtime.engine import effects, performing
+from satchel.runtime.engine import context, effects, performing
 from satchel.runtime.execution import preflight
-from satchel.runtime.live import pace
 from satchel.runtime.steps import partial as streaming
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
@@ -108,9 +107,9 @@ def steady() -> Iterator[None]:
             (retention, "ENOUGH", 500),
             (checkpoint, "_APART", 1),
             (Journal, "flush", flush_and_tell),
-            (pace, "ALONE_AFTER", 1e9),  # a commit travels until there is company
-            (pace, "time", SimpleNamespace(monotonic=looks)),  # at every 20th look there is a flush
-            (pace, "_LONGEST_UNFLUSHED", 1e9),
+            (context, "ALONE_AFTER", 1e9),  # a commit travels until there is company
+            (context, "time", SimpleNamespace(monotonic=looks)),  # at every 20th look there is a flush
+            (context, "_LONGEST_UNFLUSHED", 1e9),
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
             (performing, "time", stopped),
             (effects, "time", stopped),

@@ -15,8 +15,9 @@ import markdown_it  # noqa: F401 - as a plan is first parsed; it is no part of w
 import pytest
 
 from satchel import Item, Run, agent, run, step
+from satchel.runtime.engine import context
 from satchel.runtime.engine.scope import ScopeRun
-from satchel.runtime.live import data, pace
+from satchel.runtime.live import data
 from satchel.runtime.steps import fingerprint
 from satchel.workspace.base.errors import AgentError, NotSerializable
 from satchel.workspace.plan import markdown
@@ -212,7 +213,7 @@ async def answer(text: str) -> str:
 
 def test_an_item_of_one_step_takes_two_syncs_or_more_bytes(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commit, and the beginning of the next, travel with the next step. The plan takes one for itself."""
-    monkeypatch.setattr(pace, "ALONE_AFTER", 1e9)
+    monkeypatch.setattr(context, "ALONE_AFTER", 1e9)
     found: list[int] = []
 
     async def work(run: Run[Any], item: Item) -> None:

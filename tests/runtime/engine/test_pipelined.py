@@ -15,7 +15,7 @@ from waits import PATIENCE
 
 from satchel import Item, Partial, Run, agent, effect, run, run_async, step
 from satchel.runtime.cli.progress import Quiet
-from satchel.runtime.live import pace
+from satchel.runtime.engine import context
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.store import DiskStore, Syscalls
 
@@ -61,8 +61,8 @@ def never_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         def monotonic() -> float:
             return -1000.0
 
-    monkeypatch.setattr(pace, "time", Stopped)
-    monkeypatch.setattr(pace, "ALONE_AFTER", 1e9)
+    monkeypatch.setattr(context, "time", Stopped)
+    monkeypatch.setattr(context, "ALONE_AFTER", 1e9)
 
 
 def pipelined(function: Callable[[Run[Any]], Any]) -> Any:

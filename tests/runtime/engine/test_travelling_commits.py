@@ -16,7 +16,7 @@ from waits import PATIENCE
 
 from satchel import Item, Run, agent, effect, run, step
 from satchel.runtime.cli.progress import Quiet
-from satchel.runtime.live import pace
+from satchel.runtime.engine import context
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore, Syscalls
@@ -72,7 +72,7 @@ async def send(text: str) -> str:
 def test_an_item_costs_a_sync_for_its_commit(
     workspace: Path, kind: str, before: int, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "ALONE_AFTER", NEVER)
+    monkeypatch.setattr(context, "ALONE_AFTER", NEVER)
     disk, syncs, count = Disk(), [], 40
 
     @items(*(f"item {number}" for number in range(count)))
@@ -86,7 +86,7 @@ def test_an_item_costs_a_sync_for_its_commit(
 
 def test_an_item_without_a_step_is_forgotten_by_the_next(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only deferring the flush did that: the next difference was taken from a state that was not the last one."""
-    monkeypatch.setattr(pace, "ALONE_AFTER", NEVER)
+    monkeypatch.setattr(context, "ALONE_AFTER", NEVER)
 
     @items("a", "b", "c", "d")
     async def main(run: Run[Any], item: Item) -> None:
@@ -138,7 +138,7 @@ def test_an_agent_that_blocks_the_loop_keeps_all_its_items_from_the_storage(
     workspace: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lets no timer run. A kill cost every item since the start, and no file showed one of them."""
-    monkeypatch.setattr(pace, "ALONE_AFTER", 0.0)  # every item takes longer than that
+    monkeypatch.setattr(context, "ALONE_AFTER", 0.0)  # every item takes longer than that
     found: list[int] = []
 
     def work(run: Run[Any], item: Item) -> None:
@@ -155,7 +155,7 @@ def test_something_is_shown_of_a_commit_that_could_not_be_written(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor checkpointed, nor closed: only a new opening goes on."""
-    monkeypatch.setattr(pace, "ALONE_AFTER", NEVER)
+    monkeypatch.setattr(context, "ALONE_AFTER", NEVER)
     disk, told = Disk(), list[str]()
 
     class Told(Quiet):
@@ -195,7 +195,7 @@ def test_something_is_shown_of_a_commit_that_could_not_be_written(
 def test_a_process_that_dies_with_a_commit_on_its_way_repeats_an_effect(
     workspace: Path, nth: int, crash: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "ALONE_AFTER", NEVER)
+    monkeypatch.setattr(context, "ALONE_AFTER", NEVER)
 
     @effect
     async def post(text: str) -> str:

@@ -22,8 +22,9 @@ from waits import PATIENCE
 
 import satchel
 from satchel import Item, Run, agent, effect, run_async, step
+from satchel.runtime.engine import context
 from satchel.runtime.execution.running import Outcome
-from satchel.runtime.live import folder_watch, pace
+from satchel.runtime.live import folder_watch
 from satchel.workspace.base.errors import Damaged, LeaseHeld
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
@@ -322,7 +323,7 @@ def test_an_item_of_one_step_costs_a_request_for_its_commit(
 ) -> None:
     """Of the journal it was two. The readable files are apart: they are written as often as a twentieth of the time
     allows."""
-    monkeypatch.setattr(pace, "ALONE_AFTER", 1e9)  # else a busy machine lets one go alone
+    monkeypatch.setattr(context, "ALONE_AFTER", 1e9)  # else a busy machine lets one go alone
     groups: list[int] = []
     write = SegmentObjects.write
 
