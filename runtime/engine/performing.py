@@ -123,7 +123,7 @@ async def stream_once(call: OpenCall) -> Any:
         recovered,
         marker,
         watch,
-        _hears_nothing if scope.agent.path else context.listening.hears,
+        (lambda: False) if scope.agent.path else context.listening.hears,  # a sub-agent has no inbox
         RedactedStream(context.redactor) if context.redactor else None,
         is_continued=step.declares_partial,
     )
@@ -167,11 +167,6 @@ def _tell(call: OpenCall, head: PartialHead, text: str, length: int) -> None:
         context.tap.streamed(head, text, length - len(text))
     if context.observer:
         context.observer.wrote(call, call.out)
-
-
-def _hears_nothing() -> bool:
-    """For a sub-agent, which has no inbox."""
-    return False
 
 
 def partial_path(call: OpenCall) -> str:

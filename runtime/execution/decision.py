@@ -39,7 +39,7 @@ class Stay(Struct, frozen=True):
 
     wanted: PauseWish
     request: PauseRequested | None = None  # a request that is not in the files
-    arguments: bytes | None = None  # to record; see `given.to_record`
+    arguments: bytes | None = None  # to record; see `arguments_to_record`
 
 
 class NothingToDo(Struct, frozen=True):
@@ -54,7 +54,7 @@ class Go(Struct, frozen=True):
     is_overruling: bool  # windows that are open do not count
     found: preflight.Findings
     point: Point | None  # the checkpoint that it goes back to first
-    arguments: bytes | None = None  # to record; see `given.to_record`
+    arguments: bytes | None = None  # to record; see `arguments_to_record`
 
 
 def decide(start: Start, seen: Look) -> Leave | Stay | NothingToDo | Go:

@@ -119,11 +119,8 @@ class Entering:
     def _find_soon(self, reference: str) -> None:
         self._loop.call_soon_threadsafe(self._contents.find, reference)  # a thread of a step may have named it
 
-    def connect(self) -> None:
-        """Find what holds the model calls of the run. Blocks."""
-        model_calls.connect(self._context)
-
     async def run(self) -> AgentEnd:
+        await self._start.aside(lambda: model_calls.connect(self._context))
         runs_going.add(self)
         is_over = False
         try:
@@ -458,9 +455,7 @@ async def execute(start: Start, seen: Look, go: Go) -> After:
                 announcer.ended("failed")
                 await announcer.finish(start.rest)
                 return After(Outcome("failed", report, error=error), opened.moment)
-            entered = _entered(start, opened, go, root, announcer)
-            await start.aside(entered.connect)
-            ended = await entered.run()
+            ended = await _entered(start, opened, go, root, announcer).run()
     await announcer.finish(start.rest)
     return After(_outcome(opened, ended), opened.moment)
 

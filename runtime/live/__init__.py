@@ -7,10 +7,9 @@ from ...workspace.base.lazy import deferred
 if not deferred(__name__):
     from . import reverify, supervisor_link
     from .data import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
-    from .doubts import Doubts, put_question
     from .folder_watch import FOLDERS, SETTLE, AnswerSource, FolderWatch, Notice, PauseSource, SavedFiles
     from .pending_calls import PendingCalls, PendingLooks, Running
-    from .reverify import Outputs
+    from .reverify import Doubts, Outputs, put_question
     from .stopping import AgentStopped, Drain, ReplayTarget, StopRequests, Suspended, Suspension
     from .supervisor_link import Interruption, Word, hold, release
     from .watch import (

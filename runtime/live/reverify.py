@@ -1,5 +1,7 @@
-"""Verify recorded facts again, because the world may have changed: outputs at every start by size, version and hash;
-effects after a pause by `verify`. The time is limited, so that a start stays cheap. The outputs that the agents of a
+"""Whether recorded facts still hold, because the world may have changed, and the questions about effects.
+
+Outputs are verified at every start by size, version and hash, effects after a pause by `verify`. The time is limited,
+so that a start stays cheap. A person is asked about effects whose end is not known. The outputs that the agents of a
 run write now are known here, too.
 """
 
@@ -10,13 +12,19 @@ import os
 import time
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec.structs import replace
 
 from ...workspace.base import SatchelError
-from ...workspace.inbound import rejection
-from ...workspace.journal import Key, Output, StepCompleted
+from ...workspace.inbound import find_question, rejection
+from ...workspace.journal import Doubt, Key, Output, StepCompleted
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import AgentMoment, Moment
 from ...workspace.store import Store
+
+if TYPE_CHECKING:
+    from .stopping import Place, StopRequests
 
 EACH, IN_ALL = 10.0, 60.0
 """Seconds for the verification of one effect, and for all after one pause."""
@@ -26,9 +34,6 @@ BRIEF = 2.0
 
 ALL = "~"
 """After every time."""
-
-Place = tuple[str, str, Key]
-"""Agent, scope and call."""
 
 _LIMIT = 1 << 32
 
@@ -132,6 +137,66 @@ class Rechecks:
 def is_of_its_own(done: StepCompleted) -> bool:
     """Whether the effect itself has reported its result. The word of a person is not doubted."""
     return done.effect and done.how in ("returned", "verified")
+
+
+class Doubts:
+    """Effects that earlier processes left in doubt, and questions about effects. For one opening. `rechecks` are the
+    effects to verify again, `cut_off_by` says why an effect began and did not end."""
+
+    def __init__(self, workspace: Workspace, stopping: StopRequests, rechecks: Rechecks, cut_off_by: str):
+        self._workspace, self._stopping = workspace, stopping
+        self.rechecks, self.cut_off_by = rechecks, cut_off_by
+        self.agents: list[str] = []  # sub-agents with effects that an earlier process left in doubt
+        self._asks: set[str] = set()  # the questions that the agent has reached since it was entered
+
+    def begin(self) -> None:
+        """The agent is entered."""
+        self._asks.clear()
+        self.agents = [
+            path
+            for path, agent in self._workspace.moment.agents.items()
+            if path and any(scope.started for scope in agent.scopes.values())
+        ]
+
+    def ask(
+        self,
+        identity: dict[str, Any],
+        why: Literal["unknown_outcome", "unclaimed", "unreached", "uncalled", "lost"],
+        cause: str = "",
+        others: tuple[Key, ...] = (),
+        needs_person: bool = False,
+    ) -> None:
+        """Ask about a recorded effect, unless the question is already there. From now on every call unwinds: a person
+        is needed."""
+        doubt = Doubt(**identity, id="", why=why, cause=cause, others=others, needs_person=needs_person)
+        self._stopping.has_asked = True
+        open_ones = self._workspace.moment.doubts.items()
+        known = next((id for id, asked in open_ones if self._is_same_question(doubt, asked)), None)
+        if known is None:
+            known = self._workspace.desk.free_id("d")
+            self._workspace.journal.add(replace(doubt, id=known))
+            self._workspace.journal.flush()
+            put_question(self._workspace, known)
+        self._asks.add(known)
+        self._stopping.wait_for_person()
+
+    def _is_same_question(self, doubt: Doubt, asked: Doubt) -> bool:
+        """Ask about one unclaimed call of an effect at a time, because the answer may resolve the others. A question
+        that this attempt does not ask is over."""
+        if (doubt.agent, doubt.scope, doubt.step) != (asked.agent, asked.scope, asked.step):
+            return False
+        if doubt.why == asked.why == "unclaimed":
+            return asked.id in self._asks or (doubt.key, doubt.others) == (asked.key, asked.others)
+        return doubt.key == asked.key
+
+
+def put_question(workspace: Workspace, id: str) -> None:
+    """Write the file of a recorded question."""
+    question = find_question(workspace.moment, id)
+    assert question is not None
+    workspace.desk.write_question(question)
+    for files in workspace.files.values():
+        workspace.projector.want(files.state)
 
 
 class Outputs:

@@ -19,10 +19,9 @@ from msgspec import Struct, field
 
 from ...workspace.backup import FIRST_LOOK, Follower
 from ...workspace.base import SIGNAL, SatchelError, time_text
-from ...workspace.journal import Failure, Forced, PauseRequested
+from ...workspace.journal import Failure, Forced, Key, PauseRequested
 from ...workspace.lifecycle import Workspace
 from ..steps import A_DAY, current_scope
-from .reverify import Place
 from .supervisor_link import Interruption
 
 _PATIENCE = 0.01
@@ -321,6 +320,10 @@ class StopRequests:
         ):
             self.suspension = suspension
         self.drain.want()
+
+
+Place = tuple[str, str, Key]
+"""Agent, scope and call."""
 
 
 class ReplayTarget(Struct, eq=False):

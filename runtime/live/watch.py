@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...workspace import journal
 from ...workspace.base import NotDone, SatchelError, visible
 from ...workspace.inspect import BackupNote, Report
-from ...workspace.journal import AnyRecord, Failure, Line, Resource
+from ...workspace.journal import AnyRecord, Failure, Line, ResourceChanged
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import ROOT, Moment
 from ...workspace.views import PartialHead
@@ -250,12 +250,12 @@ class BackupNews:
             return
         self._is_away = not self._is_away
         if self._is_away:
-            record = Resource(
+            record = ResourceChanged(
                 name=f"backup {note.to}", tier="infrastructure", event="released", outcome="failed", why=note.why
             )
             self._tell(f"the backup at {note.to} does not follow: {note.why}. The run goes on")
         else:
-            record = Resource(name=f"backup {note.to}", tier="infrastructure", event="opened")
+            record = ResourceChanged(name=f"backup {note.to}", tier="infrastructure", event="opened")
             self._tell(f"the backup at {note.to} follows again")
         if not self._workspace.moment.clean:  # else the run has just been closed
             with suppress(SatchelError):  # it is only for people

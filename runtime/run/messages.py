@@ -93,9 +93,13 @@ class Messages:
                 raise UsageError(
                     f"run.messages.slice() got {name}={value!r}", remedy="it must be 0 or more, or left out"
                 )
-        if self._is_elsewhere():
-            return asyncio.run_coroutine_threadsafe(self._slice_here(last, tokens, count), self._loop).result()
-        return self._slice(last, tokens, count or _estimate)
+        if not self._is_elsewhere():
+            return self._slice(last, tokens, count or _estimate)
+
+        async def here() -> list[dict[str, Any]]:
+            return self._slice(last, tokens, count or _estimate)
+
+        return asyncio.run_coroutine_threadsafe(here(), self._loop).result()
 
     def all(self) -> list[dict[str, Any]]:
         """The whole conversation, in the form of `slice`."""
@@ -137,11 +141,6 @@ class Messages:
             return asyncio.get_running_loop() is not self._loop
         except RuntimeError:
             return self._loop.is_running()
-
-    async def _slice_here(
-        self, last: int | None, tokens: int | None, count: Callable[[str], int] | None
-    ) -> list[dict[str, Any]]:
-        return self._slice(last, tokens, count or _estimate)
 
 
 def _estimate(text: str) -> int:

@@ -169,8 +169,10 @@ def _is_manager(what: Any) -> bool:
     return hasattr(type(what), "__enter__") or hasattr(type(what), "__aenter__")
 
 
-def _record(held: HeldResource, event: Any, came: ResourceOutcome) -> journal.Resource:
-    return journal.Resource(name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms)
+def _record(held: HeldResource, event: Any, came: ResourceOutcome) -> journal.ResourceChanged:
+    return journal.ResourceChanged(
+        name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms
+    )
 
 
 _PLACE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")

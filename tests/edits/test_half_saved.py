@@ -17,8 +17,8 @@ from satchel import Run, agent
 from satchel.runtime.engine.context import Context
 from satchel.runtime.execution.live_edits import LiveEdits
 from satchel.runtime.limits import Announcer
-from satchel.runtime.live.doubts import Doubts
 from satchel.runtime.live.folder_watch import PauseSource
+from satchel.runtime.live.reverify import Doubts, Rechecks
 from satchel.runtime.live.stopping import StopRequests
 from satchel.runtime.live.supervisor_link import Interruption
 from satchel.workspace.base.errors import SatchelError
@@ -162,7 +162,8 @@ def going(place: Place) -> Iterator[tuple[Workspace, LiveEdits]]:
         stopping = StopRequests(workspace, Interruption())
 
         async def made() -> Context:
-            return Context(workspace, stopping, Doubts(workspace, stopping), Announcer(workspace, None), None)
+            doubts = Doubts(workspace, stopping, Rechecks(workspace.moment), "a crash")
+            return Context(workspace, stopping, doubts, Announcer(workspace, None), None)
 
         context = asyncio.run(made())  # it belongs to a loop
         try:

@@ -106,7 +106,7 @@ if not deferred(__name__):
         PlanChanged,
         Pruned,
         Record,
-        Resource,
+        ResourceChanged,
         RestoredFrom,
         Saved,
         SavedFile,

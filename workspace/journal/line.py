@@ -54,7 +54,7 @@ from .records import (
     PartialPromoted,
     PlanChanged,
     Pruned,
-    Resource,
+    ResourceChanged,
     Saved,
     ScopeBegun,
     ScopeCommitted,
@@ -106,7 +106,7 @@ AnyRecord = (
     | TaskDone
     | Spent
     | AnswersGrown
-    | Resource
+    | ResourceChanged
     | Configured
     | Input
     | Migrated

@@ -179,7 +179,7 @@ class Pruned(Record, frozen=True, kw_only=True, tag="pruned"):
     bytes: int = 0
 
 
-class Resource(Record, frozen=True, kw_only=True, tag="resource"):
+class ResourceChanged(Record, frozen=True, kw_only=True, tag="resource"):
     """A resource was opened or released, with the outcome."""
 
     name: str

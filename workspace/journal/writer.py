@@ -23,7 +23,7 @@ from . import (
     Paused,
     PauseRequested,
     PlanChanged,
-    Resource,
+    ResourceChanged,
     Resumed,
     ScopeBegun,
     ScopeCommitted,
@@ -496,7 +496,7 @@ def _is_said(of: Struct, name: str, value: Any) -> bool:
         case "patch":  # of the agent's data it is checked
             return isinstance(of, Edited) and of.file == DEFINITION
         case "why":  # elsewhere a kind
-            return isinstance(of, Resource)
+            return isinstance(of, ResourceChanged)
     return name not in _NAMES
 
 

@@ -48,7 +48,7 @@ from ..journal import (
     PlanChanged,
     Pruned,
     Resolved,
-    Resource,
+    ResourceChanged,
     RestoredFrom,
     Resumed,
     Rewound,
@@ -594,6 +594,6 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Rewound: Moment._rewound,
     Configured: Moment._configured,
     Input: _of_agent(lambda agent, line, record: agent.got_input(record)),
-    **dict.fromkeys((Fenced, PauseLate, Pruned, Resource, Saved), lambda moment, line, record: None),
+    **dict.fromkeys((Fenced, PauseLate, Pruned, ResourceChanged, Saved), lambda moment, line, record: None),
     Migrated: _of_agent(lambda agent, line, record: agent.migrated(record)),
 }

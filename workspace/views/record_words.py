@@ -39,7 +39,7 @@ from ..journal import (
     PlanChanged,
     Pruned,
     Resolved,
-    Resource,
+    ResourceChanged,
     Resumed,
     Rewound,
     Saved,
@@ -147,7 +147,7 @@ def _rewound(record: Rewound) -> RecordWords:
     return RecordWords("rewound", f"to record {record.to:,}{file} by {record.by}{effects}{says}", "hold")
 
 
-def _resource(record: Resource) -> RecordWords:
+def _resource(record: ResourceChanged) -> RecordWords:
     how = {"ok": "", "failed": ", it failed", "timed_out": ", it took too long"}[record.outcome]
     why = f": {one_line(record.why, 120)}" if record.why else ""
     took = f" ({duration(record.ms / 1000)})" if record.ms >= 1000 else ""
@@ -375,7 +375,7 @@ WORDS: dict[type[AnyRecord], Callable[[Any], RecordWords]] = {
     TaskDone: _task_done,
     Spent: _spent,
     AnswersGrown: _answers_grown,
-    Resource: _resource,
+    ResourceChanged: _resource,
     Saved: _saved,
     Pruned: _pruned,
     Rewound: _rewound,

@@ -28,14 +28,14 @@ Told = tuple[str, str, str]
 def recorded(workspace: Path) -> list[Told]:
     lines = journal.read(DiskStore(workspace), after=0).lines
     found = [line.record for line in lines]
-    return [(each.name, each.event, each.outcome) for each in found if isinstance(each, journal.Resource)]
+    return [(each.name, each.event, each.outcome) for each in found if isinstance(each, journal.ResourceChanged)]
 
 
 def reasons(workspace: Path) -> list[str]:
     return [
         line.record.why
         for line in journal.read(DiskStore(workspace), after=0).lines
-        if isinstance(line.record, journal.Resource) and line.record.why
+        if isinstance(line.record, journal.ResourceChanged) and line.record.why
     ]
 
 

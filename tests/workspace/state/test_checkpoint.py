@@ -54,7 +54,7 @@ from satchel.workspace.journal import (
     PauseRequested,
     PlanChanged,
     Resolved,
-    Resource,
+    ResourceChanged,
     Resumed,
     SavedFile,
     ScopeBegun,
@@ -446,7 +446,7 @@ class History:
         outside = {"scope": self.scope(), "n": self.choose.randrange(3)} if self.choose.random() < 0.5 else {}
         self.group(Spent(**self.of(), tokens=self.choose.randrange(9), usd=self.choose.choice([0.0, 0.31]), **outside))
         self.group(AnswersGrown(answers=self.choose.randrange(3)))
-        self.group(Resource(name="db", tier="application", event="opened", outcome="failed", why="no", ms=3))
+        self.group(ResourceChanged(name="db", tier="application", event="opened", outcome="failed", why="no", ms=3))
 
     def configure(self) -> None:
         if self.moment.root.input is None:
