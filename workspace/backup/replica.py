@@ -24,9 +24,9 @@ import msgspec
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import DEFINITION, LeaseHeld, SatchelError, StorageFailed, UsageError, myself, urls
+from ..base import DEFINITION, OF_A_RUN, LeaseHeld, SatchelError, StorageFailed, UsageError, myself, urls
 from ..formats import decoder
-from ..inspect import BackupMark, backup_file, goes_along, transfer_file
+from ..inspect import BackupMark, FolderTree, backup_file, goes_along, transfer_file
 from ..journal import FIRST, blobs, crc_of, first_of, now, segment_of, segment_path
 from ..store import DiskStore, FileChanged, Store, Version, check_conditional_puts, read_if_there, walk
 from ..views import STEPS, schema_files
@@ -47,7 +47,9 @@ _HELD_BYTES = 1 << 20
 """Readable files up to this size are read before the journal, so that they show nothing that it does not have."""
 
 _SENT = backup_file.SENT
-_BLOBS = f"{blobs.BLOBS}/"
+_FIRST = re.compile(rf"(?:^|/)(?:{blobs.BLOBS}/|{journal.FOLDER}/[0-9]{{12}}\.jsonl\Z)")
+"""What is sent before that which follows from it: blobs and segments, also of workspaces below the run."""
+
 _SHOWING = (b'"type":"scope.committed"', b'"type":"closed"', b'"type":"checkpoint.saved"', b'"type":"paused"')
 _ASKING = (b'"type":"doubt"', b'"type":"approval.asked"')
 
@@ -96,6 +98,8 @@ class Replica:
         self._left: set[str] = set()  # the files that the copy had at the beginning
         self._sent: dict[str, Version] = {}  # by path, the versions on the disk
         self._is_sent_kept = True  # the file that remembers `_sent` says the same
+        self._known: dict[str, FolderTree] = {}  # by folder of the run, for workspaces below it
+        self._below = set[str]()  # these
         self._mark: BackupMark | None = None
         self._mark_version: Version | None = None
 
@@ -187,8 +191,34 @@ class Replica:
         """Send the new records. Returns how many. LeaseHeld if another owner has restored the run."""
         before = self.seq
         while data := self._new():
+            self._follow_below()
             self._send(data)
         return self.seq - before
+
+    def _follow_below(self) -> None:
+        """Send the journals of the workspaces that programs hold below the run. What a step on record has written there
+        is not written again, so they come before the records. The other files of a workspace follow from its journal,
+        so they come later, but those of a new one with it."""
+        self._below = {folder.removeprefix(f"{self.source.url}/") for tree in self._trees() for folder in tree.walk()}
+        for folder in self._below:
+            more = {} if f"{folder}/{DEFINITION}" in self._sent else self._look(folder)
+            segments = {entry.path: version for entry, version in self.source.files(f"{folder}/{journal.FOLDER}")}
+            new = [path for path in segments if _FIRST.search(path) and self._sent.get(path) != segments[path]]
+            if new:
+                self._send_files(entry.path for entry in self.source.list(f"{folder}/{blobs.BLOBS}"))
+            for path in new:
+                self._send_file(path, segments[path], None)
+            for path in sorted(more, key=lambda path: _rank(path.removeprefix(f"{folder}/"))):
+                version, data = more[path]
+                if data is not None:
+                    self._send_file(path, version, data)
+
+    def _trees(self) -> Iterable[FolderTree]:
+        with os.scandir(self.source.url) as entries:  # each round does this, and facts of the files would cost more
+            inner = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for name in inner:
+            if name == "outputs" or not (name.startswith(".") or name in OF_A_RUN):
+                yield self._known.setdefault(name, FolderTree(f"{self.source.url}/{name}"))
 
     def _new(self) -> bytes:
         """Whole new lines of one segment, durable on the disk."""
@@ -294,6 +324,7 @@ class Replica:
             self.follow()  # a file that can't be read must not hold up the journal
             raise
         self.follow()
+        self._follow_below()
         self._send_held({path: found for path, found in held.items() if is_quiet or not _OF_OPEN_ITEMS.match(path)})
         self._write_mark(whole=True)
         self._remove_gone({*held})
@@ -336,7 +367,7 @@ class Replica:
         total = len(held)
         for done, (path, (version, data)) in enumerate(sorted(held.items(), key=lambda each: _rank(each[0]))):
             tell(done, total)
-            if path.startswith(_BLOBS) or (first_of(path) and path != segment_path(firsts[-1])):
+            if path.startswith(f"{blobs.BLOBS}/") or (first_of(path) and path != segment_path(firsts[-1])):
                 self._send_file(path, version, data)
         if firsts:
             self._segment = firsts[-1]
@@ -348,15 +379,15 @@ class Replica:
         tell(total, total)
         self._write_mark(whole=True)
 
-    def _look(self) -> dict[str, tuple[Version, bytes | None]]:
-        """All files that belong to the run, with their versions, and the content of those that have changed and are
-        small."""
+    def _look(self, folder: str = "") -> dict[str, tuple[Version, bytes | None]]:
+        """All files that belong to the run, or those in a folder of it, with their versions, and the content of those
+        that have changed and are small."""
         found: dict[str, tuple[Version, bytes | None]] = {}
-        for entry, version in self.source.files():
+        for entry, version in self.source.files(folder):
             if not goes_along(entry.path) or entry.path == transfer_file.MOVED or schema_files.is_copy(entry.path):
                 continue
             data = None
-            if self._sent.get(entry.path) != version and entry.size <= _HELD_BYTES and not first_of(entry.path):
+            if self._sent.get(entry.path) != version and entry.size <= _HELD_BYTES and not _FIRST.search(entry.path):
                 there = read_if_there(self.source, entry.path, limit=_READ_LIMIT)
                 if there is None:
                     continue
@@ -366,7 +397,9 @@ class Replica:
 
     def _send_held(self, held: dict[str, tuple[Version, bytes | None]]) -> None:
         for path in sorted(held, key=_rank):
-            if first_of(path) < self._segment or not first_of(path):
+            folder, _, name = path.rpartition(f"/{journal.FOLDER}/")
+            has_followed = folder in self._below and first_of(f"{journal.FOLDER}/{name}")
+            if not has_followed and (first_of(path) < self._segment or not first_of(path)):
                 self._send_file(path, *held[path])
 
     def _send_files(self, paths: Iterable[str]) -> None:
@@ -383,8 +416,9 @@ class Replica:
             if found is None:
                 return
             data, version = found
-            if not (path.startswith(_BLOBS) or first_of(path)):
+            if not _FIRST.search(path):
                 self.follow()  # it may show more than was sent before it
+                self._follow_below()
         there = self.to.version(path) if path not in self._sent else None  # what was sent is another version
         if there is None or not self._is_there(path, there, data):
             self.to.replace(path, data, sync="data")
@@ -474,4 +508,4 @@ def _rank(path: str) -> tuple[int, str]:
         return 4, path
     if path.startswith(f"{journal.FOLDER}/"):
         return (1 if first_of(path) else 3), path
-    return (0 if path.startswith(_BLOBS) else 2), path
+    return (0 if path.startswith(f"{blobs.BLOBS}/") else 2), path
