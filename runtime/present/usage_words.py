@@ -241,7 +241,7 @@ class TimeDrawing(Struct, frozen=True):
     after: int = 0
 
 
-def draw(timing: RunTiming, *, longest: bool = False, begin: int = 0, most: int = 0, cells: int = 200) -> TimeDrawing:
+def draw(timing: RunTiming, *, cells: int, longest: bool = False, begin: int = 0, most: int = 0) -> TimeDrawing:
     """The rows `begin` and on, `most` at most (0: all). `longest`: these first. `cells`: marks in a layer, at most."""
     items, is_one = timing.items, len(timing.items) == 1
     each_call = is_one or sum(len(each.calls) for each in items) <= TOGETHER

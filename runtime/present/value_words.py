@@ -22,6 +22,7 @@ from ...workspace.views import place_words
 if TYPE_CHECKING:
     from ...workspace.history import Call, CallDetail, FailedAttempt, HumanAnswer
     from ...workspace.lifecycle import Leftover
+    from ..status import Retrying
 
 _UNITS = (("days", 86_400), ("h", 3_600), ("min", 60))
 
@@ -95,15 +96,6 @@ class _Named(Protocol):
     def call(self) -> str: ...
 
 
-class _Retried(_Named, Protocol):
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def error(self) -> str: ...
-    @property
-    def again_at(self) -> str: ...
-
-
 def call_name(call: _Named, width: int = _CALL) -> str:
     """`summarise("a.txt")`, in one line."""
     return one_line(f"{call.step}{call.call}", width)
@@ -169,7 +161,7 @@ def answer_line(answer: HumanAnswer) -> str:
     return f"{answer.said} by {answer.by}" + (f": {answer.note}" if answer.note else "")
 
 
-def describe_retry(call: _Retried) -> str:
+def describe_retry(call: Retrying) -> str:
     """`ask("tides") has failed 2 times, again at ...: Overloaded: 503`, of a call that waits."""
     failures = f"has failed {counted(call.attempt, 'time')}"
     return f"{call_name(call)} {failures}, again at {since(call.again_at)}: {one_line(call.error, _ERROR)}"

@@ -20,7 +20,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import check, events, log, process_log, run_status
-    from .activity import Forecast, RunningCall, Scheduled, forecast, running
+    from .activity import Forecast, Retrying, RunningCall, Scheduled, forecast, running
     from .check import CheckResult, Finding, StorageCheck, of_error
     from .events import Event, RunEnded, Teller
     from .log import RECORD_TYPES, LogRow, Result, value_of

@@ -101,9 +101,9 @@ def files(store: Store, moment: Moment | None, *, is_active: bool) -> Iterator[F
     has the run; otherwise a crash may have torn the file about its calls, which the next opening removes."""
     yield from _guarded(_checkpoints, store)
     yield from _guarded(_checkpoint_folders, store)
-    yield from _guarded(_lease, store)
+    yield from _guarded(json_file, store, lease.PATH, "lease")
     if is_active:
-        yield from _guarded(_running, store)
+        yield from _guarded(json_file, store, running_file.PATH, "running")
     yield from _guarded(_pause, store)
     yield from _guarded(_approvals, store)
     yield from _guarded(_inbox, store)
@@ -229,14 +229,6 @@ def _approvals(store: Store) -> Iterator[Finding]:
         if (found := read_if_there(store, entry.path)) is not None:
             for problem in form_problems(entry.path, found.data):
                 yield Finding(entry.path, *problem)
-
-
-def _lease(store: Store) -> Iterator[Finding]:
-    yield from json_file(store, lease.PATH, "lease")
-
-
-def _running(store: Store) -> Iterator[Finding]:
-    yield from json_file(store, running_file.PATH, "running")
 
 
 def _steps(store: Store, folder: str) -> Iterator[Finding]:
@@ -511,7 +503,7 @@ def _record(path: str, number: int, row: bytes, reader: LineReader) -> Iterator[
     try:
         reader.parse(row)
     except BadLine as error:
-        yield Finding(path, f"line {number}", str(error), "", "Restore the file from a backup")
+        yield Finding(path, f"line {number}", str(error), "", _BACKUP)
         return
     except SatchelError as error:
         yield Finding(path, f"line {number}", str(error), "", "")
@@ -523,9 +515,7 @@ def _record(path: str, number: int, row: bytes, reader: LineReader) -> Iterator[
     try:
         value = msgspec.json.decode(row)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in a result that no code has read
-        yield Finding(
-            path, f"line {number}", f"a value that can't be read ({error})", "", "Restore the file from a backup"
-        )
+        yield Finding(path, f"line {number}", f"a value that can't be read ({error})", "", _BACKUP)
         return
     for problem in schemas.problems("record", value, place=place):
         yield Finding(path, *problem)

@@ -486,15 +486,11 @@ class RunQuery(Struct, frozen=True):
         """The runs that it asks for, in its order."""
         since, before = _ago(self.since), _ago(self.before)
         found = [run for run in runs if self._has(run.status, since, before) and self._is_named(run)]
-        return self.sorted(found)
-
-    def sorted(self, runs: Iterable[SeenRun]) -> list[SeenRun]:
-        """All these runs in its order."""
         name = self.sort.removeprefix("-")
         if not name:
-            return [*runs]
+            return found
         order, known, others = ORDERS[name], list[tuple[Any, SeenRun]](), list[SeenRun]()
-        for run in sorted(runs, key=lambda run: run.status.at, reverse=True):
+        for run in sorted(found, key=lambda run: run.status.at, reverse=True):
             key = order.key(run)
             known.append((key, run)) if key is not None else others.append(run)
         known.sort(key=lambda each: each[0], reverse=order.descending != (self.sort != name))

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from satchel.runtime.faces.http import Address, access, bound, given_token, guard
+from satchel.runtime.faces.http import Address, Names, access, bound, given_token, guard
 from satchel.runtime.faces.http.guard import Guard, Rules
 from satchel.runtime.faces.web import site as site_module
 from satchel.runtime.faces.web.server import Access
@@ -150,12 +150,12 @@ def test_what_was_typed_is_lost_when_the_page_restarts() -> None:
     ],
 )
 def test_a_strange_name_leads_here(host: str, is_served: bool) -> None:
-    page = Page(Rules(names=("Runs.example.org",)))
+    page = Page(Rules(Names(("Runs.example.org",))))
     assert page.client.get("/", headers={"host": host}).status_code == (200 if is_served else 421)
 
 
 def test_an_address_of_this_machine_is_no_name_of_it() -> None:
-    page = Page(Rules(any_address=True, token=TOKEN))
+    page = Page(Rules(Names(any_address=True), TOKEN))
     known = [page.client.get("/", headers={"host": host}).status_code for host in ("192.0.2.7:80", "[2001:db8::1]")]
     assert known == [401, 401] and page.client.get("/", headers={"host": "evil.example"}).status_code == 421
 
@@ -337,8 +337,8 @@ def test_other_machines_need_no_token(host: str) -> None:
     with pytest.raises(UsageError, match="16 characters"):
         Access(Address(host), token="short")
     rules = Access(Address(host), token=TOKEN, names=("other.example",)).rules
-    assert rules.token == TOKEN and rules.is_served_at("other.example:80") and not rules.is_served_at("evil.example")
-    assert rules.is_served_at("198.51.100.1") == (host in ("0.0.0.0", "::"))
+    assert rules.token == TOKEN and rules.names.have("other.example:80") and not rules.names.have("evil.example")
+    assert rules.names.have("198.51.100.1") == (host in ("0.0.0.0", "::"))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_token_that_is_none_lets_everybody_in(
 
 def test_this_machine_needs_a_token() -> None:
     for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost"):
-        assert Access(Address(host)).rules.is_served_at(f"[{host}]" if ":" in host else host)
+        assert Access(Address(host)).rules.names.have(f"[{host}]" if ":" in host else host)
 
 
 def test_others_can_open_the_socket_or_a_dead_one_stays(tmp_path: Path) -> None:

@@ -63,17 +63,10 @@ _HEADERS = {
 
 
 class Rules(Struct, frozen=True):
-    """Who may use the page. `names`: the names that it is served at, besides those of this machine for itself. `token`:
-    the secret that opens it; empty: none is needed. `any_address`: it listens on all addresses of this machine, so that
-    each of them may be its name; a site that leads its own name here still can't use it."""
+    """Who may use the page: who reaches it by one of the `names`, and knows the `token`; empty: none is needed."""
 
-    names: tuple[str, ...] = ()
+    names: Names = Names()
     token: str = ""
-    any_address: bool = False
-
-    def is_served_at(self, host: str) -> bool:
-        """Whether a Host header names this page."""
-        return Names(self.names, self.any_address).have(host)
 
 
 class Refusal(NamedTuple):
@@ -174,7 +167,7 @@ class Guard:
         if visit.scope["method"] not in _METHODS:
             return Refusal(405, "The page knows only GET, HEAD and POST.")
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._rules.is_served_at(hosts[0]):
+        if not self._rules.names.are_named(hosts):
             return Refusal(421, "This page is not served at that address. `satchel page --name` adds one.")
         site = headers.get("sec-fetch-site", "")
         if visit.is_get:  # a link may lead here, but no image, script or fetch of another site

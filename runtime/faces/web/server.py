@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from ....workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
 from ...api import Overview
 from ...supervision import Census
-from ..http import Address, Guard, Rules, bound, metric_routes, tokens_of
+from ..http import Address, Guard, Names, Rules, bound, metric_routes, tokens_of
 from . import contents, forms, listing, live, reading, starting
 from .site import FOLDER, NoSuchRun, Site
 
@@ -121,7 +121,7 @@ class Access(Struct, frozen=True):
     @property
     def rules(self) -> Rules:
         ours = self.address.names
-        return Rules((*ours.known, *self.names), self.token, ours.any_address)
+        return Rules(Names((*ours.known, *self.names), ours.any_address), self.token)
 
 
 _THREADS = 16

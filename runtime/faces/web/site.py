@@ -10,6 +10,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from ....workspace.base import SatchelError, UsageError, moment_of, version, vis
 from ....workspace.inbound import with_changes
 from ....workspace.state import tone
 from ... import api, present
-from ...api import Handle, Overview, RunStatus, Seen, SeenRun
+from ...api import Handle, Overview, Seen, SeenRun
 from ...supervision import Census
 from . import facts
 
@@ -149,14 +150,14 @@ class Site:
         """The template as a whole page."""
         return HTMLResponse(self.render(template, request=request, **facts), http_status)
 
-    def run_page(
-        self, request: Request, template: str, run: SeenRun, handle: Handle, http_status: int = 200, **facts: Any
-    ) -> HTMLResponse:
+    def run_page(self, request: Request, template: str, run: SeenRun, handle: Handle, **facts: Any) -> HTMLResponse:
         """A page about one run besides its live one, with the forms that stop it as it is now: `status`. None: that
         can't be read, and the run may be running all the same."""
         if "status" not in facts:
-            facts["status"] = status_of(handle)
-        return self.page(request, template, http_status, name=self.name_of(run), run=run, **facts)
+            facts["status"] = None
+            with suppress(SatchelError):
+                facts["status"] = handle.status(brief=True)
+        return self.page(request, template, name=self.name_of(run), run=run, **facts)
 
     def _note(self, read: int, total: int) -> None:
         self.progress = ListingProgress(read, total)
@@ -177,14 +178,6 @@ class Site:
 def _as_name(below: str, url: str) -> str:
     name = below or url.rstrip("/").rpartition("/")[2] or "run"
     return name.encode(errors="backslashreplace").decode()
-
-
-def status_of(handle: Handle) -> RunStatus | None:
-    """Where a run is, in brief. None if it can't be read."""
-    try:
-        return handle.status(brief=True)
-    except SatchelError:
-        return None
 
 
 def run_url(name: str, *parts: str | int) -> str:
