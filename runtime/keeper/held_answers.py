@@ -84,10 +84,10 @@ class ModelAnswer:
         (self._hearing if hears else self._waiting).append(future)
         await future
 
-    async def rest_of(self, seconds: float) -> None:
-        """Wait so long, or until nothing more comes or is kept."""
+    async def wait_to_write(self) -> None:
+        """Wait for the time between two writes, or until nothing more comes or is kept."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(EVERY):
                 await self._over.wait()
 
     async def take(self, chunk: bytes) -> None:
@@ -346,7 +346,7 @@ class RunAnswers:
             grows = can_grow and not self.redactor
             while answer.head is None and not answer.is_done and answer.is_kept:
                 await answer.change()
-            await answer.rest_of(EVERY)  # its first bytes are on their way meanwhile
+            await answer.wait_to_write()  # its first bytes are on their way meanwhile
             begins = grows and answer.is_good and not answer.is_done
             if begins:
                 await _named(answer, file, file.begin)
@@ -362,7 +362,7 @@ class RunAnswers:
                     await asyncio.to_thread(file.add, data)
                 else:
                     break
-                await answer.rest_of(EVERY)
+                await answer.wait_to_write()
             if not answer.is_good or not self.may_save(answer):
                 await asyncio.to_thread(file.remove)
             elif begins:

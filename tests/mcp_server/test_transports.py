@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 from starlette.responses import PlainTextResponse
 
 import satchel
-from satchel.runtime.faces.http import Address, address_of
+from satchel.runtime.faces.http import Address, Senders, address_of
 from satchel.runtime.faces.mcp import serve_mcp
 from satchel.runtime.faces.mcp.protocol_server import TransportGuard, where
 
@@ -76,7 +76,7 @@ HOST = "127.0.0.1:8848"
 def test_a_strange_page_gets_an_answer(
     token: str | None, headers: dict[str, str] | list[tuple[str, str]], status: int
 ) -> None:
-    guard = TransportGuard(PlainTextResponse("inside"), Address("runs.example").names, (token,) if token else ())
+    guard = TransportGuard(PlainTextResponse("inside"), Senders.at(Address("runs.example"), (token,) if token else ()))
     raw = [
         (name.encode(), value.encode()) for name, value in (headers.items() if isinstance(headers, dict) else headers)
     ]

@@ -12,7 +12,7 @@ metrics      `--metrics`, and on the page: /metrics, /healthz and /readyz
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .access import Address, Guesses, Names, address_of, bound, given_token, is_bearer, tokens_of
+    from .access import Address, HttpProblem, Names, Senders, address_of, bound, given_token, tokens_of
     from .guard import Guard, Rules
     from .listen import listening
     from .metrics import metric_routes

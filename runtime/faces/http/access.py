@@ -292,18 +292,28 @@ class Senders(Struct, frozen=True):
     names: Names
     guesses: Guesses = field(default_factory=Guesses)
 
+    @classmethod
+    def at(cls, place: Address, tokens: tuple[str, ...], names: Sequence[str] = ()) -> Senders:
+        """Of a server at `place`, which other `names` lead to, too, and this machine's; with a token also each address,
+        since no site can lead one anywhere."""
+        ours = place.names
+        return cls(tokens, Names((*ours.known, socket.gethostname(), *names), ours.any_address or bool(tokens)))
+
     async def check(self, request: Request) -> None:
         """HttpProblem for a request that is not let in."""
         if not self.names.are_named(request.headers.getlist("host")):
             raise HttpProblem(421, "this is not served at that name", "`satchel serve --name HOST` adds one")
-        shown = request.headers.getlist("authorization")
-        if self.tokens and self.guesses.are_too_many(request.scope):
-            raise HttpProblem(429, "too many wrong tokens", "correct the token", Retry_After="10")
-        if self.tokens and not is_bearer(shown, self.tokens):
-            await self.guesses.slow_down(request.scope, "\n".join(shown))
-            raise HttpProblem(401, "no valid token", "send `Authorization: Bearer TOKEN`", WWW_Authenticate="Bearer")
+        await self.check_token(request.scope, request.headers.getlist("authorization"))
         if not self.tokens and "origin" in request.headers:
             raise HttpProblem(403, "requests of web pages need a token", "start `satchel serve` with one")
+
+    async def check_token(self, scope: Mapping[str, Any], shown: Sequence[str]) -> None:
+        """HttpProblem if a token is needed, and these `Authorization` headers have none. A `scope` is that of ASGI."""
+        if self.tokens and self.guesses.are_too_many(scope):
+            raise HttpProblem(429, "too many wrong tokens", "correct the token", Retry_After="10")
+        if self.tokens and not is_bearer(shown, self.tokens):
+            await self.guesses.slow_down(scope, "\n".join(shown))
+            raise HttpProblem(401, "no valid token", "send `Authorization: Bearer TOKEN`", WWW_Authenticate="Bearer")
 
 
 async def healthy(request: Request) -> Response:

@@ -7,7 +7,6 @@ each task an `Idempotency-Key`. A thread answers the requests while `serve` turn
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO
@@ -23,18 +22,7 @@ from ....workspace.base import InvalidFile, KeyReused, SatchelError, StorageFail
 from ....workspace.formats import jsontext
 from ....workspace.inbound import inbox
 from ...api import UNNAMED, Below
-from .access import (
-    Address,
-    HttpProblem,
-    Names,
-    Senders,
-    address_of,
-    answering,
-    given_token,
-    handlers,
-    healthy,
-    tokens_of,
-)
+from .access import HttpProblem, Senders, address_of, answering, given_token, handlers, healthy, tokens_of
 
 PATIENCE = 30.0
 """Seconds in which the body of a request must arrive."""
@@ -174,12 +162,6 @@ def _check_kind(value: Any) -> None:
 _TOKEN = "SATCHEL_LISTEN_TOKEN"
 
 
-def names_of(place: Address, more: Sequence[str], *, any_address: bool) -> Names:
-    """Also this machine's; with a token each address, since no site can lead one anywhere."""
-    ours = place.names
-    return Names((*ours.known, socket.gethostname(), *more), ours.any_address or any_address)
-
-
 @contextmanager
 def listening(
     root: str,
@@ -206,8 +188,7 @@ def listening(
             "an address of this machine",
         )
     below = Below(root, storage_options)
-    senders = Senders(tokens, names_of(wanted, names, any_address=bool(tokens)))
-    with answering(app(below, senders), wanted, written) as url:
+    with answering(app(below, Senders.at(wanted, tokens, names)), wanted, written) as url:
         yield url
 
 

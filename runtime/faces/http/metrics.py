@@ -27,7 +27,6 @@ from ....workspace.state import STATES
 from ...supervision import Census, CensusNumbers
 from .access import Senders, address_of, answering, given_token, handlers, healthy, tokens_of
 from .guard import HEALTHY, METRICS, READY
-from .listen import names_of
 
 _TOKEN = "SATCHEL_METRICS_TOKEN"
 
@@ -116,9 +115,8 @@ def metering(census: Census, written: str, *, token: str = "", names: Sequence[s
             why="other machines reach them there, and they say what runs cost",
             remedy=f"give it with --metrics-token-file or {_TOKEN}, or listen on 127.0.0.1 or a unix socket",
         )
-    senders = Senders(tokens, names_of(wanted, names, any_address=bool(tokens)))
     app = Starlette(
-        routes=metric_routes(census, census.refresh, senders),
+        routes=metric_routes(census, census.refresh, Senders.at(wanted, tokens, names)),
         exception_handlers=handlers(f"the metrics are at {METRICS}"),
     )
     with answering(app, wanted, written) as url:

@@ -5,8 +5,7 @@ process, and HTTP with a guard that says who may talk."""
 from __future__ import annotations
 
 import logging
-import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, get_args
@@ -33,7 +32,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ....workspace.base import SatchelError, version
 from ....workspace.inspect import lease, signature
 from ...api import Handle
-from ..http import Address, Guesses, Names, bound, is_bearer
+from ..http import Address, HttpProblem, Senders, bound
 from . import descriptions, run_names, tools
 from .run_names import Asking, Runs
 from .tasks import EXTENSION, STARTING, Client, Tasks, not_allowed, status_of
@@ -414,27 +413,23 @@ class TransportGuard:
     only the name of this server is accepted, and addresses, which no DNS has given. Browsers send an `Origin`, too.
     """
 
-    def __init__(self, app: ASGIApp, names: Names, tokens: Sequence[str]):
-        self._app, self._tokens = app, tokens
-        self._guesses = Guesses()
-        self._names = Names((*names.known, socket.gethostname()), any_address=bool(tokens))
+    def __init__(self, app: ASGIApp, senders: Senders):
+        self._app, self._senders = app, senders
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        app = self._app
-        shown = headers.getlist("authorization")
-        if not self._names.are_named(headers.getlist("host")):
-            app = PlainTextResponse("Invalid Host header", 421)
-        elif not all(self._names.have(_host(origin)) for origin in headers.getlist("origin")):
-            app = PlainTextResponse("Invalid Origin header", 403)
-        elif self._tokens and self._guesses.are_too_many(scope):
-            app = PlainTextResponse("Too many wrong tokens", 429, {"Retry-After": "10"})
-        elif self._tokens and not is_bearer(shown, self._tokens):
-            await self._guesses.slow_down(scope, "\n".join(shown))
-            app = PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": "Bearer"})
+        app, names = self._app, self._senders.names
+        try:
+            if not names.are_named(headers.getlist("host")):
+                raise HttpProblem(421, "Invalid Host header")
+            if not all(names.have(_host(origin)) for origin in headers.getlist("origin")):
+                raise HttpProblem(403, "Invalid Origin header")
+            await self._senders.check_token(scope, headers.getlist("authorization"))
+        except HttpProblem as problem:
+            app = PlainTextResponse(problem.title, problem.status, problem.headers)
         await app(scope, receive, send)
 
 
@@ -463,11 +458,11 @@ def over_stdio(runs: Runs, allowed: frozenset[str]) -> None:
     anyio.run(serve)
 
 
-def app_of(runs: Runs, allowed: frozenset[str], names: Names, tokens: Sequence[str]) -> ASGIApp:
+def app_of(runs: Runs, allowed: frozenset[str], senders: Senders) -> ASGIApp:
     """The application. The guard checks what the settings of the package would check, and knows the token."""
     settings = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = RunServer(runs, allowed).streamable_http_app(streamable_http_path=PATH, transport_security=settings)
-    return TransportGuard(app, names, tokens)
+    return TransportGuard(app, senders)
 
 
 def where(place: Address) -> str:
@@ -476,13 +471,13 @@ def where(place: Address) -> str:
 
 
 def over_http(
-    runs: Runs, allowed: frozenset[str], wanted: Address, tokens: Sequence[str], tell: Callable[[str], None]
+    runs: Runs, allowed: frozenset[str], wanted: Address, tokens: tuple[str, ...], tell: Callable[[str], None]
 ) -> None:
     """Until a signal comes."""
     with bound(wanted) as (listener, place):
         tell(f"serving MCP at {where(place)}")
         config = uvicorn.Config(
-            app_of(runs, allowed, place.names, tokens),
+            app_of(runs, allowed, Senders.at(place, tokens)),
             log_level="warning",
             limit_concurrency=_AT_ONCE,
             timeout_graceful_shutdown=1,
