@@ -175,8 +175,7 @@ class RunFiles:
         for _ in range(_TIMES):
             seen = look_beside(place.store)
             _check_name(seen, file)
-            if seen.moment.status == "cancelled":
-                raise UsageError("was cancelled and takes no edits", path=place.url, why="a cancellation is final")
+            _check_not_cancelled(place, seen)
             if not data.strip():
                 raise Refused(
                     "can't be empty", path=file, why="an empty file is restored", remedy="to end the run, cancel it"
@@ -357,6 +356,11 @@ def _below(store: Store, folder: str) -> Iterator[RunFile]:
 # Edits
 
 
+def _check_not_cancelled(place: Place, seen: Look) -> None:
+    if seen.moment.status == "cancelled":
+        raise UsageError("was cancelled and takes no edits", path=place.url, why="a cancellation is final")
+
+
 def _check_name(seen: Look, file: str) -> None:
     if arguments.text("file", file) not in editable(seen.moment):
         raise UsageError(
@@ -379,8 +383,7 @@ def _save(place: Place, file: str, data: bytes, there: FileContent | None) -> bo
 
 
 def _find(place: Place, seen: Look, agent: str) -> AgentMoment:
-    if seen.moment.status == "cancelled":
-        raise UsageError("was cancelled and takes no edits", path=place.url, why="a cancellation is final")
+    _check_not_cancelled(place, seen)
     path = arguments.text("agent", agent).strip("/")
     if path in seen.moment.agents:
         return seen.moment.agents[path]

@@ -19,7 +19,7 @@ from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, m
 from ...workspace.inspect import BackupNote, backup_file, below, define, lease
 from ...workspace.store import DiskStore, Store, make_place, open_store
 from ...workspace.transfer import Tell, TransferResult
-from ..status import Place, in_a_thread, use_options
+from ..status import Place, in_a_thread, target, use_options
 from .stops import stop_one
 
 _AT_ONCE = 16
@@ -40,13 +40,9 @@ def carry(
     storage_options: Mapping[str, Any] | None,
 ) -> TransferResult:
     """Bring it to `to` by `transfer.copy`, `move` or `restore`."""
-    typed = arguments.target("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)
-    use_options(urls.checked(typed), storage_options)
-    if urls.is_remote(typed):
-        urls.check_protocol(urls.checked(typed))
-    with transfer.destination(typed, place.store) as there:
+    with transfer.destination(target(to, storage_options), place.store) as there:
         return do(place.store, there, by=by, tell=progress or (lambda *_: None))
 
 

@@ -79,9 +79,13 @@ def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
         yield from (" " * _TITLE + line for line in more)
 
 
-def print_remarks(found: Iterable[Remark], *, err: bool = False) -> None:
-    for line in remarks(found, columns(sys.stderr if err else sys.stdout)):
+def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    for line in lines:
         click.echo(line, err=err)
+
+
+def print_remarks(found: Iterable[Remark], *, err: bool = False) -> None:
+    print_lines(remarks(found, columns(sys.stderr if err else sys.stdout)), err=err)
 
 
 def print_folded(text: str, indent: int = 0) -> None:

@@ -36,7 +36,7 @@ from ..present import (
     state_colour,
     typed_value,
 )
-from .output import columns, fold, listed, print_remarks
+from .output import columns, fold, listed, print_lines, print_remarks
 
 if TYPE_CHECKING:
     from ...workspace.inbound import Question
@@ -88,8 +88,7 @@ def question_lines(questions: Iterable[OpenQuestion], place: Handle, width: int)
 
 
 def print_questions(questions: Iterable[OpenQuestion], place: Handle) -> None:
-    for line in question_lines(questions, place, columns(sys.stdout)):
-        click.echo(line)
+    print_lines(question_lines(questions, place, columns(sys.stdout)))
 
 
 def _typed_words(asked: OpenQuestion) -> str:

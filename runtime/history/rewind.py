@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace import transfer
-from ...workspace.base import UsageError, arguments, myself, urls
+from ...workspace.base import UsageError, arguments, myself
 from ...workspace.history import LATEST, Records, Work, check_kept, moment_at, records_of, seq_of
 from ...workspace.inbound import reopen_parents
 from ...workspace.inspect import Remark, Report, look, look_beside
@@ -22,7 +22,7 @@ from ...workspace.plan import Task
 from ...workspace.state import ROOT, AgentMoment, LaterEffect, Moment, Status, checkpoint, earlier_moment, scope_of_task
 from ...workspace.transfer import ForkResult, Tell
 from ...workspace.views import TODO, folder_of
-from ..status import OpenQuestion, Place, Steps, questions_of, use_options, wait_until_free
+from ..status import OpenQuestion, Place, Steps, questions_of, target, wait_until_free
 
 
 class RewindResult(Struct, frozen=True):
@@ -253,15 +253,12 @@ def fork(
 ) -> ForkResult:
     """See `RunHistory.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`. `again`: a task of the inbox that
     has ended, and is done again in a replay."""
-    typed = arguments.target("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)
+    typed = target(to, storage_options)
     then, latest, records = _moments(place, at)
     if again is not None:
         latest = _with_task(latest, then, moment_at(place.store, again.ended, records), again.scope)
-    use_options(urls.checked(typed), storage_options)
-    if urls.is_remote(typed):
-        urls.check_protocol(urls.checked(typed))
     tell = progress or (lambda *_: None)
     reused = later_steps(records, then.seq) if reuse else None
     with transfer.destination(typed, place.store) as there:

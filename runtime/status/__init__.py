@@ -35,6 +35,7 @@ if not deferred(__name__):
         holder_to_replace,
         reach,
         root_of,
+        target,
         use_options,
         wait_until_free,
     )

@@ -54,6 +54,15 @@ def use_options(place: str, storage_options: Mapping[str, Any] | None) -> None:
     _put("s3" if scheme == "s3a" else scheme, options)
 
 
+def target(to: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> str:
+    """Where a run is to be made, with these options of its storage. UsageError for what can't be such a place."""
+    typed = arguments.target("to", to)
+    use_options(urls.checked(typed), storage_options)
+    if urls.is_remote(typed):
+        urls.check_protocol(urls.checked(typed))
+    return typed
+
+
 def _put(scheme: str, options: Mapping[str, Any]) -> None:
     """Merge options into the environment variable of a protocol. They replace its values."""
     name = f"FSSPEC_{scheme.upper()}"

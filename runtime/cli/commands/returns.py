@@ -28,7 +28,7 @@ from ..options import (
     workspace_argument,
     yes_option,
 )
-from ..output import print_folded, print_json, print_remarks, transferring
+from ..output import print_folded, print_json, print_lines, print_remarks, transferring
 
 REUSE = "Equal calls of later steps return their results, so only what depends on a change is done again."
 
@@ -57,8 +57,7 @@ def confirm_again(effects: tuple[LaterEffect, ...], *, can_ask: bool) -> None:
             why=", ".join(visible(each.call) for each in due[:9]),
             remedy="confirm it with --yes",
         )
-    for line in effect_lines(tuple(due), forgotten=True):
-        click.echo(line, err=True)
+    print_lines(effect_lines(tuple(due), forgotten=True), err=True)
     click.confirm(f"Do {counted(len(due), 'effect')} again?", abort=True, err=True)
 
 

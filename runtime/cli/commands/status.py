@@ -47,7 +47,7 @@ from ...present import (
 from .. import summary
 from ..group import code_of
 from ..options import find, json_option, workspace_argument
-from ..output import columns, fold, print_json, remarks, visible_json
+from ..output import columns, fold, print_json, print_lines, remarks, visible_json
 
 
 def schedule_as_json(status: RunStatus) -> list[dict[str, Any]]:
@@ -99,8 +99,7 @@ def status_command(ctx: click.Context, workspace: str | None, watch: bool, as_js
     if as_json and not watch:
         print_json(_json(status))
     elif not watch:
-        for line in _lines(place, status, columns(sys.stdout)):
-            click.echo(line)
+        print_lines(_lines(place, status, columns(sys.stdout)))
     if status.problem:
         if not as_json:
             raise status.problem

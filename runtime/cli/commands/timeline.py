@@ -41,7 +41,7 @@ from ..options import (
     split,
     storage_option,
 )
-from ..output import columns, print_json, utc
+from ..output import columns, print_json, print_lines, utc
 
 _PROMPT = "prompt:"
 _NEWEST_MESSAGES = 10  # messages of each agent
@@ -79,8 +79,7 @@ def show_command(words: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(_shown_as_json(shown))
         return
-    for line in _told_agent(shown, columns(sys.stdout)):
-        click.echo(line)
+    print_lines(_told_agent(shown, columns(sys.stdout)))
     if shown.problem:
         click.echo(visible(f"note: {shown.problem}"), err=True)
 
@@ -89,8 +88,7 @@ def _print_call(found: CallDetail, as_json: bool) -> None:
     if as_json:
         print_json(detail_json(found))
         return
-    for line in _told_detail(found, columns(sys.stdout)):
-        click.echo(line)
+    print_lines(_told_detail(found, columns(sys.stdout)))
 
 
 def _told_detail(found: CallDetail, width: int) -> Iterator[str]:
@@ -228,8 +226,7 @@ def diff_command(ctx: click.Context, words: tuple[str, ...], as_code: bool, as_j
     if as_json:
         print_json(history_lines.as_json(found) | {"is_empty": found.is_empty})
     else:
-        for line in _told_diff(found, columns(sys.stdout)):
-            click.echo(line)
+        print_lines(_told_diff(found, columns(sys.stdout)))
         for side in {each.url: each for each in (found.old, found.new)}.values():
             if side.since > 1:
                 note = f"note: {side.url} has no records before {side.since:,}, so older items are not compared"
@@ -405,8 +402,7 @@ def blame_command(words: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(_blame_as_json(found))
         return
-    for line in _told_blame(found, columns(sys.stdout)):
-        click.echo(line)
+    print_lines(_told_blame(found, columns(sys.stdout)))
     if not found.values:
         click.echo(visible(f"{found.file} has no values yet"), err=True)
     if found.problem:

@@ -25,7 +25,7 @@ from ..options import (
     workspace_argument,
     yes_option,
 )
-from ..output import columns, fold, print_json, print_remarks, progressing
+from ..output import columns, fold, print_json, print_lines, print_remarks, progressing
 
 if TYPE_CHECKING:
     from ....workspace.lifecycle import Truncation
@@ -134,8 +134,7 @@ def check_command(
     if as_json:
         print_json(_check_as_json(checked))
     else:
-        for line in _check_lines(place, checked, columns(sys.stdout)):
-            click.echo(line)
+        print_lines(_check_lines(place, checked, columns(sys.stdout)))
     ctx.exit(2 if checked.problems else 0)
 
 
@@ -147,8 +146,7 @@ def _tell_notices(tried: list[NoticeCheck], as_json: bool) -> int:
     for each in () if as_json else tried:
         title, colour = ("lost", "red") if each.problem else ("sent", "green")
         said = f"{each.place}: {each.problem}" if each.problem else each.place
-        for line in _titled(title, colour, visible(said), columns(sys.stdout)):
-            click.echo(line)
+        print_lines(_titled(title, colour, visible(said), columns(sys.stdout)))
     return 2 if any(each.problem for each in tried) else 0
 
 
@@ -164,20 +162,17 @@ def _tell_storage(found: StorageCheck, as_json: bool) -> None:
             }
         )
         return
-    for line in _storage(found.abilities, width):
-        click.echo(line)
+    print_lines(_storage(found.abilities, width))
     for is_bad, said in exposure_in_words(found.exposure, on_disk=not found.abilities.remote):
         title, colour = ("warning", "red") if is_bad else ("storage", "cyan")
-        for line in _titled(title, colour, visible(said), width):
-            click.echo(line)
+        print_lines(_titled(title, colour, visible(said), width))
     results = {
         "lock": "a test lock worked",
         "conditional writes": "a test showed that conditional writes keep other writers out",
         "exclusive creation": "a test showed that of two who create a file only one succeeds",
         "writes": "a test wrote a file and read it",
     }
-    for line in _titled("note", "cyan", results[found.tried], width):
-        click.echo(line)
+    print_lines(_titled("note", "cyan", results[found.tried], width))
 
 
 def _check_lines(place: Handle, checked: CheckResult, width: int) -> Iterator[str]:
