@@ -52,6 +52,7 @@ if not deferred(__name__):
     )
     from .message_shapes import MessagePart, as_json, message_parts, message_role
     from .status_words import (
+        STOPS,
         AgentLine,
         StatusLine,
         agent_lines,
@@ -77,6 +78,7 @@ if not deferred(__name__):
         run_id_of,
         schedule_lines,
         side_rows,
+        stop_counts,
         uncalled_line,
         usage_line,
     )

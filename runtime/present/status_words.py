@@ -3,7 +3,8 @@ and two compared moments next to each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...workspace.base import Mode, counted, duration, one_line, since, usd
@@ -168,6 +169,23 @@ _STOPPED: dict[str, str] = {
     "draining": "Stopping",
     "failed": "Not stopped",
 }
+
+
+STOPS: dict[str, tuple[str, Tone | None]] = {
+    "failed": ("not stopped", "bad"),
+    "elsewhere": ("asked to stop on another machine", "ask"),
+    "draining": ("stopping", "ask"),
+    "stopped": ("stopped", "bad"),
+    "idle": ("not running", "good"),
+    "new": ("never begun and left alone", None),
+}
+"""What has become of runs that were to be killed. What a person may have to do something about comes first."""
+
+
+def stop_counts(found: Iterable[StopResult]) -> str:
+    """`2 stopped, 1 not running`."""
+    count = Counter[str](each.how for each in found)
+    return ", ".join(f"{count[how]:,} {words}" for how, (words, _) in STOPS.items() if count[how])
 
 
 def describe_stop(stopped: StopResult) -> str:

@@ -375,7 +375,7 @@ def test_a_stop_of_all_pauses_what_never_began_or_was_paused_and_can_not_be_undo
     active = tmp_path / "runs/active"
     started(runs, active)
     stopped = cli("stop", "--all", tmp_path / "runs", "--reason", "wrong recipients")
-    assert stopped.exit_code == 0 and "1 stopped, 2 idle, 1 never begun, left as it is" in stopped.stderr
+    assert stopped.exit_code == 0 and "1 stopped, 2 not running, 1 never begun and left alone" in stopped.stderr
     assert "runs/new" not in stopped.stdout and "paused before, and stays so: the audit" in stopped.stdout
     assert {path.name for path in new.iterdir()} == {"agent.py", "workspace.yaml"}
     assert (paused / "pause.yaml").read_bytes() == as_paused

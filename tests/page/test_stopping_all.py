@@ -143,4 +143,4 @@ def test_many_runs_make_a_huge_page(tmp_path: Path) -> None:
     with Person(tmp_path / "runs") as person:
         several = [StopResult(f"{person.site.overview.url}/r{n}", "idle") for n in range(2000)]
         lines = listing._outcomes(person.site, several)
-    assert len(lines) == 502 and lines[0] == "Of 2,000 runs: 2000 not running." and "1500 more" in lines[-1]
+    assert len(lines) == 502 and lines[0] == "Of 2,000 runs: 2,000 not running." and "1500 more" in lines[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -157,14 +156,6 @@ def cancel_command(
     ctx.exit(ask_all(workspaces, lambda place: place.cancel(reason=reason, by=by), wait=wait, as_json=as_json))
 
 
-_STOPPED_WORDS = {
-    "stopped": ("stopped", "red"),
-    "idle": ("idle", "green"),
-    "elsewhere": ("elsewhere", "yellow"),
-    "draining": ("draining", "yellow"),
-    "failed": ("not stopped", "red"),
-}
-
 _STOP_EXAMPLES = """\b
 Examples:
   satchel stop my-digest
@@ -213,17 +204,18 @@ def _tell_stopped(root: str, found: list[StopResult], reason: str) -> None:
     if not found:
         click.echo(f"no workspaces under {visible(root)}", err=True)
         return
-    count = Counter[str](each.how for each in found)
-    words = {how: word for how, (word, _) in _STOPPED_WORDS.items()} | {"new": "never begun, left as it is"}
-    said = ", ".join(f"{count[how]} {word}" for how, word in words.items() if count[how])
-    click.echo(f"of {counted(len(found), 'workspace')} under {visible(root)}: {said}", err=True)
+    from ...present import stop_counts
+
+    click.echo(f"of {counted(len(found), 'workspace')} under {visible(root)}: {stop_counts(found)}", err=True)
     if any(each.how in ("stopped", "elsewhere") or (each.how == "idle" and not each.said) for each in found):
         undo = shlex.join(["satchel", "resume", "--all", root, "--stopped-by", reason])
         click.echo(f"to undo it: {visible(undo)}", err=True)
 
 
 def _stopped_line(stopped: StopResult) -> str:
-    word, colour = _STOPPED_WORDS[stopped.how]
+    from ...present import STOPS, colour  # with all of a status; the kill comes first
+
+    word = "not stopped" if stopped.how == "failed" else stopped.how
     killed = [str(pid) for pid in stopped.killed]
     said = f" ({'process' if len(killed) == 1 else 'processes'} {listed(killed)} killed)" if killed else ""
     if stopped.how == "idle" and stopped.said:
@@ -234,4 +226,4 @@ def _stopped_line(stopped: StopResult) -> str:
         said = f" ({stopped.said}; that process reads pause.yaml within one poll)"
     elif stopped.said:
         said += f": {stopped.said}"
-    return f"{click.style(f'{word:<12}', fg=colour)}{visible(stopped.url)}{visible(said)}"
+    return f"{click.style(f'{word:<12}', fg=colour(STOPS[stopped.how][1]))}{visible(stopped.url)}{visible(said)}"

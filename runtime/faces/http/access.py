@@ -294,8 +294,8 @@ class Senders(Struct, frozen=True):
 
     @classmethod
     def at(cls, place: Address, tokens: tuple[str, ...], names: Sequence[str] = ()) -> Senders:
-        """Of a server at `place`, which other `names` lead to, too, and this machine's; with a token also each address,
-        since no site can lead one anywhere."""
+        """Who may ask a server at `place`. It goes by this machine's name and by other `names`, too; with a token also
+        by each address, since no site can lead one anywhere."""
         ours = place.names
         return cls(tokens, Names((*ours.known, socket.gethostname(), *names), ours.any_address or bool(tokens)))
 

@@ -25,7 +25,7 @@ from ....workspace.base import SatchelError, UsageError
 from ....workspace.state import Moment
 from ... import api
 from ...api import BY_NEED, ORDERS, STATES, Handle, RunQuery, Seen, SeenRun, State, agent_of
-from ...present import AgentLine, agent_lines, counted, describe_stop, size
+from ...present import STOPS, AgentLine, agent_lines, counted, describe_stop, size, stop_counts
 from ...supervision import StopResult
 from .site import Note, Site, run_url
 from .starting import go_on
@@ -451,9 +451,6 @@ _NAMED_ACTIVE = 40
 _IDLE = 500
 """Runs without a process that are named afterwards, one a line. All the others are."""
 
-_ORDER = ("failed", "elsewhere", "draining", "stopped", "idle", "new")
-"""What a person may have to do something about comes first."""
-
 
 def confirm_stop(site: Site, request: Request) -> Response:
     """What will be killed, and the form. After a stop also what became of each run."""
@@ -478,21 +475,10 @@ def _outcomes(site: Site, stopped: list[StopResult]) -> list[str]:
     """A line about all, and one for each run."""
     if not stopped:
         return ["There is no run to stop."]
-    count = Counter[str](each.how for each in stopped)
-    words = {
-        "failed": "not stopped",
-        "elsewhere": "asked to stop on another machine",
-        "draining": "stopping",
-        "stopped": "stopped",
-        "idle": "not running",
-        "new": "never begun and left alone",
-    }
-    rest = max(0, count["idle"] - _IDLE)
+    rest = max(0, sum(each.how == "idle" for each in stopped) - _IDLE)
     begun = [each for each in stopped if each.how != "new"]
-    shown = sorted(begun, key=lambda each: _ORDER.index(each.how))[: len(begun) - rest]
-    lines = [
-        f"Of {counted(len(stopped), 'run')}: {', '.join(f'{count[how]} {words[how]}' for how in _ORDER if count[how])}."
-    ]
+    shown = sorted(begun, key=lambda each: [*STOPS].index(each.how))[: len(begun) - rest]
+    lines = [f"Of {counted(len(stopped), 'run')}: {stop_counts(stopped)}."]
     lines += [f"{site.name_at(each.url)}: {describe_stop(each)}." for each in shown]
     return [*lines, f"And {rest} more that were not running."] if rest else lines
 
