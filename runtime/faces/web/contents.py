@@ -16,7 +16,6 @@ from urllib.parse import quote, unquote, urlsplit
 from markupsafe import Markup, escape
 from msgspec import Struct
 from msgspec.structs import replace
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -28,7 +27,6 @@ from ...api import (
     Handle,
     RunFile,
     RunStatus,
-    SeenRun,
     is_readable,
     logs_of,
     message_at,
@@ -36,7 +34,7 @@ from ...api import (
 )
 from ...present import MessagePart, message_parts, message_role
 from . import facts
-from .site import Site, number, run_url
+from .site import RunRequest, Site, run_url
 from .site import query as query_of
 
 if TYPE_CHECKING:
@@ -113,18 +111,18 @@ class FoundMessage(Struct, frozen=True):
     around: tuple[str, str, str]
 
 
-def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def messages(asked: RunRequest) -> Response:
     """A conversation: its end, a page of it, or the messages that have a text in them. live.py keeps the end
     current."""
-    return site.run_page(request, "messages.html", run, handle, **message_facts(site, request, run, handle))
+    return asked.page("messages.html", **message_facts(asked))
 
 
-def message_facts(site: Site, request: Request, run: SeenRun, handle: Handle) -> dict[str, Any]:
+def message_facts(asked: RunRequest) -> dict[str, Any]:
     """All that run/messages.html needs besides the name."""
-    query = request.query_params
+    query = asked.query
     agent, log, text, named = (query.get(name, "").strip()[:200] for name in ("agent", "log", "q", "call"))
-    status, problem = handle.status(brief=True), None
-    call = handle.history.call(named) if named else None
+    status, problem = asked.handle.status(brief=True), None
+    call = asked.handle.history.call(named) if named else None
     logs = [(of, name, place.log.messages) for of, name, place in logs_of(status.moment)] if status.moment else []
     if call is not None:
         agent, log, text = call.agent, "", ""
@@ -133,14 +131,14 @@ def message_facts(site: Site, request: Request, run: SeenRun, handle: Handle) ->
     found = Conversation([], 0, 0, 0)
     try:
         if status.moment and logs:
-            places = {"before": number(request, "before"), "after": number(request, "after")}
+            places = {"before": asked.number("before"), "after": asked.number("after")}
             if call is not None:
                 places = {"until": call.said_before}
-            found = messages_of(handle, status.moment, agent, log, text=text, calls=not text, **places)
+            found = messages_of(asked.handle, status.moment, agent, log, text=text, calls=not text, **places)
     except SatchelError as error:
         problem = error
     names = {"agent": agent, "log": log}
-    shown = [] if text else [*_shown(found.messages, _reader(site, run, handle, heading=4), site.name_of(run), names)]
+    shown = [] if text else [*_shown(found.messages, _reader(asked, heading=4), asked.name, names)]
     return {
         "status": status,
         "logs": logs,
@@ -204,13 +202,13 @@ def _hit(said: ConversationMessage, text: str) -> FoundMessage:
 # Images
 
 
-def image(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def image(asked: RunRequest) -> Response:
     """An image of a file or a message, if it is one that browsers show and that has no scripts: not SVG. Its type is
     that of its bytes, whatever its name or its message says."""
-    if path := request.query_params.get("path", ""):
-        data = handle.files.read(path, limit=_IMAGE_LIMIT)
+    if path := asked.query.get("path", ""):
+        data = asked.handle.files.read(path, limit=_IMAGE_LIMIT)
     else:
-        part = _part_of(request, handle)
+        part = _part_of(asked)
         data = _bytes_of(part.text) if part is not None and part.kind == "image" else b""
     kind = image_type(data)
     if kind is None:
@@ -258,40 +256,40 @@ class Whole(Struct, frozen=True):
     url: str
 
 
-def value(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def value(asked: RunRequest) -> Response:
     """A part of a value that a page has not shown. For htmx only the part."""
-    query = request.query_params
-    kind, pointer, name = query.get("in", ""), query.get("path", ""), site.name_of(run)
+    query = asked.query
+    kind, pointer = query.get("in", ""), query.get("path", "")
     if kind not in _WHOLES or (pointer and not pointer.startswith("/")):
         raise UsageError(f"a run has no value {kind}{pointer}", remedy="open the page that shows it")
-    whole = _WHOLES[kind](request, handle, name)
-    part = facts.folded(whole.value, pointer, number(request, "begin") or 0)
+    whole = _WHOLES[kind](asked)
+    part = facts.folded(whole.value, pointer, asked.number("begin") or 0)
     shown: dict[str, Any] = {"whole": whole, "part": part, "above": facts.above(pointer)}
-    if request.headers.get("hx-request-type") == "partial":
-        return site.page(request, "run/piece.html", name=name, **shown)
-    return site.run_page(request, "value.html", run, handle, **shown)
+    if asked.request.headers.get("hx-request-type") == "partial":
+        return asked.site.page(asked.request, "run/piece.html", name=asked.name, **shown)
+    return asked.page("value.html", **shown)
 
 
-def _of_call(request: Request, handle: Handle, run: str) -> Whole:
-    found = handle.history.call(request.query_params.get("of", "").strip()[:200])
-    kind = request.query_params["in"]
+def _of_call(asked: RunRequest) -> Whole:
+    found = asked.handle.history.call(asked.text("of"))
+    kind = asked.query["in"]
     whole = found.arguments if kind == "arguments" else found.result
-    url = f"{run_url(run, 'call')}?{query_of({'of': found.name})}"
+    url = f"{run_url(asked.name, 'call')}?{query_of({'of': found.name})}"
     return Whole(whole, {"in": kind, "of": found.name}, f"{found.name} / {kind}", url)
 
 
-def _of_state(request: Request, handle: Handle, run: str) -> Whole:
-    at, agent = request.query_params.get("at", "latest")[:200], request.query_params.get("agent", "")
-    shown = handle.history.show(at)
+def _of_state(asked: RunRequest) -> Whole:
+    at, agent = asked.query.get("at", "latest")[:200], asked.query.get("agent", "")
+    shown = asked.handle.history.show(at)
     data = next((each.data for each in shown.agents if each.path == agent), None)
-    url = f"{run_url(run, 'at', at)}?{query_of({'agent': agent})}"
+    url = f"{run_url(asked.name, 'at', at)}?{query_of({'agent': agent})}"
     return Whole(data, {"in": "state", "at": at, "agent": agent}, f"state at record {shown.seq:,}", url)
 
 
-def _of_message(request: Request, handle: Handle, run: str) -> Whole:
-    said, names = _message_of(request, handle)
-    part, of = number(request, "part"), {"in": "message", **names, "at": said.place}
-    url = f"{run_url(run, 'messages')}?{query_of({**names, 'after': str(said.place)})}"
+def _of_message(asked: RunRequest) -> Whole:
+    said, names = _message_of(asked)
+    part, of = asked.number("part"), {"in": "message", **names, "at": said.place}
+    url = f"{run_url(asked.name, 'messages')}?{query_of({**names, 'after': str(said.place)})}"
     title = f"message {said.seq:,}"
     if part is None:
         return Whole(said.content, of, title, url)
@@ -302,13 +300,13 @@ def _of_message(request: Request, handle: Handle, run: str) -> Whole:
     return Whole(found.text if found.text else found.value, of | {"part": part}, f"{title} / {found.kind}", url)
 
 
-def _of_file(request: Request, handle: Handle, run: str) -> Whole:
-    path = request.query_params.get("file", "")
-    url = f"{run_url(run, 'file')}?{query_of({'path': path})}"
-    return Whole(_json(handle.files.read(path, limit=_LIMIT)), {"in": "file", "file": path}, path, url)
+def _of_file(asked: RunRequest) -> Whole:
+    path = asked.query.get("file", "")
+    url = f"{run_url(asked.name, 'file')}?{query_of({'path': path})}"
+    return Whole(_json(asked.handle.files.read(path, limit=_LIMIT)), {"in": "file", "file": path}, path, url)
 
 
-_WHOLES: dict[str, Callable[[Request, Handle, str], Whole]] = {
+_WHOLES: dict[str, Callable[[RunRequest], Whole]] = {
     "arguments": _of_call,
     "result": _of_call,
     "state": _of_state,
@@ -317,29 +315,29 @@ _WHOLES: dict[str, Callable[[Request, Handle, str], Whole]] = {
 }
 
 
-def _part_of(request: Request, handle: Handle) -> MessagePart | None:
-    said, _ = _message_of(request, handle)
-    return next(iter(message_parts(said.content)[(number(request, "part") or 1) - 1 :]), None)
+def _part_of(asked: RunRequest) -> MessagePart | None:
+    said, _ = _message_of(asked)
+    return next(iter(message_parts(said.content)[(asked.number("part") or 1) - 1 :]), None)
 
 
-def _message_of(request: Request, handle: Handle) -> tuple[ConversationMessage, dict[str, str]]:
+def _message_of(asked: RunRequest) -> tuple[ConversationMessage, dict[str, str]]:
     """The message that a query leads to, and the names of its agent and its log."""
-    names = {name: request.query_params.get(name, "") for name in ("agent", "log")}
-    status = handle.status(brief=True)
+    names = {name: asked.query.get(name, "") for name in ("agent", "log")}
+    status = asked.handle.status(brief=True)
     if status.moment is None:
         raise status.problem or UsageError("the run can't be read")
-    return message_at(handle, status.moment, **names, at=number(request, "at") or 0), names
+    return message_at(asked.handle, status.moment, **names, at=asked.number("at") or 0), names
 
 
 # Files
 
 
-def files(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def files(asked: RunRequest) -> Response:
     """The files that a run has made, by name: outputs, recovered text, and versions that were not taken."""
-    begin = number(request, "begin") or 0
-    found = [each for each in handle.files.list() if _is_shown(each)]
+    begin = asked.number("begin") or 0
+    found = [each for each in asked.handle.files.list() if _is_shown(each)]
     part: dict[str, Any] = {"files": found[begin : begin + FILES], "begin": begin, "total": len(found), "most": FILES}
-    return site.run_page(request, "files.html", run, handle, **part)
+    return asked.page("files.html", **part)
 
 
 def _is_shown(file: RunFile) -> bool:
@@ -349,12 +347,12 @@ def _is_shown(file: RunFile) -> bool:
 _MADE = re.compile(r"^(agents/[^/]+/)*(outputs|recovered|files)/|\.rejected(-[0-9]+)?(\.[^/.]*)?$")
 
 
-def one_file(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def one_file(asked: RunRequest) -> Response:
     """A readable file, redacted: Markdown, an image, JSON or text; with `?raw` as a download. Never as a page of its
     own, because a stranger may have written it."""
-    query = request.query_params
+    query = asked.query
     path = query.get("path", "")
-    data = handle.files.read(path, limit=_LIMIT)
+    data = asked.handle.files.read(path, limit=_LIMIT)
     if "raw" in query:
         name = quote(path.rpartition("/")[2])
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
@@ -363,14 +361,14 @@ def one_file(site: Site, request: Request, run: SeenRun, handle: Handle) -> Resp
     kind = _kind(path, data, text)
     shown: dict[str, Any] = {"kind": kind, "text": text or "", "is_cut": text is not None and len(text) >= _SHOWN}
     of = {"in": "file", "file": path}
-    status = handle.status(brief=True)
-    shown |= {"path": path, "bytes": len(data), "of": of, "status": status, **_versions(handle, status, path)}
+    status = asked.handle.status(brief=True)
+    shown |= {"path": path, "bytes": len(data), "of": of, "status": status, **_versions(asked.handle, status, path)}
     if kind == "markdown" and text is not None:
-        shown["html"] = _reader(site, run, handle, near=path).markdown(text)
+        shown["html"] = _reader(asked, near=path).markdown(text)
     elif kind == "json":
         shown["json"] = facts.folded(_json(data))
-    shown |= _compared(site, query.get("with", ""), query.get("run", "").strip(), path, text, handle)
-    return site.run_page(request, "file.html", run, handle, **shown)
+    shown |= _compared(asked, query.get("with", ""), query.get("run", "").strip(), path, text)
+    return asked.page("file.html", **shown)
 
 
 def _kind(path: str, data: bytes, text: str | None) -> str:
@@ -415,11 +413,11 @@ def _stem(path: str) -> str:
     return re.sub(r"-[0-9]+\.md$" if is_recovered else r"\.rejected(-[0-9]+)?(?=\.|$)", "", path)
 
 
-def _compared(site: Site, other: str, run: str, path: str, text: str | None, handle: Handle) -> dict[str, Any]:
+def _compared(asked: RunRequest, other: str, run: str, path: str, text: str | None) -> dict[str, Any]:
     """The lines that differ from another file of the run, or from the same file of another run."""
     if not other and not run:
         return {"lines": None, "other": "", "other_run": ""}
-    from_run = site.handle(site.find(run)) if run else handle
+    from_run = asked.site.handle(asked.site.find(run)) if run else asked.handle
     was = _text_of(from_run.files.read(other or path, limit=_LIMIT))
     if text is None or was is None:
         raise UsageError("only texts are compared", remedy="download both files")
@@ -502,14 +500,14 @@ def _may_lead(url: str) -> bool:
     return parts.scheme in _SCHEMES if parts.scheme else not parts.netloc
 
 
-def _reader(site: Site, run: SeenRun, handle: Handle, *, near: str = "", heading: int = 3) -> Reader:
+def _reader(asked: RunRequest, *, near: str = "", heading: int = 3) -> Reader:
     """A reader of texts of a run. Paths in them are those in the workspace, or next to the file `near`."""
-    name, folder = site.name_of(run), f"{near.rpartition('/')[0]}/" if near else ""
+    name, folder = asked.name, f"{near.rpartition('/')[0]}/" if near else ""
     known = dict[str, bool]()
 
     def is_there(path: str) -> bool:
         if path not in known:
-            known[path] = len(known) < _NAMED and is_readable(path) and handle.store.version(path) is not None
+            known[path] = len(known) < _NAMED and is_readable(path) and asked.handle.store.version(path) is not None
         return known[path]
 
     def find(url: str, page: str) -> str:

@@ -15,7 +15,6 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -23,24 +22,16 @@ from starlette.routing import BaseRoute, Route
 from ....workspace.base import Conflicting, SatchelError, UsageError, check_path, urls
 from ....workspace.inbound import APPROVE, properties_of
 from ....workspace.state import folder_of_agent
-from ...api import Handle, OpenQuestion, Seen, SeenRun, by_need, value_of
+from ...api import OpenQuestion, Seen, by_need, value_of
 from ...present import choice_line, describe_answer, describe_revocation, describe_stop, offered_choices, side_texts
 from . import starting
-from .site import Note, Site, run_url
+from .site import Note, RunRequest, Site, run_url
 
 
-class RunForm(Struct, frozen=True):
+class RunForm(RunRequest, frozen=True):
     """A form about one run, as it came from the browser."""
 
-    site: Site
-    request: Request
-    run: SeenRun
-    handle: Handle
     typed: dict[str, str]
-
-    @property
-    def name(self) -> str:
-        return self.site.name_of(self.run)
 
     def text(self, field: str) -> str:
         return self.typed.get(field, "").strip()
@@ -317,7 +308,7 @@ _FOUND = 200  # errors of files
 
 def editor(asked: RunForm) -> Response:
     """A file in a field, with the version that was read."""
-    file = asked.request.query_params.get("file", "todo.md")
+    file = asked.query.get("file", "todo.md")
     draft = asked.handle.files.draft(file)
     _check_text(file, draft.text)
     return _page(
@@ -397,7 +388,7 @@ def merge(asked: RunForm) -> Done:
 def check(asked: RunForm) -> Response:
     """What is wrong with the files of the run, and what the next start would do about it."""
     found = asked.handle.check()
-    return asked.site.run_page(asked.request, "check.html", asked.run, asked.handle, found=found, most=_FOUND)
+    return asked.page("check.html", found=found, most=_FOUND)
 
 
 # Earlier moments

@@ -21,9 +21,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from ....workspace.base import SatchelError, StorageFailed, lines
-from ...api import Handle, Latest, SeenRun, Shot
+from ...api import Latest, SeenRun, Shot
 from . import contents, facts, listing, reading
-from .site import Site
+from .site import RunRequest, Site
 
 STREAMS = 100
 """Streams at a time. One more gets 503: each has its own copy of what it shows."""
@@ -54,7 +54,7 @@ class Tab(NamedTuple):
     """A page below that of a run that is kept current: what run/NAME.html needs besides the name and the status, and
     the seconds after which it is looked at although no record has come."""
 
-    facts: Callable[[Site, Request, SeenRun, Handle], dict[str, Any]]
+    facts: Callable[[RunRequest], dict[str, Any]]
     every: float
 
 
@@ -212,12 +212,12 @@ async def _tab_events(
 ) -> AsyncGenerator[str, None]:
     """The content of a page below that of a run, and the state above it, when they have changed."""
     said: dict[str, Any] = {"request": request, "name": site.name_of(run), "status": None}
-    handle = await asyncio.to_thread(site.handle, run)
+    asked = RunRequest(site, request, run, await asyncio.to_thread(site.handle, run))
     sent: dict[str, str] = {}
     quiet = time.monotonic()
 
     def parts() -> list[tuple[str, str]]:
-        found = said | TABS[tab].facts(site, request, run, handle)
+        found = said | TABS[tab].facts(asked)
         return [(part, site.render(f"run/{part}.html", **found)) for part in ("title", tab)]
 
     async with aclosing(watching.shots(run, TABS[tab].every)) as shots:

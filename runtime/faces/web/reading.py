@@ -13,10 +13,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, StorageFailed, UsageError
-from ...api import RECORD_TYPES, Handle, Latest, LogRow, RunQuery, SeenRun, agent_of, records_before
+from ...api import RECORD_TYPES, Latest, LogRow, RunQuery, SeenRun, agent_of, records_before
 from ...present import GAPS, PARTS, call_name, cost_curve, cost_tables, describe_call, draw, json_line, side_rows
 from . import facts
-from .site import Shows, Site, number, run_url
+from .site import RunRequest, Site, run_url
 
 LOG = 200
 """Records on one page of the log, and items on one page of a plan."""
@@ -37,7 +37,7 @@ CELLS = 100
 def routes(site: Site) -> list[BaseRoute]:
     """The routes of this module. The last one matches the others, too."""
 
-    past: dict[str, Shows] = {
+    past: dict[str, Callable[[RunRequest], Response]] = {
         "log": log,
         "plan": plan,
         "at/{at}": moment,
@@ -78,17 +78,17 @@ def to_run(site: Site, request: Request) -> Response:
 # The past of a run
 
 
-def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def log(asked: RunRequest) -> Response:
     """The records, newest first."""
-    before, item = number(request, "before", 1), request.query_params.get("item", "").strip()[:200]
-    kind = request.query_params.get("type", "")
+    before, item = asked.number("before", 1), asked.text("item")
+    kind = asked.query.get("type", "")
     problem: SatchelError | None = None
     if not item and not kind:
-        rows, problem = records_before(handle, before, LOG)
+        rows, problem = records_before(asked.handle, before, LOG)
     else:
         wanted: deque[LogRow] = deque(maxlen=LOG)
         try:
-            for row in handle.history.log(item=item or None, type=kind or None):
+            for row in asked.handle.history.log(item=item or None, type=kind or None):
                 if before is not None and row.line.seq >= before:
                     break
                 wanted.append(row)
@@ -97,11 +97,8 @@ def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
         rows = [*wanted]
     found = facts.timeline(row.line for row in rows)[::-1]
     query = {"type": kind, "item": item}
-    return site.run_page(
-        request,
+    return asked.page(
         "log.html",
-        run,
-        handle,
         timeline=found,
         before=before,
         problem=problem,
@@ -111,53 +108,48 @@ def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     )
 
 
-def plan(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def plan(asked: RunRequest) -> Response:
     """The whole plan, as it is now, a part at a time."""
-    status = handle.status()
+    status = asked.handle.status()
     agents = status.moment.agents if status.moment else {}
-    agent = request.query_params.get("agent", "")
+    agent = asked.query.get("agent", "")
     found = agents[agent].plan if agent in agents and agent else status.plan
-    part = facts.plan_part(found, begin=number(request, "begin") or 0, most=LOG)
+    part = facts.plan_part(found, begin=asked.number("begin") or 0, most=LOG)
     others = [path for path, each in agents.items() if each.plan.tasks]
-    return site.run_page(
-        request, "plan.html", run, handle, status=status, plan=part, agent=agent, agents=others, most=LOG
-    )
+    return asked.page("plan.html", status=status, plan=part, agent=agent, agents=others, most=LOG)
 
 
-def to_moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def to_moment(asked: RunRequest) -> Response:
     """The form that asks for a record."""
-    at = request.query_params.get("to", "").strip()[:200] or "latest"
-    return RedirectResponse(run_url(site.name_of(run), "at", at), 303)
+    at = asked.text("to") or "latest"
+    return RedirectResponse(run_url(asked.name, "at", at), 303)
 
 
-def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def moment(asked: RunRequest) -> Response:
     """The whole run as it was right after a record."""
-    at = request.path_params["at"]
+    at = asked.request.path_params["at"]
     try:
-        shown = handle.history.show(at)
+        shown = asked.handle.history.show(at)
     except StorageFailed:
         raise
     except SatchelError as error:
         if at != "latest":
             raise
-        status = handle.status(brief=True)
+        status = asked.handle.status(brief=True)
         is_new = status.problem is None and status.moment is not None and status.moment.is_new
         problem = None if is_new else status.problem or error
-        return site.run_page(request, "no_moment.html", run, handle, status=status, problem=problem)
+        return asked.page("no_moment.html", status=status, problem=problem)
     by_path = {each.path: each for each in shown.agents}
-    agent = by_path.get(request.query_params.get("agent", "")) or shown.agents[0]
-    pointer = request.query_params.get("path", "")
+    agent = by_path.get(asked.query.get("agent", "")) or shown.agents[0]
+    pointer = asked.query.get("path", "")
     pointer = pointer if pointer.startswith("/") else ""
     around = [row for row in (shown.before, shown.record, shown.after) if row is not None]
     part = facts.plan_part(shown.moment.agents[agent.path].plan, centred=True)
-    return site.run_page(
-        request,
+    return asked.page(
         "moment.html",
-        run,
-        handle,
         shown=shown,
         agent=agent,
-        state=facts.folded(agent.data, pointer, number(request, "begin") or 0),
+        state=facts.folded(agent.data, pointer, asked.number("begin") or 0),
         above=facts.above(pointer),
         plan=part,
         around=facts.timeline(row.line for row in around),
@@ -166,68 +158,66 @@ def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respon
     )
 
 
-def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def blame(asked: RunRequest) -> Response:
     """Which record set each value."""
-    path = request.query_params.get("path", "").strip() or "state.json"
-    found = handle.history.blame(path)
-    return site.run_page(request, "blame.html", run, handle, blame=found, path=path, most=CHANGES, preview=json_line)
+    path = asked.query.get("path", "").strip() or "state.json"
+    found = asked.handle.history.blame(path)
+    return asked.page("blame.html", blame=found, path=path, most=CHANGES, preview=json_line)
 
 
-def call(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def call(asked: RunRequest) -> Response:
     """One call of a step or an effect, with all that its records tell."""
-    found = handle.history.call(request.query_params.get("of", "").strip()[:200])
+    found = asked.handle.history.call(asked.text("of"))
     facts_of: dict[str, Any] = {
         "call": found.call,
         "arguments": None if found.arguments is None else facts.folded(found.arguments),
         "result": facts.folded(found.result) if found.call.state == "completed" else None,
         "timeline": facts.timeline(found.records),
     }
-    return site.run_page(request, "call.html", run, handle, found=found, **facts_of)
+    return asked.page("call.html", found=found, **facts_of)
 
 
-def time(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def time(asked: RunRequest) -> Response:
     """When each call worked and waited, drawn: a part of the items, or the calls of one."""
-    of = request.query_params.get("of", "").strip()[:200]
-    longest, begin = request.query_params.get("by") == "took", number(request, "begin") or 0
-    timing = handle.history.timing(of or None)
+    of = asked.text("of")
+    longest, begin = asked.query.get("by") == "took", asked.number("begin") or 0
+    timing = asked.handle.history.timing(of or None)
     drawing = draw(timing, longest=longest, begin=begin, most=LANES, cells=CELLS)
     shown: dict[str, Any] = {"timing": timing, "drawing": drawing, "of": of, "longest": longest, "most": LANES}
-    return site.run_page(request, "time.html", run, handle, parts=PARTS, gaps=GAPS, **shown)
+    return asked.page("time.html", parts=PARTS, gaps=GAPS, **shown)
 
 
-def cost(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def cost(asked: RunRequest) -> Response:
     """What the run has cost, in tables with bars, and how the sum has grown."""
-    report, status = handle.history.costs(), handle.status()
+    report, status = asked.handle.history.costs(), asked.handle.status()
     curve = cost_curve(report, status.budget)
-    return site.run_page(
-        request, "cost.html", run, handle, report=report, status=status, tables=cost_tables(report), curve=curve
-    )
+    return asked.page("cost.html", report=report, status=status, tables=cost_tables(report), curve=curve)
 
 
-def process(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def process(asked: RunRequest) -> Response:
     """What the processes of the run have printed: the end, or a page of it. live.py keeps the end current."""
-    return site.run_page(request, "process.html", run, handle, **process_facts(site, request, run, handle))
+    return asked.page("process.html", **process_facts(asked))
 
 
-def process_facts(site: Site, request: Request, run: SeenRun, handle: Handle) -> dict[str, Any]:
+def process_facts(asked: RunRequest) -> dict[str, Any]:
     """All that run/process.html needs besides the name and the status."""
-    before, after = number(request, "before"), number(request, "after")
-    found = handle.history.process_log_page(before=before, after=after)
+    before, after = asked.number("before"), asked.number("after")
+    found = asked.handle.history.process_log_page(before=before, after=after)
     is_newest = (before is None and after is None) or found.end >= found.bytes
-    return {"found": found, "is_newest": is_newest, "is_remote": handle.store.abilities.remote}
+    return {"found": found, "is_newest": is_newest, "is_remote": asked.handle.store.abilities.remote}
 
 
 # Two moments, or two runs
 
 
-def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def diff(asked: RunRequest) -> Response:
     """What two moments differ in, or this run and another one."""
-    old, new = (request.query_params.get(name, "").strip()[:200] for name in ("old", "new"))
-    other = request.query_params.get("run", "").strip()
+    old, new = (asked.text(name) for name in ("old", "new"))
+    other = asked.query.get("run", "").strip()
     if not other and not old:
         raise UsageError("there is nothing to compare with", remedy="name a record, an item such as ^3, or another run")
-    against = site.handle(site.find(other)) if other else None
-    found = handle.history.diff(against or old, new or "latest")
+    against = asked.site.handle(asked.site.find(other)) if other else None
+    found = asked.handle.history.diff(against or old, new or "latest")
     facts_of: dict[str, Any] = {
         "difference": found,
         "rows": side_rows(found, 400),
@@ -237,7 +227,7 @@ def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response
         "outcome": describe_call,
         "call_name": call_name,
     }
-    return site.run_page(request, "diff.html", run, handle, **facts_of)
+    return asked.page("diff.html", **facts_of)
 
 
 class Choice(NamedTuple):
@@ -247,21 +237,18 @@ class Choice(NamedTuple):
     kin: str
 
 
-def compare(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+def compare(asked: RunRequest) -> Response:
     """The runs to compare with: forks and originals first, then those of the same agent, the latest first."""
-    text = request.query_params.get("q", "").strip()[:200]
-    seen = site.runs()
+    text = asked.text("q")
+    seen = asked.site.runs()
     found = RunQuery(text, sort="activity").of(seen.runs if seen else ())
+    run, agent = asked.run, agent_of(asked.run.status)
     others = [each for each in found if each.url != run.url and each.status.moment and not each.status.moment.is_new]
     choices = [Choice(each, _kin(run, each)) for each in others]
-    agent = agent_of(run.status)
     choices.sort(key=lambda each: (not each.kin, agent_of(each.run.status) != agent))
-    begin = number(request, "begin") or 0
-    return site.run_page(
-        request,
+    begin = asked.number("begin") or 0
+    return asked.page(
         "compare.html",
-        run,
-        handle,
         text=text,
         agent=agent,
         choices=choices[begin : begin + CHOICES],

@@ -18,6 +18,8 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec import Struct
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -81,10 +83,6 @@ class ListingProgress(NamedTuple):
     total: int
 
 
-Shows = Callable[["Site", Request, SeenRun, Handle], Response]
-"""Answers a request for a page of one run."""
-
-
 class Site:
     """The runs below a root, for all requests. Its methods block, so an event loop calls them in threads."""
 
@@ -134,12 +132,12 @@ class Site:
         """A handle of its own on a run, which shares no listing with the others."""
         return api.open(run.url)
 
-    def of_run(self, show: Shows) -> Callable[[Request], Response]:
+    def of_run(self, show: Callable[[RunRequest], Response]) -> Callable[[Request], Response]:
         """The answer to a request whose path names a run."""
 
         def answer(request: Request) -> Response:
             run = self.find(request.path_params["name"])
-            return show(self, request, run, self.handle(run))
+            return show(RunRequest(self, request, run, self.handle(run)))
 
         return answer
 
@@ -149,15 +147,6 @@ class Site:
     def page(self, request: Request, template: str, http_status: int = 200, **facts: Any) -> HTMLResponse:
         """The template as a whole page."""
         return HTMLResponse(self.render(template, request=request, **facts), http_status)
-
-    def run_page(self, request: Request, template: str, run: SeenRun, handle: Handle, **facts: Any) -> HTMLResponse:
-        """A page about one run besides its live one, with the forms that stop it as it is now: `status`. None: that
-        can't be read, and the run may be running all the same."""
-        if "status" not in facts:
-            facts["status"] = None
-            with suppress(SatchelError):
-                facts["status"] = handle.status(brief=True)
-        return self.page(request, template, name=self.name_of(run), run=run, **facts)
 
     def _note(self, read: int, total: int) -> None:
         self.progress = ListingProgress(read, total)
@@ -175,6 +164,41 @@ class Site:
         return _as_name(url.removeprefix(self.overview.url.rstrip("/")).strip("/"), url)
 
 
+class RunRequest(Struct, frozen=True):
+    """A request about one run, with a handle of its own."""
+
+    site: Site
+    request: Request
+    run: SeenRun
+    handle: Handle
+
+    @property
+    def name(self) -> str:
+        return self.site.name_of(self.run)
+
+    @property
+    def query(self) -> QueryParams:
+        return self.request.query_params
+
+    def text(self, field: str) -> str:
+        """A short text of the query."""
+        return self.query.get(field, "").strip()[:200]
+
+    def number(self, field: str, least: int = 0) -> int | None:
+        """A number of the query. None if it is missing or none."""
+        text = self.query.get(field, "")
+        return max(least, int(text)) if text.isascii() and text.isdecimal() and len(text) <= 12 else None
+
+    def page(self, template: str, **facts: Any) -> HTMLResponse:
+        """A page about the run besides its live one, with the forms that stop it as it is now: `status`. None: that
+        can't be read, and the run may be running all the same."""
+        if "status" not in facts:
+            facts["status"] = None
+            with suppress(SatchelError):
+                facts["status"] = self.handle.status(brief=True)
+        return self.site.page(self.request, template, name=self.name, run=self.run, **facts)
+
+
 def _as_name(below: str, url: str) -> str:
     name = below or url.rstrip("/").rpartition("/")[2] or "run"
     return name.encode(errors="backslashreplace").decode()
@@ -184,12 +208,6 @@ def run_url(name: str, *parts: str | int) -> str:
     """The path of a run's page, or of a page below it. Parts are names of Satchel, and numbers of records."""
     below = "/-/" + "/".join(quote(str(part), safe="") for part in parts) if parts else ""
     return f"/run/{quote(name)}{below}"
-
-
-def number(request: Request, name: str, least: int = 0) -> int | None:
-    """A number of the query. None if it is missing or none."""
-    text = request.query_params.get(name, "")
-    return max(least, int(text)) if text.isascii() and text.isdecimal() and len(text) <= 12 else None
 
 
 # Words of a page
