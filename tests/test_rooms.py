@@ -35,7 +35,6 @@ TABLES = {
         "inspect",
         "history",
         "inbound",
-        "backup",
         "lifecycle",
         "transfer",
     ),

@@ -13,7 +13,7 @@ from ...schemas import Problem
 from ...workspace.base import InvalidFile, KeyReused, UsageError, arguments, decode, in_force
 from ...workspace.formats import yamltext
 from ...workspace.inbound import archive, inbox
-from ...workspace.inspect import backup_file, look_beside
+from ...workspace.inspect import look_beside, transfer_file
 from ...workspace.secrets import Redactor, redactor_of
 from ..status import Place
 
@@ -42,8 +42,8 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
     if key and len(contents) != 1:
         raise UsageError("a key is for one task", why=f"there are {len(contents)}", remedy="send each with its own key")
     seen = look_beside(place.store)
-    backup_file.refuse(place.store)
-    backup_file.refuse_overtaken(place.store)
+    transfer_file.refuse_backup(place.store)
+    transfer_file.refuse_overtaken(place.store)
     seen.check_has_agent(place.url)
     earlier = archive.find_keyed(place.store, key) if key else None
     if seen.moment.status == "cancelled" and earlier is None:

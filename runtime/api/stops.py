@@ -31,7 +31,7 @@ from ...workspace.base import (
     times,
 )
 from ...workspace.formats import pause_file
-from ...workspace.inspect import Lease, Look, Report, backup_file, define, held, lease, look, look_beside, transfer_file
+from ...workspace.inspect import Lease, Look, Report, define, held, lease, look, look_beside, transfer_file
 from ...workspace.journal import PauseRequested
 from ...workspace.lifecycle import PauseWish, pausing
 from ...workspace.secrets import redactor_of
@@ -107,7 +107,7 @@ def ask(place: Place, request: PauseRequested, *, wait: bool) -> Steps[PauseResu
 def _ask(place: Place, request: PauseRequested) -> PauseResult:
     store = place.store
     seen = look_beside(store)
-    backup_file.refuse(store)
+    transfer_file.refuse_backup(store)
     seen.check_has_agent(store.url)
     moment, redactor = seen.moment, redactor_of(seen.definition)
     request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from ...workspace import transfer
-from ...workspace.backup import LOOK, Follower, Replica, backup_place, place_for
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, myself, urls, visible
-from ...workspace.inspect import BackupNote, backup_file, below, define, lease
+from ...workspace.inspect import BackupNote, below, define, lease, transfer_file
+from ...workspace.lifecycle import LOOK, Follower, Replica, backup_place, place_for
 from ...workspace.store import DiskStore, Store, make_place, open_store
 from ...workspace.transfer import Tell, TransferResult
 from ..status import Place, in_a_thread, target, use_options
@@ -116,7 +116,7 @@ def _on_disk(store: Store) -> DiskStore:
             why="a backup follows a run on a disk, and this one lies in a storage of its own",
             remedy="let the storage keep versions, or copy it with `satchel copy`",
         )
-    backup_file.refuse(store)
+    transfer_file.refuse_backup(store)
     return store
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ...workspace.base import LeaseHeld, Refused, UsageError
 from ...workspace.formats import pause_file
 from ...workspace.inbound import Noticed, inbox, nothing_has_come, notice, open_files
-from ...workspace.inspect import Look, Report, backup_file, look
+from ...workspace.inspect import Look, Report, look, transfer_file
 from ...workspace.journal import EndStatus, PauseRequested, blobs
 from ...workspace.lifecycle import PauseWish, Point, Workspace, acquire, opening, pausing, recovery, rewind_record
 from ...workspace.state import Moment
@@ -60,7 +60,7 @@ class Go(Struct, frozen=True):
 def decide(start: Start, seen: Look) -> Leave | Stay | NothingToDo | Go:
     """The decision. Raises Refused, or the error of a file, if the run must not continue."""
     store, moment = start.store, seen.moment
-    backup_file.refuse(store)
+    transfer_file.refuse_backup(store)
     seen.check_has_agent(store.url)
     arguments = arguments_to_record(start, seen) if start.args or start.input is not None else None
     if moment.status == "cancelled" or (not start.wake and _sleeps(seen)):

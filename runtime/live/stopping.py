@@ -17,10 +17,9 @@ from typing import Any, Literal, NoReturn, Self
 
 from msgspec import Struct, field
 
-from ...workspace.backup import FIRST_LOOK, Follower
 from ...workspace.base import SIGNAL, SatchelError, time_text
 from ...workspace.journal import Failure, Forced, Key, PauseRequested
-from ...workspace.lifecycle import Workspace
+from ...workspace.lifecycle import FIRST_LOOK, Follower, Workspace
 from ..steps import A_DAY, current_scope
 from .supervisor_link import Interruption
 

@@ -46,7 +46,6 @@ from ...workspace.inspect import (
     Remark,
     Signature,
     Tombstone,
-    backup_file,
     begun,
     define,
     glance,
@@ -389,7 +388,7 @@ def stand(store: Store, *, with_edits: bool = False, seen: Look | None = None) -
     moment = seen.moment
     status.definition, status.mistake, status.moment = seen.definition, seen.mistake, moment
     status.at = moment.last_at
-    status.backup_of, status.backup = backup_file.read_mark(store), backup_file.read_note(store)
+    status.backup_of, status.backup = transfer_file.read_mark(store), transfer_file.read_note(store)
     if status.backup_of is not None:
         status.state = "backup"
         status.plan = moment.root.plan if moment.root.has_plan else None

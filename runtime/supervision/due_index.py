@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from ...workspace.base import SatchelError, version
 from ...workspace.formats import decoder
-from ...workspace.inspect import backup_file, lease, transfer_file
+from ...workspace.inspect import lease, transfer_file
 from ...workspace.journal import CHECKPOINTS, checkpoint_position
 from ...workspace.store import DiskStore, Syscalls
 from .census import RunFigures
@@ -27,7 +27,7 @@ _FRESH = 60.0  # seconds for which lists believe it
 _LIMIT = 256 << 20
 _TICK = 2_000_000_000  # nanoseconds: files that change twice within them may have one time
 
-_ABSENT = (lease.PATH, backup_file.NOTE, transfer_file.PATH)
+_ABSENT = (lease.PATH, transfer_file.BACKUP_NOTE, transfer_file.PATH)
 """Files that change what a run is, and are in no signature. A run that rests at its place has none of them."""
 
 

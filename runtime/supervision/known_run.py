@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ...workspace.base import DEFINITION, SIGNAL, InvalidFile, SatchelError
 from ...workspace.formats import Definition, ScheduledTask
 from ...workspace.inbound import archive, filled_in, inbox, not_settled, notice_saved, open_questions
-from ...workspace.inspect import Lease, Look, backup_file, define, glance, lease
+from ...workspace.inspect import Lease, Look, define, glance, lease, transfer_file
 from ...workspace.lifecycle import PauseWish, pausing
 from ...workspace.state import Fired, Moment
 from ...workspace.store import FileChanged, Store, Version, listed
@@ -74,8 +74,8 @@ def judge(
     if held is not None and held.host == socket.gethostname():  # without a lock it may be left over
         figures = RunFigures(state="running", opened_at=held.since)
         return StartVerdict(False, passing=True, is_open=is_of_serve(held), is_held=True, figures=figures)
-    note = backup_file.read_note(store)
-    if backup_file.read_mark(store) is not None:
+    note = transfer_file.read_note(store)
+    if transfer_file.read_mark(store) is not None:
         return replace(NEVER, figures=RunFigures(state="backup"))
     if note is not None and note.state == "overtaken":
         return replace(NEVER, figures=RunFigures(state="moved"))  # it goes on elsewhere

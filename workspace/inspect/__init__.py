@@ -5,8 +5,7 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import backup_file, discovery, lease, rebuild, report, transfer_file
-    from .backup_file import BackupMark, BackupNote, BackupState, Restored
+    from . import discovery, lease, rebuild, report, transfer_file
     from .discovery import FolderTree, Stamp, below, below_store, is_sync_copy, stamp_of, sync_copies
     from .lease import PATH, Lease, Process
     from .load import (
@@ -26,10 +25,14 @@ if not deferred(__name__):
     from .rebuild import begun
     from .report import Remark, Report, ReportDocument
     from .transfer_file import (
+        BackupMark,
+        BackupNote,
+        BackupState,
         ExportResult,
         Kind,
         LostPlace,
         Manifest,
+        Restored,
         Tombstone,
         define,
         goes_along,

@@ -1,5 +1,5 @@
-"""The small files at the two ends of a copy, a move or an export: an interrupted one can continue, and the run is
-found.
+"""The small files at the two ends of a copy, a move, an export or a backup: an interrupted one can continue, and the
+run is found.
 
 `.satchel/moving.json`, the first file at the destination: which run comes here, and from where. Once workspace.yaml is
 there, it tells the first opening how the run has come (lifecycle/adopt.py).
@@ -15,6 +15,12 @@ any more, whatever else is there. So workspace.yaml is read here (`define`): onl
 
 `export.json`: what an export holds, and `EXPORT.md` the same for people. A folder with it is a copy, which asks before
 it runs.
+
+`backup.json`, in the copy: of which run, of which place, and who has restored it. A place with it is no workspace that
+anything may start, whatever else is there. It is the first file of a copy and the last to say that it is `whole`.
+
+`.satchel/backup.json`, in the workspace: where its copy is, how far it was, and what is wrong. An opening that finds it
+follows the same place again, and learns there whether the run was restored elsewhere meanwhile.
 """
 
 from __future__ import annotations
@@ -27,18 +33,21 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from ... import schemas
-from ..base import DEFINITION, InvalidFile, NoWorkspace, SatchelError, UsageError, decode
+from ..base import DEFINITION, InvalidFile, LeaseHeld, NoWorkspace, SatchelError, UsageError, decode
 from ..formats import Definition, decoder, definition, jsontext, yamltext
 from ..store import DISPLACED, LARGE_LIMIT, LOCK, PROBE, TEMPORARY, Store, read_own
 from ..views import running_file
-from . import backup_file, lease
+from . import lease
 
 PATH = ".satchel/moving.json"
 LEAVING = "journal/leaving.json"
 
 MOVED = "moved.yaml"
 EXPORT, EXPORT_ABOUT = "export.json", "EXPORT.md"
-_TOMBSTONE_LIMIT = 1 << 16
+BACKUP_MARK = "backup.json"
+BACKUP_NOTE = ".satchel/backup.json"
+BACKUP_SENT = ".satchel/backup-files.json"
+_LIMIT = 1 << 16
 _HEAD = """\
 # This run was moved to another place. You can delete what is left here. `satchel move` brings the run back.
 """
@@ -93,13 +102,13 @@ _manifest: Decoder[Manifest] = decoder(Manifest)
 _leaving: Decoder[_Leaving] = decoder(_Leaving)
 
 
-def encode(value: Manifest) -> bytes:
+def encode(value: Manifest | BackupMark | BackupNote) -> bytes:
     return jsontext.encode(value)
 
 
 def read(store: Store) -> Manifest | None:
     """None if there is none, or it is not valid."""
-    return read_own(store, PATH, _manifest, limit=1 << 16)
+    return read_own(store, PATH, _manifest, limit=_LIMIT)
 
 
 def refuse(store: Store) -> None:
@@ -158,7 +167,7 @@ def read_tombstone(store: Store) -> Tombstone | None:
     if store.version(MOVED) is None:
         return None
     try:
-        return parse_tombstone(store.read(MOVED, limit=_TOMBSTONE_LIMIT).data)
+        return parse_tombstone(store.read(MOVED, limit=_LIMIT).data)
     except (FileNotFoundError, InvalidFile):
         return None
 
@@ -224,6 +233,90 @@ def read_export(store: Store) -> ExportResult | None:
     return read_own(store, EXPORT, _exported, limit=1 << 26)
 
 
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy was restored: where to, and how far it was. From here on the old owner is fenced off."""
+
+    to: str
+    at: str
+    by: str
+    seq: int  # the last record of the lost place
+
+
+class BackupMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What the copy says of itself. Times are UTC, ISO 8601."""
+
+    format: int = 1
+    run_id: str
+    source: str = msgspec.field(name="of")  # the place that it follows, as of its host
+    host: str
+    by: str
+    began: str
+    seq: int = 0  # when it was written, the copy was complete up to this record
+    at: str = ""
+    whole: bool = False  # everything has arrived once
+    restored: Restored | None = None
+
+
+BackupState = Literal["following", "ended", "away", "refused", "overtaken", "adopted"]
+"""The copy follows; it has all that the last process has recorded; its place can't be reached; it can't be used; the
+run was restored from it; and a person has decided that the run goes on here all the same."""
+
+
+class BackupNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What the workspace knows of its copy. Times are UTC, ISO 8601."""
+
+    format: int = 1
+    run_id: str
+    to: str
+    state: BackupState
+    seq: int = 0  # the last record that the copy has
+    at: str = ""  # when that was known
+    since: str = ""  # of a state that is not `following`
+    why: str = ""
+    restored: Restored | None = None
+
+
+_mark: Decoder[BackupMark] = decoder(BackupMark)
+_note: Decoder[BackupNote] = decoder(BackupNote)
+
+
+def parse_mark(data: bytes) -> BackupMark | None:
+    """None if it is not valid: a person may have a file of this name."""
+    return jsontext.decode(data, _mark)
+
+
+def read_mark(store: Store) -> BackupMark | None:
+    """None if the place is no backup."""
+    return read_own(store, BACKUP_MARK, _mark, limit=_LIMIT)
+
+
+def read_note(store: Store) -> BackupNote | None:
+    """None if the workspace has no backup."""
+    return read_own(store, BACKUP_NOTE, _note, limit=_LIMIT)
+
+
+def refuse_backup(store: Store) -> None:
+    """UsageError if the place is a backup."""
+    if (mark := read_mark(store)) is None:
+        return
+    here, what = shlex.quote(store.url), f"it follows {mark.source} on {mark.host}"
+    if mark.restored is not None:
+        what += f", and was restored to {mark.restored.to} at {mark.restored.at}"
+    raise UsageError(
+        f"is a backup of the run {mark.run_id}, and nothing runs in it",
+        path=store.url,
+        why=what,
+        remedy=f"if that machine is lost, `satchel restore {here} DST` brings the run to another place",
+    )
+
+
+def refuse_overtaken(store: Store) -> None:
+    """LeaseHeld if the run was restored from its backup to another place, and no person has said that it goes on
+    here."""
+    if (note := read_note(store)) is not None and note.state == "overtaken":
+        raise LeaseHeld(note.why)
+
+
 def define(store: Store) -> Definition:
     """The content of workspace.yaml. NoWorkspace if there is none, UsageError if the run has moved away."""
     if store.version(DEFINITION) is None:
@@ -249,7 +342,7 @@ def read_definition(store: Store) -> Definition:
     return definition.parse(decode(data, DEFINITION))
 
 
-_STAYING = frozenset((LOCK, lease.PATH, PATH, LEAVING, backup_file.MARK, backup_file.NOTE, backup_file.SENT))
+_STAYING = frozenset((LOCK, lease.PATH, PATH, LEAVING, BACKUP_MARK, BACKUP_NOTE, BACKUP_SENT))
 
 
 def goes_along(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Take a workspace, open it, pause it, return to a checkpoint, prune it, and close it."""
+"""Take a workspace, open it, pause it, return to a checkpoint, prune it, let a backup follow it, and close it."""
 
 # mypy: implicit-reexport
 
@@ -8,9 +8,11 @@ if not deferred(__name__):
     from . import acquire, adopt, opening, pausing, recovery, retention, rewind_record, truncate
     from .acquire import clock
     from .adopt import end_other
+    from .follower import FIRST_LOOK, LOOK, Follower, following, place_for
     from .opening import opened
     from .pausing import PauseWish, said
     from .recovery import Leftover
+    from .replica import Replica, backup_place
     from .rewind_record import Point, Return
     from .truncate import Truncation
     from .workspace import Workspace

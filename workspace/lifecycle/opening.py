@@ -16,17 +16,16 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from .. import journal
-from ..backup import following
 from ..base import SatchelError, myself, version
 from ..formats import pause_file
 from ..inbound import CheckData, Noticed, Side, archive, inbox, notice, open_files, path_of, rejection
-from ..inspect import Look, Report, backup_file, is_unchanged, lease, look, rebuild, transfer_file
+from ..inspect import Look, Report, is_unchanged, lease, look, rebuild, transfer_file
 from ..journal import FORMAT, Opened, now
 from ..secrets import redactor_of, scrubbed
 from ..state import Listed, Moment, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_files, stable_read
-from . import recovery
+from . import following, recovery
 from .acquire import Owned, owned
 from .adopt import Adoption, judge
 from .recovery import Leftover
@@ -86,7 +85,7 @@ def opened(
         seen.check_has_agent(store.url)
     decided = _standing(seen.moment)
     report.redactor = redactor_of(seen.definition)
-    backup_file.refuse(store)
+    transfer_file.refuse_backup(store)
     adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt, reaches_out=reaches_out)
     with (
         scrubbed(report.redactor),

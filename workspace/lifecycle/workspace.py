@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ..backup import Follower
 from ..formats import Checkpoints, Definition
 from ..inbound import ApprovalFiles, Noticed, archive, detection, inbox
 from ..inspect import Report, ReportDocument, listed_at_stop
@@ -34,7 +33,7 @@ from ..views import (
     behind,
     conversation,
 )
-from . import rewind_record
+from . import Follower, rewind_record
 from .acquire import Owned
 from .retention import Pruner
 

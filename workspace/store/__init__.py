@@ -25,7 +25,6 @@ if not deferred(__name__):
         walk,
     )
     from .disk_store import DISPLACED, LOCK, TEMPORARY, DiskStore, displaced_name, link, make_place, settle_place
-    from .one_look import ListedDisk, listed
-    from .registry import PROBE, check_conditional_puts, check_lock, check_writes, open_store
+    from .registry import PROBE, ListedDisk, check_conditional_puts, check_lock, check_writes, listed, open_store
     from .remote_store import RemoteStore
     from .syscalls import Syscalls

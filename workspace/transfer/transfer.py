@@ -36,7 +36,6 @@ from ..inspect import (
     Manifest,
     Restored,
     Tombstone,
-    backup_file,
     define,
     goes_along,
     is_passing,
@@ -93,8 +92,8 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     UsageError if the destination holds anything else, LeaseHeld if the run is active, InvalidFile or NewerFormat if its
     identity can't be read, StorageFailed if a file did not arrive unchanged.
     """
-    backup_file.refuse(source)
-    backup_file.refuse_overtaken(source)
+    transfer_file.refuse_backup(source)
+    transfer_file.refuse_overtaken(source)
     refuse_overlap(source, to.url)
     run_id = define(source).run_id
     with _still(source), held(to):
@@ -115,8 +114,8 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
 
     Errors as in `copy`.
     """
-    backup_file.refuse(source)
-    backup_file.refuse_overtaken(source)
+    transfer_file.refuse_backup(source)
+    transfer_file.refuse_overtaken(source)
     refuse_overlap(source, to.url)
     run_id = _run_at(source)
     _refuse_elsewhere(source, to, run_id)
@@ -502,13 +501,13 @@ class _Marked(NamedTuple):
 
 def _mark_of(source: Store, to: str, *, again: bool) -> _Marked:
     source.refresh()
-    found = read_if_there(source, backup_file.MARK)
-    mark = backup_file.parse_mark(found.data) if found is not None else None
+    found = read_if_there(source, transfer_file.BACKUP_MARK)
+    mark = transfer_file.parse_mark(found.data) if found is not None else None
     if found is None or mark is None:
         raise UsageError(
             "is no backup",
             path=source.url,
-            why=f"it has no {backup_file.MARK}",
+            why=f"it has no {transfer_file.BACKUP_MARK}",
             remedy="`satchel move` and `satchel copy` bring a workspace to another place; `satchel ls` shows backups",
         )
     if not mark.whole:
@@ -553,6 +552,7 @@ def _fence_off(source: Store, to: str, by: str, *, again: bool) -> LostPlace:
         mark, version = _mark_of(source, to, again=again)
         done = Restored(to=to, at=now(), by=by, seq=seq)
         with suppress(FileChanged):  # its owner had not found the fence, or another call restores it
-            source.replace(backup_file.MARK, backup_file.encode(replace(mark, restored=done)), if_version=version)
+            data = transfer_file.encode(replace(mark, restored=done))
+            source.replace(transfer_file.BACKUP_MARK, data, if_version=version)
             return LostPlace(source=mark.source, seq=seq, at=at)
     raise UsageError("is written again and again", path=source.url, remedy="stop the run at its old place")

@@ -17,7 +17,7 @@ import warm
 from waits import PATIENCE
 
 import satchel
-from satchel.workspace.inspect import backup_file
+from satchel.workspace.inspect import transfer_file
 from satchel.workspace.journal import Doubt
 from satchel.workspace.store import DiskStore
 
@@ -113,7 +113,7 @@ def lose(folder: Path, place: str, seed: int, environment: dict[str, str]) -> Lo
 def _wait_for_backup(run: Path) -> None:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        note = backup_file.read_note(DiskStore(run))
+        note = transfer_file.read_note(DiskStore(run))
         if note is not None and note.state == "following":
             return
         time.sleep(0.01)

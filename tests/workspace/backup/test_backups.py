@@ -22,12 +22,11 @@ from satchel import UsageError
 from satchel.errors import InvalidFile, LeaseHeld, StorageFailed
 from satchel.runtime.api import Replication
 from satchel.workspace import journal
-from satchel.workspace.backup import Follower, Replica, backup_place
 from satchel.workspace.base import DEFINITION
 from satchel.workspace.formats import definition
-from satchel.workspace.inspect import backup_file, look
+from satchel.workspace.inspect import look, transfer_file
 from satchel.workspace.journal import segments
-from satchel.workspace.lifecycle import Workspace
+from satchel.workspace.lifecycle import Follower, Replica, Workspace, backup_place
 from satchel.workspace.store import DiskStore
 from satchel.workspace.transfer import restore, transfer
 
@@ -583,7 +582,7 @@ def test_a_place_that_is_not_free_stops_the_owner(place: Place) -> None:
     place.dies_at("b")
     replica.follow()
     replica.complete()
-    mark = backup_file.read_mark(DiskStore(place.copy))
+    mark = transfer_file.read_mark(DiskStore(place.copy))
     assert mark is not None and mark.restored is None
 
 
@@ -664,7 +663,7 @@ def test_the_restored_run_can_t_follow_its_own_backup(place: Place) -> None:
     assert satchel.run(place.new).status == "completed"
     replica.complete(is_last=True)
     assert look(DiskStore(place.copy)).moment.status == "completed"
-    mark = backup_file.read_mark(DiskStore(place.copy))
+    mark = transfer_file.read_mark(DiskStore(place.copy))
     assert mark is not None and (mark.source, mark.restored) == (str(place.new), None)
     with pytest.raises(LeaseHeld, match=f"restored from its backup to {place.new}"):
         place.replica().begin()
@@ -690,7 +689,7 @@ def following(place: Place) -> str:
 
 
 def note_of(folder: Path) -> Any:
-    note = backup_file.read_note(DiskStore(folder))
+    note = transfer_file.read_note(DiskStore(folder))
     assert note is not None
     return note
 
@@ -783,8 +782,8 @@ def test_the_first_copy_is_under_way_when_the_run_ends(place: Place, monkeypatch
     monkeypatch.setattr(Replica, "begin", slowly)
     monkeypatch.setattr(Follower, "end", ending)
     monkeypatch.setattr("satchel.runtime.live.stopping.FIRST_LOOK", 0.0)
-    monkeypatch.setattr("satchel.workspace.backup.follower._LAST", PATIENCE)
-    monkeypatch.setattr("satchel.workspace.backup.follower._LAST_AWAY", 0.0)
+    monkeypatch.setattr("satchel.workspace.lifecycle.follower._LAST", PATIENCE)
+    monkeypatch.setattr("satchel.workspace.lifecycle.follower._LAST_AWAY", 0.0)
     place.write(AGENT, following(place))
     assert satchel.run(place.run).status == "completed"
     assert note_of(place.run).state == "ended"
@@ -825,7 +824,7 @@ def test_a_place_goes_away_unseen(place: Place, monkeypatch: pytest.MonkeyPatch)
         def __getattr__(self, name: str) -> Any:
             return lambda *_: None
 
-    monkeypatch.setattr("satchel.workspace.backup.follower._REFUSED", 0.1)
+    monkeypatch.setattr("satchel.workspace.lifecycle.follower._REFUSED", 0.1)
     monkeypatch.setattr(builtins, "run_has_said", lambda text: any(text in each for each in said), raising=False)
     monkeypatch.setenv("COPY", str(place.copy))
     place.copy.rmdir()

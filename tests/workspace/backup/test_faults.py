@@ -14,8 +14,8 @@ from properties import ROUNDS
 import satchel
 from satchel.errors import LeaseHeld, StorageFailed
 from satchel.workspace import journal
-from satchel.workspace.backup import Replica
 from satchel.workspace.inspect import look
+from satchel.workspace.lifecycle import Replica
 from satchel.workspace.store import DiskStore
 from satchel.workspace.transfer import restore
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..base import LeaseHeld, SatchelError, StorageFailed, UsageError, urls
 from ..formats import Definition
-from ..inspect import BackupNote, BackupState, backup_file
+from ..inspect import BackupNote, BackupState, transfer_file
 from ..journal import now
 from ..store import DiskStore, Store, make_place, open_store
 from .replica import Replica, backup_place
@@ -54,7 +54,7 @@ class Follower:
         self.looked = threading.Event()
         """The copy was seen, or can't be."""
         self.store = store
-        known = backup_file.read_note(store)
+        known = transfer_file.read_note(store)
         is_of_it = known is not None and (known.run_id, known.to) == (run_id, place)
         self.note = known if known is not None and is_of_it else BackupNote(run_id=run_id, to=place, state="away")
         self.on_state: Callable[[BackupNote], None] = lambda note: None
@@ -113,7 +113,7 @@ class Follower:
         try:
             replica.begin(tell=self._tell)
         except LeaseHeld:
-            mark = backup_file.read_mark(replica.to)
+            mark = transfer_file.read_mark(replica.to)
             self.note = replace(self.note, restored=mark.restored if mark is not None else None)
             raise
         self._tries = 0
@@ -146,7 +146,7 @@ class Follower:
         if is_new:
             with suppress(SatchelError, OSError):  # it is only for people, and the folder may be gone
                 self.store.replace(
-                    backup_file.NOTE, backup_file.encode(said), sync="data" if state == "overtaken" else "no"
+                    transfer_file.BACKUP_NOTE, transfer_file.encode(said), sync="data" if state == "overtaken" else "no"
                 )
 
 
@@ -172,12 +172,12 @@ def following(store: Store, definition: Definition | None, *, adopt: bool) -> It
 
 
 def _made(store: Store, definition: Definition | None, *, adopt: bool) -> Follower | None:
-    note = backup_file.read_note(store)
+    note = transfer_file.read_note(store)
     if note is not None and note.state == "overtaken":
         if not adopt:
             raise LeaseHeld(note.why)
         note = replace(note, state="adopted", since=now())
-        store.replace(backup_file.NOTE, backup_file.encode(note), sync="data")
+        store.replace(transfer_file.BACKUP_NOTE, transfer_file.encode(note), sync="data")
     if definition is None or not isinstance(store, DiskStore):
         return None
     note = note if note is not None and note.run_id == definition.run_id else None
@@ -189,7 +189,7 @@ def _made(store: Store, definition: Definition | None, *, adopt: bool) -> Follow
             refused = BackupNote(
                 run_id=definition.run_id, to=definition.backup, state="refused", since=now(), why=str(error)
             )
-            store.replace(backup_file.NOTE, backup_file.encode(refused), sync="no")
+            store.replace(transfer_file.BACKUP_NOTE, transfer_file.encode(refused), sync="no")
             return None
     if not place:
         return None
@@ -203,5 +203,5 @@ def place_for(store: Store, definition: Definition) -> str:
     UsageError for a place that can't be one."""
     if definition.backup:
         return backup_place(definition.backup, store, definition.run_id)
-    note = backup_file.read_note(store)
+    note = transfer_file.read_note(store)
     return note.to if note is not None and note.run_id == definition.run_id else ""

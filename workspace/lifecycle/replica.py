@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from .. import journal
 from ..base import DEFINITION, OF_A_RUN, LeaseHeld, SatchelError, StorageFailed, UsageError, myself, urls
 from ..formats import decoder
-from ..inspect import BackupMark, FolderTree, backup_file, goes_along, transfer_file
+from ..inspect import BackupMark, FolderTree, goes_along, transfer_file
 from ..journal import FIRST, blobs, crc_of, first_of, now, segment_of, segment_path
 from ..store import DiskStore, FileChanged, Store, Version, check_conditional_puts, read_if_there, walk
 from ..views import STEPS, schema_files
@@ -46,7 +46,7 @@ _PIECES = 64
 _HELD_BYTES = 1 << 20
 """Readable files up to this size are read before the journal, so that they show nothing that it does not have."""
 
-_SENT = backup_file.SENT
+_SENT = transfer_file.BACKUP_SENT
 _FIRST = re.compile(rf"(?:^|/)(?:{blobs.BLOBS}/|{journal.FOLDER}/[0-9]{{12}}\.jsonl\Z)")
 """What is sent before that which follows from it: blobs and segments, also of workspaces below the run."""
 
@@ -124,8 +124,8 @@ class Replica:
         self._begin_anew(tell)
 
     def _read_mark(self) -> None:
-        found = read_if_there(self.to, backup_file.MARK)
-        self._mark = backup_file.parse_mark(found.data) if found is not None else None
+        found = read_if_there(self.to, transfer_file.BACKUP_MARK)
+        self._mark = transfer_file.parse_mark(found.data) if found is not None else None
         self._mark_version = found.version if found is not None else None
 
     def _claim(self) -> None:
@@ -134,7 +134,7 @@ class Replica:
             raise UsageError(
                 "is not empty, and no backup",
                 path=self.to.url,
-                why=f"there is {strange or backup_file.MARK}",
+                why=f"there is {strange or transfer_file.BACKUP_MARK}",
                 remedy="name a place that is empty, or does not exist yet",
             )
         if self.to.abilities.exclusive_create:
@@ -143,7 +143,7 @@ class Replica:
             run_id=self.run_id, source=self.source.url, host=socket.gethostname(), by=myself(), began=now()
         )
         try:
-            self._mark_version = self.to.create(backup_file.MARK, backup_file.encode(mark))
+            self._mark_version = self.to.create(transfer_file.BACKUP_MARK, transfer_file.encode(mark))
         except FileExistsError:
             raise StorageFailed("another process begins a backup there", path=self.to.url) from None
         self._mark = mark
@@ -485,15 +485,15 @@ class Replica:
             )
             try:
                 self._mark_version = self.to.replace(
-                    backup_file.MARK, backup_file.encode(new), if_version=self._mark_version
+                    transfer_file.BACKUP_MARK, transfer_file.encode(new), if_version=self._mark_version
                 )
                 self._mark = new
                 return
             except FileChanged:
                 self._read_mark()
                 if self._mark is None or self._mark.restored is not None or self._mark.source != self.source.url:
-                    raise self._overtaken(backup_file.MARK) from None
-        raise StorageFailed("another process writes it again and again", path=backup_file.MARK)
+                    raise self._overtaken(transfer_file.BACKUP_MARK) from None
+        raise StorageFailed("another process writes it again and again", path=transfer_file.BACKUP_MARK)
 
 
 def _from_alone(before: bytes, data: bytes) -> bytes:
