@@ -118,7 +118,7 @@ class RunTiming(Struct, frozen=True):
         return replace(self, items=named_so(item, self.items, self.since, self.problem))
 
 
-def run_timing(found: StepHistory, told: Story, now: datetime, running: Sequence[RunningSpan] = ()) -> RunTiming:
+def run_timing(found: StepHistory, told: Story, now: datetime, running: Sequence[RunningSpan]) -> RunTiming:
     """The time of the work in `found`; `told`: the records of the run. Of a run that waits, or has calls that are
     `running`, it goes to `now`."""
     lines = [line for line in told.lines if line.seq <= found.moment.seq]

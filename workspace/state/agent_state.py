@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -307,19 +307,7 @@ class AgentMoment(RowLog, Struct, kw_only=True):
         result = {"decision": record.decision, "by": record.by, "note": record.note, "at": line.at, "how": record.how}
         if len(record.arguments):
             result["arguments"] = record.arguments
-        done = StepCompleted(
-            agent=asked.agent,
-            scope=asked.scope,
-            no=asked.no,
-            step=asked.step,
-            args=asked.args,
-            n=asked.n,
-            call=asked.call,
-            effect=True,
-            result=Raw(msgspec.json.encode(result)),
-            how="answered",
-        )
-        self.completed(line, done)
+        self.completed(line, _by_person(asked, "answered", Raw(msgspec.json.encode(result))))
 
     def asked(self, record: Doubt) -> None:
         self._numbered(record).answers.pop(record.key, None)
@@ -338,20 +326,8 @@ class AgentMoment(RowLog, Struct, kw_only=True):
         if record.outcome in ("not_done", "none_since"):
             scope.settled.add(doubt.key)
         else:
-            scope.done[doubt.key] = StepCompleted(
-                agent=doubt.agent,
-                scope=doubt.scope,
-                no=doubt.no,
-                step=doubt.step,
-                args=doubt.args,
-                n=doubt.n,
-                call=doubt.call,
-                effect=True,
-                result=record.result,
-                blob=record.blob,
-                how="resolved",
-                schema=was.schema if was is not None else "",
-            )
+            schema = was.schema if was is not None else ""
+            scope.done[doubt.key] = _by_person(doubt, "resolved", record.result, record.blob, schema)
         self._end_if_dropped(doubt.scope)
 
     def edited(self, line: Line, record: Edited) -> None:
@@ -424,20 +400,8 @@ class AgentMoment(RowLog, Struct, kw_only=True):
             return
         assert was is not None  # `_check_step` has looked
         is_effect = isinstance(was, StepStarted) or (isinstance(was, StepCompleted | StepFailed) and was.effect)
-        scope.done[key] = StepCompleted(
-            agent=was.agent,
-            scope=was.scope,
-            no=was.no,
-            step=was.step,
-            args=was.args,
-            n=was.n,
-            call=was.call,
-            effect=is_effect,
-            result=edit.result,
-            blob=edit.blob,
-            how="edited",
-            schema=was.schema if isinstance(was, StepStarted | StepCompleted | StepFailed) else "",
-        )
+        schema = was.schema if isinstance(was, StepStarted | StepCompleted | StepFailed) else ""
+        scope.done[key] = _by_person(was, "edited", edit.result, edit.blob, schema, effect=is_effect)
         if is_effect:
             scope.when[key] = line.at
         self._end_if_dropped(edit.scope)
@@ -572,6 +536,32 @@ def comes_further(agents: Agents, record: AnyRecord) -> bool:
             scope = agent.scopes.get(record.scope) if agent is not None else None
             return scope is not None and (record.key not in scope.numbers or _adds_to(scope, record))
     return False
+
+
+def _by_person(
+    call: OfCall,
+    how: Literal["answered", "resolved", "edited"],
+    result: Raw,
+    blob: str = "",
+    schema: str = "",
+    *,
+    effect: bool = True,
+) -> StepCompleted:
+    """The outcome that a person has given to a call."""
+    return StepCompleted(
+        agent=call.agent,
+        scope=call.scope,
+        no=call.no,
+        step=call.step,
+        args=call.args,
+        n=call.n,
+        call=call.call,
+        effect=effect,
+        result=result,
+        blob=blob,
+        how=how,
+        schema=schema,
+    )
 
 
 def _adds_to(scope: Scope, record: OfCall) -> bool:

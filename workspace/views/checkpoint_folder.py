@@ -24,7 +24,7 @@ from ..journal import CHECKPOINTS, FOLDER, Line, Occasion, Saved, checkpoint_pos
 from ..state import AgentMoment, Moment, Usage, checkpoint
 from ..store import LARGE_LIMIT, Store
 from .projection import STATE, TODO, state_file, todo_copy
-from .write_behind import AtOnce, Behind
+from .write_behind import Behind
 
 PATH = f"{CHECKPOINTS}/README.md"
 _LIMIT = 1 << 24
@@ -71,8 +71,8 @@ class CheckpointRow(NamedTuple):
 class CheckpointIndex:
     """The file, for one opened workspace. A document of the projector. Errors are ignored: nothing depends on it."""
 
-    def __init__(self, store: Store, moment: Moment, behind: Behind | None = None):
-        self._store, self._moment, self._behind = store, moment, behind or AtOnce()
+    def __init__(self, store: Store, moment: Moment, behind: Behind):
+        self._store, self._moment, self._behind = store, moment, behind
         self._rows: dict[str, str] = {}  # by the path of the checkpoint
 
     def add(self, path: str, why: Occasion) -> None:
@@ -194,8 +194,8 @@ class CheckpointFolders:
     """The folders that wait to be written, for one opened workspace. A document of the projector, which gives it its
     share of the time. Errors are ignored: nothing depends on these files."""
 
-    def __init__(self, store: Store, behind: Behind | None = None):
-        self._store, self._behind = store, behind or AtOnce()
+    def __init__(self, store: Store, behind: Behind):
+        self._store, self._behind = store, behind
         self._waiting: deque[_File] = deque()
         self._last = ""  # the folder that was added last
         self._is_remote = store.abilities.remote

@@ -118,7 +118,7 @@ def step_files(agent: AgentMoment, most: int = STEPS_SHOWN) -> Iterator[StepFile
         yield from step_files_of(agent, key, scope, most)
 
 
-def step_files_of(agent: AgentMoment, key: str, scope: Scope, most: int = STEPS_SHOWN) -> Iterator[StepFile]:
+def step_files_of(agent: AgentMoment, key: str, scope: Scope, most: int) -> Iterator[StepFile]:
     """The newest steps of a scope, and the newest failed ones, newest first; effects in doubt always."""
     done: Iterator[OfCall] = scope.newest(most)
     failed: Iterator[OfCall] = islice(reversed(scope.failed.values()), most)
