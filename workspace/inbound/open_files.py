@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..base import DEFINITION
 from ..formats import pause_file
 from ..store import ListedDisk, Store, listed
-from ..views import STATE, STEPS, TODO, is_left_open, stable_read
+from ..views import is_left_open, projection, stable_read
 from . import inbox
 from .question import APPROVALS
 
@@ -53,12 +53,4 @@ def _is_recent(store: Store, path: str) -> bool:
 def _files(store: Store) -> Iterator[str]:
     yield from (DEFINITION, pause_file.PATH)
     yield from (entry.path for entry in store.list(APPROVALS))
-    yield from _of_agent(store, "")
-
-
-def _of_agent(store: Store, folder: str) -> Iterator[str]:
-    yield from (folder + TODO, folder + STATE)
-    for of_scope in store.folders(folder + STEPS):
-        yield from (entry.path for entry in store.list(of_scope))
-    for child in store.folders(f"{folder}agents"):
-        yield from _of_agent(store, f"{child}/")
+    yield from projection.files_there(store)

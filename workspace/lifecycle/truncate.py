@@ -17,9 +17,9 @@ from ..base import Damaged, Refused, UsageError, read_json, read_markdown
 from ..inbound import archive
 from ..inspect import define, lease
 from ..journal import Line, StepCompleted, StepStarted, TaskTaken, as_it_says, parse_each
-from ..state import Moment, checkpoint, folder_of_agent
+from ..state import Moment, checkpoint
 from ..store import LARGE_LIMIT, Store, read_if_there
-from ..views import STATE, STEPS, TODO, checkpoint_folder
+from ..views import checkpoint_folder, projection
 from .adopt import judge
 
 KEPT = "cut-off"
@@ -152,18 +152,9 @@ def _moment_at(store: Store, seq: int, kept: dict[int, Line]) -> Moment:
 
 def _ahead(store: Store, seq: int) -> Iterator[str]:
     """Readable files that show removed records. They are made again, and people's edits in them are kept."""
-    for folder in _agents(store, ""):
-        steps = (entry.path for below in store.folders(folder + STEPS) for entry in store.list(below))
-        for path in (folder + TODO, folder + STATE, *steps):
-            if (found := read_if_there(store, path, limit=LARGE_LIMIT)) is None:
-                continue
-            stamp = (read_markdown(found.data) if path.endswith(".md") else read_json(found.data)).stamp
-            if stamp is not None and stamp.seq > seq:
-                yield path
-
-
-def _agents(store: Store, path: str) -> Iterator[str]:
-    folder = folder_of_agent(path)
-    yield folder
-    for child in store.folders(f"{folder}agents"):
-        yield from _agents(store, f"{path}/{child.rpartition('/')[2]}".removeprefix("/"))
+    for path in projection.files_there(store):
+        if (found := read_if_there(store, path, limit=LARGE_LIMIT)) is None:
+            continue
+        stamp = (read_markdown(found.data) if path.endswith(".md") else read_json(found.data)).stamp
+        if stamp is not None and stamp.seq > seq:
+            yield path

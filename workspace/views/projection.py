@@ -118,6 +118,16 @@ def step_files(agent: AgentMoment, most: int = STEPS_SHOWN) -> Iterator[StepFile
         yield from step_files_of(agent, key, scope, most)
 
 
+def files_there(store: Store, folder: str = "") -> Iterator[str]:
+    """Where the storage has, or may have, a plan, a state or steps: those of the agent with this folder, and of all
+    below it."""
+    yield from (folder + TODO, folder + STATE)
+    for of_scope in store.folders(folder + STEPS):
+        yield from (entry.path for entry in store.list(of_scope))
+    for child in store.folders(f"{folder}agents"):
+        yield from files_there(store, f"{child}/")
+
+
 def step_files_of(agent: AgentMoment, key: str, scope: Scope, most: int) -> Iterator[StepFile]:
     """The newest steps of a scope, and the newest failed ones, newest first; effects in doubt always."""
     done: Iterator[OfCall] = scope.newest(most)

@@ -44,8 +44,8 @@ class Projector:
         self.wake: Callable[[float], None] | None = None
         """Called with a delay in seconds after which `catch_up` has something to do."""
         self.is_ahead: Callable[[], bool] = lambda: False
-        self.check: Callable[[], None] = lambda: None  # raises the error of a journal that was given up
         """Whether the moment says something that is not on its way to the storage yet. Then nothing is written."""
+        self.check: Callable[[], None] = lambda: None  # raises the error of a journal that was given up
         self._clock = clock
         self._behind = behind or AtOnce()
         self._behind.on_idle = self._landed
@@ -125,23 +125,15 @@ class Projector:
             self._due = ended + SHARE * (ended - self._began)
 
 
-class StateDocument:
-    def __init__(self, files: ViewGuard, moment: Moment, agent: AgentMoment):
-        self._files, self._moment, self._agent = files, moment, agent
+class ViewDocument:
+    """One file, with what `made` returns at each write; none while that is None."""
+
+    def __init__(self, files: ViewGuard, path: str, made: Callable[[], bytes | None]):
+        self._files, self._path, self._made = files, path, made
 
     def write(self) -> None:
-        path = f"{self._agent.folder}{projection.STATE}"
-        self._files.replace(path, projection.state_file(self._moment, self._agent))
-
-
-class TodoDocument:
-    def __init__(self, files: ViewGuard, moment: Moment, agent: AgentMoment):
-        self._files, self._moment, self._agent = files, moment, agent
-
-    def write(self) -> None:
-        if self._agent.has_plan:
-            path = f"{self._agent.folder}{projection.TODO}"
-            self._files.replace(path, projection.todo_file(self._moment, self._agent))
+        if (data := self._made()) is not None:
+            self._files.replace(self._path, data)
 
 
 class StepsDocument:
@@ -228,8 +220,14 @@ class Files:
         messages: MessageFile,
         shown: dict[str, journal.OfCall],
     ):
-        self.state = StateDocument(guard, moment, agent)
-        self.todo = TodoDocument(guard, moment, agent)
+        self.state = ViewDocument(
+            guard, f"{agent.folder}{projection.STATE}", partial(projection.state_file, moment, agent)
+        )
+        self.todo = ViewDocument(
+            guard,
+            f"{agent.folder}{projection.TODO}",
+            lambda: projection.todo_file(moment, agent) if agent.has_plan else None,
+        )
         self.steps = StepsDocument(guard, moment, agent, shown)
         self.messages = MessagesDocument(messages, agent)
         self.logs: dict[str, MessagesDocument] = {}  # by key
