@@ -222,6 +222,17 @@ def test_rooms_import_each_other_through_their_faces() -> None:
     assert not wrong
 
 
+def test_a_module_asks_its_neighbours_and_not_the_face_of_its_own_room() -> None:
+    wrong = [
+        f"{each.by} imports {each.name} from its own face"
+        for each in everything()
+        if not is_package(each.by)
+        and each.base == each.by.rpartition(".")[0]
+        and inside(each.base, each.name) not in modules()
+    ]
+    assert not wrong
+
+
 def test_no_module_imports_in_a_circle() -> None:
     """Imports inside functions and for type checking count too: what needs them is in the wrong place."""
     needs: dict[str, set[str]] = {name: set() for name in modules()}

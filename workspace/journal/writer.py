@@ -15,21 +15,10 @@ from msgspec.structs import replace
 
 from ..base import DEFINITION, AgentError, DoesNotFit, Refused, SatchelError, StorageFailed
 from ..store import Store
-from . import (
-    AgentBegun,
-    Edited,
-    FileWritten,
-    Migrated,
-    Paused,
-    PauseRequested,
-    PlanChanged,
-    ResourceChanged,
-    Resumed,
-    ScopeBegun,
-    ScopeCommitted,
-)
 from .blobs import filled
 from .line import NO_CRC, AnyRecord, Line, now, written
+from .people import Edited, Paused, PauseRequested, Resumed
+from .records import AgentBegun, FileWritten, Migrated, PlanChanged, ResourceChanged, ScopeBegun, ScopeCommitted
 from .segment import FOLDER
 from .segment_log import AppendedSegments
 

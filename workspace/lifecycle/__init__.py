@@ -8,7 +8,7 @@ if not deferred(__name__):
     from . import acquire, adopt, opening, pausing, recovery, retention, rewind_record, truncate
     from .acquire import clock
     from .adopt import end_other
-    from .follower import FIRST_LOOK, LOOK, Follower, following, place_for
+    from .follower import FIRST_LOOK, LOOK, Follower, place_for
     from .opening import opened
     from .pausing import PauseWish, said
     from .recovery import Leftover

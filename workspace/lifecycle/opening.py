@@ -25,9 +25,10 @@ from ..secrets import redactor_of, scrubbed
 from ..state import Listed, Moment, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_files, stable_read
-from . import following, recovery
+from . import recovery
 from .acquire import Owned, owned
 from .adopt import Adoption, judge
+from .follower import following
 from .recovery import Leftover
 from .workspace import Due, Workspace
 
@@ -77,7 +78,7 @@ def opened(
     its files name a place for one.
 
     People's edits are merged, recorded and reported. Refused or InvalidFile for one that can't be accepted, Conflicting
-    for one that a person has to decide about, by `choices`; see edits/detection.py for these and `check_data`. To
+    for one that a person has to decide about, by `choices`; see inbound/detection.py for these and `check_data`. To
     `merge`, unresolved conflicts stay as they are, and the next opening asks again.
     """
     seen = seen or look(store)  # refuse before anything is touched

@@ -33,8 +33,9 @@ from ..views import (
     behind,
     conversation,
 )
-from . import Follower, rewind_record
+from . import rewind_record
 from .acquire import Owned
+from .follower import Follower
 from .retention import Pruner
 
 if TYPE_CHECKING:
