@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 _FOLDER = os.path.dirname(__file__)  # importlib.resources takes 4 ms, for packages in archives, and this is in none
 
-LIMIT = 20
-"""Problems reported for one value. More have a common cause."""
-
 Place = Callable[[Where], str]
 """Makes the text for a path in a message; callers add line numbers with it."""
 
@@ -89,7 +86,7 @@ def text(name: str) -> str:
 def problems(
     name: str, value: Any, *, place: Place | None = None, data_schema: Mapping[str, Any] | bool | None = None
 ) -> list[Problem]:
-    """What is wrong with `value` as a `name`, in the order of the value; at most LIMIT problems, none if it is valid.
+    """What is wrong with `value` as a `name`, in the order of the value; at most `validator.MOST`, none if valid.
 
     `place` is called with paths that may not exist, such as that of a missing key. `data_schema` replaces data.json:
     the agent's own schema in a workspace. It may be a stranger's, so errors in it are reported, not raised, it fetches
@@ -101,23 +98,23 @@ def problems(
     from . import validator
 
     if data_schema is None:
-        return validator.check(_validator(name), value, place or dotted, LIMIT)
+        return validator.check(_validator(name), value, place or dotted)
     inside = (name, schema)
-    return validator.check_foreign(data_schema, value, place or dotted, LIMIT, validator.DATA, inside, _patterns)
+    return validator.check_foreign(data_schema, value, place or dotted, validator.DATA, inside, _patterns)
 
 
 def against(schema: Mapping[str, Any] | bool, value: Any, place: Place | None = None) -> list[Problem]:
     """What is wrong with `value` by a schema of an agent. It may be a stranger's, as above."""
     from . import validator
 
-    return validator.check_foreign(schema, value, place or dotted, LIMIT, validator.AGENTS_OWN)
+    return validator.check_foreign(schema, value, place or dotted, validator.AGENTS_OWN)
 
 
 def of_result(schema: Mapping[str, Any] | bool, value: Any, place: Place) -> list[Problem]:
     """What is wrong with `value` by the schema of a step's result, as a workspace has it."""
     from . import validator
 
-    return validator.check_foreign(schema, value, place, LIMIT, validator.RESULT)
+    return validator.check_foreign(schema, value, place, validator.RESULT)
 
 
 @functools.cache

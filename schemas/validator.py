@@ -35,6 +35,9 @@ DATA = ("the schema for data (data.json)", "Remove the file .satchel/schemas/dat
 RESULT = ("the schema of the result", "Remove it from .satchel/schemas/results/; the next run of the step writes it")
 AGENTS_OWN = ("the schema of the answer", "Correct it in the agent's code")
 
+MOST = 20
+"""Problems reported for one value. More have a common cause."""
+
 LIMIT = 2.0
 """Seconds of work that a check against a stranger's schema may cost, and seconds for trying its patterns."""
 
@@ -74,25 +77,24 @@ def validator(name: str, load: Callable[[str], Schema]) -> Validator:
     return checker
 
 
-def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: int) -> list[Problem]:
-    """At most `limit` problems of `value`, in its order."""
+def check(checker: Validator, value: Any, place: Callable[[Where], str]) -> list[Problem]:
+    """At most MOST problems of `value`, in its order."""
     # A bound on errors as well: one error may be worded as several problems, but never the other way round.
-    errors = list(itertools.islice(checker.iter_errors(value), 10 * limit))
-    told = [problem for error in errors for problem in itertools.islice(explain(fault(error)), limit)]
+    errors = list(itertools.islice(checker.iter_errors(value), 10 * MOST))
+    told = [problem for error in errors for problem in itertools.islice(explain(fault(error)), MOST)]
     told.sort(key=lambda problem: _position(value, problem.path))
-    return list(dict.fromkeys(Problem(place(path), *said) for path, *said in told))[:limit]
+    return list(dict.fromkeys(Problem(place(path), *said) for path, *said in told))[:MOST]
 
 
 def check_foreign(
     schema: Schema,
     value: Any,
     place: Callable[[Where], str],
-    limit: int,
     of: tuple[str, str],
     inside: tuple[str, Callable[[str], Schema]] | None = None,
     known: Callable[[], Container[str]] = tuple,
 ) -> list[Problem]:
-    """At most `limit` problems of `value` by a schema that may be a stranger's: it fetches nothing and takes no longer
+    """At most MOST problems of `value` by a schema that may be a stranger's: it fetches nothing and takes no longer
     than LIMIT, and an error in the schema is returned as a problem. `inside` names the schema of ours that refers to it
     as data.json, and loads the others; without it `schema` is alone. `known`: patterns that can be searched safely.
 
@@ -107,7 +109,7 @@ def check_foreign(
             checker: Validator = bounded(tamed, registry=Registry())
         else:
             checker = bounded(inside[1](inside[0]), registry=_registry(inside[1], tamed))
-        return check(checker, value, place, limit)
+        return check(checker, value, place)
     except Exception as error:  # by anything that the libraries don't expect of a schema
         return [unusable(error, of)]
     finally:

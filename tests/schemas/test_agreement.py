@@ -461,7 +461,7 @@ def mutants(value: Any) -> Iterator[Any]:
 
 
 def says(name: str, value: Any) -> list[Problem]:
-    return validator.check(validate._validator(name), value, dotted, 1)
+    return validator.check(validate._validator(name), value, dotted)
 
 
 def test_jsonschema_is_asked_about_what_is_plainly_valid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,16 +230,16 @@ def remembering() -> Iterator[None]:
     documents: dict[str, YamlDocument] = {}
     real_check, real_load = validator.check, yamltext.load
 
-    def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: int) -> list[Problem]:
+    def check(checker: Validator, value: Any, place: Callable[[Where], str]) -> list[Problem]:
         if type(checker) is not validator._Discriminating:  # a stranger's
-            return real_check(checker, value, place, limit)
+            return real_check(checker, value, place)
         try:
             key = id(checker.schema), repr(value)  # ours are never freed
         except (ValueError, RecursionError):  # too large a number, or too deep
-            return real_check(checker, value, place, limit)
+            return real_check(checker, value, place)
         if key in valid:
             return []
-        found = real_check(checker, value, place, limit)
+        found = real_check(checker, value, place)
         if not found and len(valid) < _REMEMBERED:
             valid.add(key)
         return found
