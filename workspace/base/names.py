@@ -114,7 +114,7 @@ def check_path(path: str) -> str:
 
 
 def check_new(path: str) -> str:
-    """The same for a file that an agent or a person names: UsageError also if no disk or no bucket could hold it."""
+    """`check_path` of a file that an agent or a person names: UsageError also if no disk or no bucket could hold it."""
     check_path(path)
     name = max(path.split("/"), key=_size)
     for what, found, limit in (("a name", name, NAME_BYTES), ("a path", path, _PATH_BYTES)):

@@ -110,7 +110,7 @@ def is_checkpoint(name: str) -> bool:
 
 
 def read_json_copy(data: bytes) -> Copy | None:
-    """The same of an untouched JSON file, whose `run_id` says of which run it is."""
+    """The stamp of a copy that this JSON has, if it is untouched; its `run_id` says of which run it is."""
     at, match = _JSON.search(data), _COPY_JSON.search(data)
     if at is None or match is None or match.end() != at.start():
         return None

@@ -39,7 +39,7 @@ def moment_after(written: str, now: datetime) -> datetime:
 
 
 def moment_before(written: str, now: datetime) -> datetime:
-    """The same in the past: the last time of day, or a length of time before now."""
+    """A time in the past, written as for `moment_after`: the last time of day, or a length of time before now."""
     return _moment(written, now, -1)
 
 

@@ -55,7 +55,7 @@ class Records(Struct, frozen=True):
         return self.lines[-1].seq if self.lines else 0
 
     def after(self, moment: Moment | None) -> Records | None:
-        """Those after a moment, or all of a run that begins with the first; None if some are missing."""
+        """The records after a moment, or all of a run that begins with the first; None if some are missing."""
         at = moment.seq + 1 - self.first if moment is not None else 0
         if at < 0 or (moment is None and self.first > 1):
             return None
@@ -354,8 +354,8 @@ N = TypeVar("N", bound=Named)
 
 
 def named_so(item: str, known: Sequence[N], first: int, problem: SatchelError | None) -> list[N]:
-    """Those of the item that a person has named. UsageError if it has not begun; if not all records could be read, the
-    `problem` with them instead. `first`: the first record that is kept."""
+    """The `known` of the item that a person has named. UsageError if it has not begun; if not all records could be
+    read, the `problem` with them instead. `first`: the first record that is kept."""
     wanted = f"^{item}" if item.isdecimal() else item.rstrip("/")
     found = [each for each in known if wanted in each.names]
     if not found:

@@ -390,7 +390,7 @@ def _changes(question: Question, said: Any, answer: Any, text: str, document: Ya
 
 
 def _check_question(question: Question, run_id: str, said: dict[str, Any], document: YamlDocument) -> None:
-    """It must still be the question that was asked: an answer to another one does not count."""
+    """A form must still have the question that was asked: an answer to another one does not count."""
     asked: dict[str, Any] = {"run_id": run_id, "id": question.id, "asked_at": question.asked_at}
     if not question.is_doubt:  # these are Satchel's own text, which may differ in another version
         asked |= {

@@ -248,8 +248,8 @@ def _validate(looking: Looking, agent: AgentMoment, path: str, whole: dict[str, 
 
 
 def _schema(looking: Looking, agent: AgentMoment) -> dict[str, Any] | bool | None:
-    """That of the type, or where the agent's code does not run the copy that it has written last. None if that is
-    missing or damaged: then the next start asks the type."""
+    """The schema of the state type, or where the agent's code does not run the copy that it has written last. None if
+    that is missing or damaged: then the next start asks the type."""
     if looking.check_data is not None and (own := looking.check_data.schema(agent.path)) is not None:
         return own
     path = f"{SCHEMAS}/{agent.folder}data.json"

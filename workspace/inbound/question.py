@@ -56,7 +56,7 @@ class Question(Struct, frozen=True):
 
     @property
     def is_unclaimed(self) -> bool:
-        """It asks whether a call is the same action as an earlier one."""
+        """Whether it asks if a call is the same action as an earlier one."""
         return isinstance(self.asked, Doubt) and self.asked.why == "unclaimed"
 
     def meaning(self, decision: str) -> str:
@@ -69,7 +69,7 @@ class Question(Struct, frozen=True):
 
     @property
     def is_lost(self) -> bool:
-        """It asks whether the lost owner of a restored run has done something."""
+        """Whether it asks if the lost owner of a restored run has done something."""
         return isinstance(self.asked, Doubt) and self.asked.why == "lost"
 
     def has_happened(self, decision: Any) -> bool:

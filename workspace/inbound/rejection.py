@@ -60,7 +60,7 @@ def reject(store: Store, refusal: RejectedFile, fate: str = "and was restored") 
 
 
 def move_aside(store: Store, refusal: RejectedFile, fate: str) -> str:
-    """The same for what can't be read: a folder, a link, a huge file. It is moved, not copied."""
+    """Keep what can't be read, and so not be copied: a folder, a link, a huge file. It is moved."""
     for path, reasons in _names(refusal.path):
         with suppress(UsageError):
             if store.version(path) is None:

@@ -71,7 +71,7 @@ class FolderTree:
         self._known: dict[str, _Folder] = {}
 
     def stamp(self, folder: str) -> Stamp | None:
-        """That of a folder of the last walk: another one if the names in it have changed."""
+        """The stamp of a folder of the last walk: another one if the names in it have changed."""
         found = self._known.get(folder)
         return found.stamp if found else None
 
@@ -137,7 +137,7 @@ class _Folder(NamedTuple):
 
 
 def below_store(root: Store, *, with_moved: bool = False) -> Iterator[Store]:
-    """The same for a store that holds workspaces, or is one. All use one listing, that of `root`, until one of them
+    """The workspaces in a store that holds some, or is one. All use one listing, that of `root`, until one of them
     makes a new listing of its own files."""
     for folder in _inside(root, "", with_moved):
         yield SubStore(root, folder)

@@ -54,7 +54,7 @@ def _put(store: Store, sha256: str, data: bytes, mark: int) -> str:
 
 
 def keep_file(store: Store, data: bytes, mark: int) -> SavedFile:
-    """The same of a file in files/."""
+    """The content of a file in files/ in the form for a record, or in a blob, durably. `mark` as in `keep`."""
     sha256 = hashlib.sha256(data).hexdigest()
     if len(data) <= INLINE_BYTES and b"\0" not in data:
         with suppress(UnicodeDecodeError):

@@ -53,7 +53,7 @@ def kept_path(up_to: int) -> str:
 
 
 def kept_lines(store: Store) -> list[Line]:
-    """Those of the pruned records that are kept for ever, oldest first. Damaged if one can't be read."""
+    """The pruned records that are kept for ever, oldest first. Damaged if one can't be read."""
     found: dict[int, Line] = {}
     for up_to in kept_files(store):
         path = kept_path(up_to)
@@ -71,7 +71,7 @@ def kept_lines(store: Store) -> list[Line]:
 
 
 def chosen(lines: Sequence[Line]) -> list[Line]:
-    """Those that are kept for ever, of the records of some segments."""
+    """The records of some segments that are kept for ever."""
     said = {line.seq for line in conversation(lines)}
     return [_lean(line) for line in lines if line.seq in said or _is_kept(line)]
 
@@ -215,7 +215,7 @@ def _may_begin(store: Store, first: int, size: int, own: Own | None) -> bool:
 
 
 def kept_of(old: OldSegments) -> bytes:
-    """What is kept for ever of them."""
+    """The file with the records of old segments that are kept for ever."""
     return encode_kept(chosen(old.lines))
 
 

@@ -78,7 +78,7 @@ class Chain:
 
     @property
     def lines(self) -> list[Line]:
-        """Those behind `after`, oldest first."""
+        """The records behind `after`, oldest first."""
         lines: list[Line] = []
         due = self._after + 1
         for part in reversed(self._parts):

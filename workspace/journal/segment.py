@@ -48,7 +48,7 @@ def segments(store: Store) -> list[int]:
 
 
 def sizes(store: Store, *, pruned: bool = False) -> dict[int, int]:
-    """The same with their sizes in bytes, from one listing. With `pruned`, also those whose records are pruned, as
+    """The segments with their sizes in bytes, from one listing. With `pruned`, also those whose records are pruned, as
     far as they are still there."""
     entries = [*store.list(FOLDER)]
     least = 1 if pruned else _first_kept(entries)

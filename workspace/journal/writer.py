@@ -391,7 +391,7 @@ class Journal:
         self._tell_taken()
 
     def _land(self, flight: _Flight) -> None:
-        """It is written, or has failed. Its waiters continue, and the records that have come meanwhile are next."""
+        """A group is written, or has failed. Its waiters continue, and the records that came meanwhile are next."""
         if self._flight is not flight:
             return  # a caller could not wait for the loop
         self._flight = None

@@ -61,7 +61,7 @@ class PauseWish(Struct, frozen=True):
 
     @property
     def is_lifted(self) -> bool:
-        """It has ended without a person's command."""
+        """Whether the pause has ended without a person's command."""
         if self.is_overruling:
             return True
         if self.file == PauseFile():  # emptied, and an empty file is a request to stop

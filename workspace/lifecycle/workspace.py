@@ -187,13 +187,13 @@ class Workspace:
                 self.join_log(path, key, file, log)
 
     def join_log(self, path: str, key: str, file: str, log: RowLog) -> None:
-        """The same of a log of this agent."""
+        """From now on keep the file of a log of this agent near the moment."""
         rows = self.messages.setdefault(key, MessageFile(self.store, file, self.guard))
         rows.recall = lambda: self.conversation(key)
         self.files[path].logs[key] = MessagesDocument(rows, log)
 
     def join_files(self, noticed: Noticed) -> None:
-        """The same of files/, where the versions are that were noticed."""
+        """From now on keep files/ near the moment. It has the versions that were noticed."""
         held = self.files[""].held = HeldDocument(self.guard, self.store, self.moment.root)
         held.are_shown({path.removeprefix(FILES): version for path, version in noticed.files.items()})
         self.show_saved(noticed)
@@ -220,7 +220,7 @@ class Workspace:
             self.checkpoint("edit")
 
     def add_edits(self, noticed: Noticed) -> None:
-        """The same, in the next group."""
+        """Record people's edits in the next group."""
         detection.record_edits(self.store, self.moment, self.journal, self.report, noticed, self.desk.free_id)
         self.take_conversations(noticed)
 

@@ -109,7 +109,7 @@ class AgentMoment(RowLog, Struct, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """It has returned, and its plan is finished. For the root only the plan counts."""
+        """Whether it has returned and its plan is finished. For the root only the plan counts."""
         return not self._has_work and (not self.path or self.result is not None)
 
     @property
@@ -510,7 +510,7 @@ def crash_suspects(agents: Agents) -> list[str]:
 
 
 def forget_all_crashes(agents: Agents) -> None:
-    """What the run waits for has come further."""
+    """No crash counts any more: what the run waits for has come further."""
     for agent in agents.values():
         for scope in agent.scopes.values():
             scope.crashes = 0

@@ -297,7 +297,7 @@ def _load(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], Liste
 
 
 def _begun(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], Listed] | None:
-    """The same where reading is a request, without the separate results, which are fetched when needed. None if there
+    """`_load` where reading is a request, without the separate results, which are fetched when needed. None if there
     are none."""
     size = _large(store, path)
     if not size:
@@ -381,8 +381,8 @@ def is_good(path: str) -> bool:
 def superfluous(
     store: Store, keep: Keep, *, gone: Collection[str] = (), coming: Collection[str] = (), first: int = 0
 ) -> list[str]:
-    """Those that nothing keeps. The newest always stays. So does the newest before a forced stop, because a person may
-    want to return to it, and some with which the journal can begin when older records go.
+    """The checkpoints that nothing keeps. The newest always stays. So does the newest before a forced stop, because a
+    person may want to return to it, and some with which the journal can begin when older records go.
 
     As it will be when these are `gone`, others are `coming`, and `first` is the first record that is kept."""
     known = [*(path for path in paths(store) if path not in gone), *coming]
@@ -391,8 +391,8 @@ def superfluous(
 
 
 def ruled(store: Store, keep: Keep, known: Sequence[str]) -> list[str]:
-    """Those of the `known` that `keep.checkpoints` keeps, with the newest, and the newest before a forced stop; oldest
-    first."""
+    """The checkpoints among `known` that `keep.checkpoints` keeps, with the newest, and the newest before a forced
+    stop; oldest first."""
     rule = keep.checkpoints
     good = [path for path in known if is_good(path)]
     first = max(0, len(known) - max(1, rule.number))

@@ -233,8 +233,8 @@ def _with_ids(now: AgentMoment, ids: Mapping[str, str]) -> AgentMoment:
 
 
 def _reused_with_ids(now: AgentMoment, reused: Reused, ids: Mapping[str, str]) -> Reused:
-    """The same for results of steps, also those from when an item had a former id: they are kept with its effects. The
-    newer ones count."""
+    """Results of steps under the new `ids`, also those from when an item had a former id: they are kept with its
+    effects. The newer ones count."""
     newest = {former: key for key, others in now.other_ids.items() for former in others if _of(now, former) is None}
     found = dict[tuple[str, str], Mapping[Key, StepCompleted]]()
     for (path, key), steps in reused.items():

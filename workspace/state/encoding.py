@@ -259,7 +259,7 @@ def fill(scope: Scope) -> None:
 
 
 def put_off(scope: Scope, count: int, fetch: Callable[[], Iterable[StepCompleted]]) -> ApartScope:
-    """The same scope; `fetch` returns `count` more results when they are needed."""
+    """A scope with the content of this one; `fetch` returns `count` more results when they are needed."""
     fields = {name: getattr(scope, name) for name in scope.__struct_fields__}
     return ApartScope(**fields, later=Later(count, fetch))
 

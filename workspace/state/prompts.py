@@ -73,7 +73,7 @@ class Shelf:
         return self._in_shared(name) if self._folder and self._store.version(path) is None else path
 
     def files(self) -> dict[str, bytes]:
-        """Those that can be read, by name."""
+        """The prompt files that can be read, by name."""
         shared = {} if self._shared is None else dict(_files(self._shared, "", ""))
         return {**shared, **dict(_files(self._store, FOLDER, f"{FOLDER}/"))}
 

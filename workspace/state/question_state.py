@@ -210,7 +210,7 @@ class Questions(Struct, kw_only=True):
                 each.guessed = {id: asked for id, asked in each.guessed.items() if asked.scope != record.scope}
 
     def note_ended(self, record: OfCall) -> None:
-        """It is known how this call ended: it is not begun again."""
+        """This call has ended in a known way, so it is not begun again."""
         for held in self._of_begun():
             for id in [id for id, each in held.items() if _is_of(each, record)]:
                 del held[id]

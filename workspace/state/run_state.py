@@ -202,7 +202,7 @@ class Moment(Questions, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """It has completed, and no later change leaves something to do."""
+        """Whether it has completed, and no later change leaves something to do."""
         return self.status == "completed" and all(agent.is_finished for agent in self.agents.values())
 
     @property

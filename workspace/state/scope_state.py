@@ -80,11 +80,11 @@ class Scope(Struct, omit_defaults=True):
         return islice(reversed(self.done.values()), most)
 
     def ended(self, effects: dict[Key, StepCompleted]) -> Past:
-        """What is kept of it."""
+        """The part of it that later starts need, with these of its effects."""
         return Past(self.title, self.last_number, effects, self.settled, self.when, self.again)
 
     def moved(self, key: str) -> Scope:
-        """The same under another name."""
+        """This scope under the item's new id."""
         return replace(
             self,
             done={call: replace(step, scope=key) for call, step in self.done.items()},
@@ -110,7 +110,8 @@ class Scope(Struct, omit_defaults=True):
 
 
 class Past(Struct, omit_defaults=True):
-    """What is kept of an ended scope, in case a person wants it done again: its effects, which are not repeated."""
+    """The part of an ended scope that later starts need, in case a person wants it done again: its effects, which are
+    not repeated."""
 
     title: str
     last_number: int
@@ -139,7 +140,7 @@ def is_done_again(record: StepCompleted) -> bool:
 
 
 def forget_effects(scope: Scope | Past) -> None:
-    """Those that were done are done again, under new keys."""
+    """Let the effects that were done be done again, under new keys."""
     for key in [key for key, record in scope.done.items() if is_done_again(record)]:
         del scope.done[key]
         scope.when.pop(key, None)

@@ -203,7 +203,7 @@ class Store(Protocol):
         """
 
     def remove_many(self, paths: Sequence[str]) -> None:
-        """The same for several, with as few requests as possible."""
+        """Remove several files, with as few requests as possible."""
 
     def tidy(self, folder: str) -> None:
         """Remove empty folders directly in `folder`, and `folder` itself if it becomes empty."""

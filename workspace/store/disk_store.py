@@ -247,7 +247,7 @@ class DiskStore:
             self._os.rename(temporary, aside)
 
     def _displace(self, aside: str, target: str) -> None:
-        """The same where the system has no exchange: then a save between the two calls is not seen."""
+        """Exchange two files where the system has no call for it: a save between its calls is not seen."""
         old = f"{aside}~"
         self._os.link(target, old)
         self._os.rename(aside, target)
@@ -257,7 +257,7 @@ class DiskStore:
         return self._os.watch([os.path.dirname(self._inside(f"{folder}/x".lstrip("/"))) for folder in folders], hint)
 
     def create(self, path: str, data: bytes) -> Version:
-        """The same with `link` instead of the rename, because a link never replaces."""
+        """`link` gives the file its name, and not a rename, because a link never replaces."""
         target = self._inside(path)
         with failing("can't be written", path), self._folder_of(path, durable=True):
             with self._temporary(data, "all") as temporary:

@@ -111,7 +111,7 @@ class ListedDisk(DiskStore):
 
 
 def listed(store: Store) -> Store:
-    """The same files for one look, where reading is no request."""
+    """The files of a store for one look: each folder is listed once, where reading is no request."""
     if isinstance(store, ListedDisk):
         return store
     return ListedDisk(store.url, store._os) if isinstance(store, DiskStore) else store
@@ -181,8 +181,8 @@ def _try(store: Store, path: str) -> None:
 
 
 def check_exclusive(store: Store, path: str, data: bytes) -> None:
-    """The same with a file that was just created with `data`: the store must refuse a second creation. Two requests. If
-    it does not refuse, the file is restored before UsageError is raised."""
+    """UsageError if the store does not refuse a second creation of a file that was just created with `data`. Two
+    requests. If it does not refuse, the file is restored before UsageError is raised."""
     try:
         store.create(path, b"second " + uuid4().hex.encode())
     except FileExistsError:

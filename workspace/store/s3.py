@@ -159,7 +159,7 @@ class Requests:
                 patience.wait(trouble, what, path)
 
     def once(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
-        """The same without a repetition. Raises outcomes and the errors for people."""
+        """One operation of S3, not repeated. Raises outcomes and the errors for people."""
         seconds = _ANSWER_WITHIN + len(arguments.get("Body", b"")) / _BYTES_A_SECOND
         return self._wait(what, path, self._answer, method, arguments, seconds)
 

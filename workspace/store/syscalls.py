@@ -54,7 +54,7 @@ class Syscalls:
             _try(os.fchmod, fd, mode)
 
     def give_folder(self, path: str, mode: int, owner: tuple[int, int] | None) -> None:
-        """The same of a folder."""
+        """Set mode and owner of a new folder, like `give`."""
         if owner is not None:
             _try(os.chown, path, *owner, follow_symlinks=False)
         if mode != 0o700:
@@ -326,7 +326,7 @@ def _read(fd: int, size: int) -> bytes:
 
 @contextmanager
 def _open_file(path: str) -> Iterator[tuple[BinaryIO, os.stat_result]]:
-    """The same, buffered."""
+    """A file to read, buffered, and its status."""
     fd, status = _open(path)
     with open(fd, "rb") as file:
         yield file, status

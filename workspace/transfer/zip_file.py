@@ -229,7 +229,7 @@ class _Packing:
         return self._redactor.data(data)
 
     def _again(self, segments: Iterable[bytes], names: dict[str, str]) -> dict[str, bytes]:
-        """The same records without secrets, in one segment, since each checksum depends on the records before it.
+        """The records without secrets, in one segment, since each checksum depends on the records before it.
         ValueError or a SatchelError if they are not whole, or can't be redacted."""
         renamed = [
             (old[len(_BLOBS) :].encode(), new[len(_BLOBS) :].encode()) for old, new in names.items() if old != new

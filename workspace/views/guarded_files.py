@@ -145,7 +145,7 @@ class ViewGuard:
         self._behind.wait()
 
     def remove(self, path: str) -> None:
-        """The same for a removal."""
+        """Remove the file, now or soon, unless a person has saved it since."""
         self._later(path, lambda: self._remove(path))
 
     def _remove(self, path: str) -> None:

@@ -54,7 +54,7 @@ class PartialHead(Struct, frozen=True, kw_only=True):
 
 
 class RecoveredHead(Struct, frozen=True, kw_only=True):
-    """The same, with the known facts about the cut."""
+    """Which call was streaming, in which attempt, and the known facts about the cut."""
 
     kind: str = "recovered"
     run_id: str

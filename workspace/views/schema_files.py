@@ -74,8 +74,8 @@ def damaged_results(store: Store) -> list[str]:
 
 
 def torn_results(store: Store) -> list[str]:
-    """Those that a power failure may have torn, since they are renamed without a sync. In a bucket a file appears
-    whole, and each look is a request."""
+    """The schemas of results that a power failure may have torn, since they are renamed without a sync. In a bucket
+    a file appears whole, and each look is a request."""
     return [] if store.abilities.remote else damaged_results(store)
 
 

@@ -136,7 +136,7 @@ def remove(store: Store, path: str, version: Version | None) -> None:
 
 
 def remove_all(store: Store, versions: Mapping[str, Version]) -> None:
-    """The same for several files, with one listing for each folder."""
+    """Remove these versions of several files, as `remove` does, with one listing for each folder."""
     if store.abilities.remote:
         for folder in dict.fromkeys(path.rpartition("/")[0] for path in versions):
             store.refresh(folder)
