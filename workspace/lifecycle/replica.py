@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -201,17 +201,29 @@ class Replica:
         so they come later, but those of a new one with it."""
         self._below = {folder.removeprefix(f"{self.source.url}/") for tree in self._trees() for folder in tree.walk()}
         for folder in self._below:
-            more = {} if f"{folder}/{DEFINITION}" in self._sent else self._look(folder)
-            segments = {entry.path: version for entry, version in self.source.files(f"{folder}/{journal.FOLDER}")}
-            new = [path for path in segments if _FIRST.search(path) and self._sent.get(path) != segments[path]]
-            if new:
-                self._send_files(entry.path for entry in self.source.list(f"{folder}/{blobs.BLOBS}"))
-            for path in new:
-                self._send_file(path, segments[path], None)
-            for path in sorted(more, key=lambda path: _rank(path.removeprefix(f"{folder}/"))):
-                version, data = more[path]
-                if data is not None:
-                    self._send_file(path, version, data)
+            new = self._new_below(folder)
+            while True:
+                try:
+                    each = next(new, None)
+                except (SatchelError, OSError):
+                    break  # `complete` fails with it, and says so: it must not hold up the records
+                if each is None:
+                    break
+                self._send_file(*each)
+
+    def _new_below(self, folder: str) -> Iterator[tuple[str, Version, bytes]]:
+        """What the copy lacks of the journal of a workspace below the run, or of all of a new workspace."""
+        more = {} if f"{folder}/{DEFINITION}" in self._sent else self._look(folder)
+        segments = {entry.path: version for entry, version in self.source.files(f"{folder}/{journal.FOLDER}")}
+        new = [path for path in segments if _FIRST.search(path) and self._sent.get(path) != segments[path]]
+        inner = self.source.list(f"{folder}/{blobs.BLOBS}") if new else ()
+        for path in (*(entry.path for entry in inner if entry.path not in self._sent), *new):
+            if (found := read_if_there(self.source, path, limit=_READ_LIMIT)) is not None:
+                yield path, found.version, found.data
+        for path in sorted(more, key=lambda path: _rank(path.removeprefix(f"{folder}/"))):
+            version, data = more[path]
+            if data is not None:
+                yield path, version, data
 
     def _trees(self) -> Iterable[FolderTree]:
         with os.scandir(self.source.url) as entries:  # each round does this, and facts of the files would cost more

@@ -9,7 +9,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from satchel.workspace.formats import definition
 from satchel.workspace.inspect import look, transfer_file
 from satchel.workspace.journal import segments
 from satchel.workspace.lifecycle import Follower, Replica, Workspace, backup_place
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import DiskStore, Entry, Version
 from satchel.workspace.transfer import restore, transfer
 
 AGENT = """
@@ -362,6 +362,24 @@ def test_a_workspace_that_was_restored_with_its_run_waits_for_a_person(
     for each in HELD:
         with satchel.hold(str(place.new / each), kind="notes") as held:
             assert [len(held.rows(log)) for log in ("messages", "calls")] == [4, 1]
+
+
+def test_what_can_not_be_read_below_the_run_holds_up_its_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.write(NOTING)
+    place.dies_at("b")
+    replica = place.replica()
+    replica.begin()
+    place.dies_at("d")
+    real = replica.source.files
+
+    def files(folder: str = "") -> Iterator[tuple[Entry, Version]]:
+        if folder.startswith(HELD[0]):
+            raise StorageFailed("can't be listed", path=folder)
+        yield from real(folder)
+
+    monkeypatch.setattr(replica.source, "files", files)
+    assert replica.follow() > 0
+    assert notes(place, place.copy / HELD[1]) == [*"abcd"]
 
 
 def notes(place: Place, folder: Path) -> list[str]:
@@ -724,7 +742,7 @@ OVERTAKEN = AGENT.replace(
     "    await send(await shout(item.text))",
     """    import asyncio
     if item.text == "c":
-        from satchel.workspace.store import DiskStore
+        from satchel.workspace.store import DiskStore, Entry, Version
         from satchel.workspace.transfer import restore
         restore(DiskStore(os.environ["COPY"]), DiskStore(os.environ["NEW"]), by="me")
         for number in range(100_000):
