@@ -8,7 +8,7 @@ if not deferred(__name__):
     from . import code
     from .code import Code, brief, describe, of_storage, place, said, where
     from .declaration import Agent, Parameters, agent, file_of, load
-    from .migrations import Migration, check_known, check_migrated, dropped, is_dropped, migrate, migration
+    from .migrations import Migration, check_known, check_migrated, dropped, migrate, migration
     from .resource import (
         TIERS,
         DaemonExecutor,
@@ -21,4 +21,4 @@ if not deferred(__name__):
         takes_run,
         unhindered,
     )
-    from .signature import AgentParameter, AgentSignature, ValueKind, signature_of
+    from .signature import AgentSignature, ValueKind, signature_of

@@ -111,7 +111,7 @@ def migrate(
 
 def dropped(data: Any, codec: Codec, drop: Sequence[str]) -> Patch:
     """The removal of the keys that the type does not have and the agent drops."""
-    return _removal([each.path for each in codec.unknown_keys(data) if is_dropped(each.path, drop)])
+    return _removal([each.path for each in codec.unknown_keys(data) if _is_dropped(each.path, drop)])
 
 
 def check_known(
@@ -128,7 +128,7 @@ def check_known(
 
     found: list[Where] = []
     for each in codec.unknown_keys(data):
-        if is_dropped(each.path, drop):
+        if _is_dropped(each.path, drop):
             found.append(each.path)
             continue
         in_list = any(isinstance(part, int) for part in each.path)
@@ -153,7 +153,7 @@ def _removal(found: Sequence[Where]) -> Patch:
     return [{"op": "remove", "path": "".join(f"/{patch.escape(str(part))}" for part in path)} for path in found[::-1]]
 
 
-def is_dropped(path: Where, drop: Sequence[str]) -> bool:
+def _is_dropped(path: Where, drop: Sequence[str]) -> bool:
     """Whether the agent lets a key go, or one above it."""
     names = ".".join(part for part in path if isinstance(part, str))
     return any(names == each or names.startswith(f"{each}.") for each in drop)

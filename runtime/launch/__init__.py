@@ -14,7 +14,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import detached, templates
-    from .detached import StartOptions, SupervisionResult, new_aside, serve
+    from .detached import SupervisionResult, new_aside, serve
     from .due_runs import DueLook, DueRun, due
     from .pool import Pool
     from .runner import LocalRun, RunResult, no_exit, stream

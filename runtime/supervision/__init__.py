@@ -30,7 +30,7 @@ if not deferred(__name__):
     from .due_index import DueIndex, RestingRow, proof_of
     from .fair_order import FairOrder
     from .kill import StopResult, spared, stop
-    from .known_run import Going, Known, RowOf
+    from .known_run import Known
     from .lookout import Lookout, ServeEvent
     from .roots import FolderRoot, Root, RootSignature, UrlRoot, uncollected
     from .run_server import Server, ServeResult, serve
@@ -40,7 +40,6 @@ if not deferred(__name__):
         Isolate,
         KeeperProcess,
         SharedProcesses,
-        ShareLimits,
         check_installed,
         may_share,
         shared_processes,
