@@ -6,11 +6,9 @@ import builtins
 import os
 import re
 import shutil
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from satchel.workspace.formats import definition
 from satchel.workspace.inspect import look, transfer_file
 from satchel.workspace.journal import segments
 from satchel.workspace.lifecycle import Follower, Replica, Workspace, backup_place
-from satchel.workspace.store import DiskStore, Entry, Version
+from satchel.workspace.store import DiskStore
 from satchel.workspace.transfer import restore, transfer
 
 AGENT = """
@@ -309,87 +307,6 @@ def test_files_of_open_items_follow_when_nothing_is_committed(place: Place) -> N
     assert [(place.copy / path).exists() for path in (*of_items, "outputs/steps/01-write.json")] == [False, False, True]
     replica.complete()
     assert all((place.copy / path).exists() for path in of_items)
-
-
-HELD = ("memory", "threads/ada")
-NOTING = AGENT.replace(
-    """    return text.upper()
-""",
-    f"""    import satchel
-    for folder in {HELD}:
-        with satchel.hold(os.path.join(HERE, folder), kind="notes") as held:
-            held.append([dict(role="user", content=text), dict(role="tool", content=text * 70_000)])
-    return text.upper()
-""",
-)
-
-
-def test_a_step_on_record_has_written_to_a_workspace_that_the_copy_has_as_of_before(place: Place) -> None:
-    """Nothing would write it again."""
-    place.write(NOTING)
-    place.dies_at("b")
-    replica = place.replica()
-    replica.begin()
-    place.dies_at("c")
-    place.dies_at("d")
-    assert replica.follow() > 0
-    assert [notes(place, place.copy / each) for each in HELD] == [[*"abcd"], [*"abcd"]]
-    replica.complete()
-    assert [notes(place, place.copy / each) for each in HELD] == [[*"abcd"], [*"abcd"]]
-    satchel.remove(str(place.run / HELD[1]))
-    replica.complete(is_last=True)
-    assert not (place.copy / HELD[1]).exists()
-    place.restore()
-    assert notes(place, place.new / HELD[0]) == [*"abcd"]
-
-
-def test_a_workspace_that_was_restored_with_its_run_waits_for_a_person(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The person who has restored the run has decided for all that is in it. For anything else it is one of two."""
-    place.write(NOTING)
-    place.dies_at("b")
-    with ExitStack() as stack:
-        for each in HELD:
-            stack.enter_context(satchel.hold(str(place.run / each), kind="notes")).append([{}], log="calls")
-        place.follow()  # none of them was closed
-    monkeypatch.setattr(socket, "gethostname", lambda: "another-machine")
-    place.restore()
-    for folder, old in ((place.new / HELD[1], HELD[1]), (place.new, HELD[0])):
-        shutil.copytree(place.new / old, folder / "other", dirs_exist_ok=True)
-        with pytest.raises(UsageError, match="can't be reached from here; programs would write to two copies"):
-            satchel.hold(str(folder / "other"), kind="notes").append([{}], log="calls")
-    for each in HELD:
-        with satchel.hold(str(place.new / each), kind="notes") as held:
-            assert [len(held.rows(log)) for log in ("messages", "calls")] == [4, 1]
-
-
-def test_what_can_not_be_read_below_the_run_holds_up_its_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.write(NOTING)
-    place.dies_at("b")
-    replica = place.replica()
-    replica.begin()
-    place.dies_at("d")
-    real = replica.source.files
-
-    def files(folder: str = "") -> Iterator[tuple[Entry, Version]]:
-        if folder.startswith(HELD[0]):
-            raise StorageFailed("can't be listed", path=folder)
-        yield from real(folder)
-
-    monkeypatch.setattr(replica.source, "files", files)
-    assert replica.follow() > 0
-    assert notes(place, place.copy / HELD[1]) == [*"abcd"]
-
-
-def notes(place: Place, folder: Path) -> list[str]:
-    """What steps have written to a workspace, each time a short row and a long one."""
-    shutil.copytree(folder, place.folder / "seen")
-    with satchel.hold(str(place.folder / "seen"), kind="notes", adopt=True) as held:
-        rows = [row.value["content"] for row in held.rows()]
-    shutil.rmtree(place.folder / "seen")
-    assert rows[1::2] == [short * 70_000 for short in rows[::2]]
-    return [short.lower() for short in rows[::2]]
 
 
 def test_a_large_file_shows_more_than_the_journal(place: Place) -> None:
@@ -742,7 +659,7 @@ OVERTAKEN = AGENT.replace(
     "    await send(await shout(item.text))",
     """    import asyncio
     if item.text == "c":
-        from satchel.workspace.store import DiskStore, Entry, Version
+        from satchel.workspace.store import DiskStore
         from satchel.workspace.transfer import restore
         restore(DiskStore(os.environ["COPY"]), DiskStore(os.environ["NEW"]), by="me")
         for number in range(100_000):
