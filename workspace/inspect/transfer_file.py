@@ -251,7 +251,7 @@ class BackupMark(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     by: str
     began: str
-    seq: int = 0  # when it was written, the copy was complete up to this record
+    seq: int = 0  # when it was written, the copy had all records up to this one
     at: str = ""
     whole: bool = False  # everything has arrived once
     restored: Restored | None = None

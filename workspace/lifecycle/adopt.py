@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from ..base import DEFINITION, SatchelError, UsageError, urls, version
@@ -86,8 +85,6 @@ def judge(
         if not reaches_out and old_url.startswith(_VISIBLE):
             return Adoption(f"{was}; `satchel resume` checks whether it is still there", old_url)
         return Adoption(f"{was}; this place adopts it")
-    if moment.kind and (around := _lost_around(store.url, old_url)):
-        return Adoption(f"it was restored with the run around it, that {around} had")
     raise _asked(store, moment, old, old_url, old_host, is_copy=bool(copied))
 
 
@@ -155,20 +152,6 @@ def _look_at(store: Store, moment: Moment, url: str, host: str, visible: tuple[s
             return _Old("moved here", by=gone.by, at=gone.at)
         url = gone.to
     return _Old("unseen")
-
-
-def _lost_around(url: str, old_url: str) -> str:
-    """The lost place of the run that was restored around what is held at `url`, if that was at the same place in it.
-    Who has restored the run has confirmed that for all that is in it. Empty if there is none."""
-    while True:
-        url, _, name = url.rpartition("/")
-        old_url, _, old_name = old_url.rpartition("/")
-        if not (url and old_url) or name != old_name:
-            return ""
-        with suppress(SatchelError, OSError):
-            note = transfer_file.read(open_store(url))
-            if note is not None and note.lost is not None and (note.to, note.lost.source) == (url, old_url):
-                return old_url
 
 
 def _living(old: Store, moment: Moment) -> _Old:

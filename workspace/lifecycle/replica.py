@@ -18,15 +18,15 @@ import hashlib
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import DEFINITION, OF_A_RUN, LeaseHeld, SatchelError, StorageFailed, UsageError, myself, urls
+from ..base import DEFINITION, LeaseHeld, SatchelError, StorageFailed, UsageError, myself, urls
 from ..formats import decoder
-from ..inspect import BackupMark, FolderTree, goes_along, transfer_file
+from ..inspect import BackupMark, goes_along, transfer_file
 from ..journal import FIRST, blobs, crc_of, first_of, now, segment_of, segment_path
 from ..store import DiskStore, FileChanged, Store, Version, check_conditional_puts, read_if_there, walk
 from ..views import STEPS, schema_files
@@ -47,8 +47,9 @@ _HELD_BYTES = 1 << 20
 """Readable files up to this size are read before the journal, so that they show nothing that it does not have."""
 
 _SENT = transfer_file.BACKUP_SENT
-_FIRST = re.compile(rf"(?:^|/)(?:{blobs.BLOBS}/|{journal.FOLDER}/[0-9]{{12}}\.jsonl\Z)")
-"""What is sent before that which follows from it: blobs and segments, also of workspaces below the run."""
+_BLOBS = f"{blobs.BLOBS}/"
+_SEGMENT_BELOW = re.compile(rf"(.+)/{journal.FOLDER}/[0-9]{{12}}\.jsonl")
+"""Of a workspace in a folder of the run, that a program holds."""
 
 _SHOWING = (b'"type":"scope.committed"', b'"type":"closed"', b'"type":"checkpoint.saved"', b'"type":"paused"')
 _ASKING = (b'"type":"doubt"', b'"type":"approval.asked"')
@@ -98,8 +99,6 @@ class Replica:
         self._left: set[str] = set()  # the files that the copy had at the beginning
         self._sent: dict[str, Version] = {}  # by path, the versions on the disk
         self._is_sent_kept = True  # the file that remembers `_sent` says the same
-        self._known: dict[str, FolderTree] = {}  # by folder of the run, for workspaces below it
-        self._below = set[str]()  # these
         self._mark: BackupMark | None = None
         self._mark_version: Version | None = None
 
@@ -191,46 +190,8 @@ class Replica:
         """Send the new records. Returns how many. LeaseHeld if another owner has restored the run."""
         before = self.seq
         while data := self._new():
-            self._follow_below()
             self._send(data)
         return self.seq - before
-
-    def _follow_below(self) -> None:
-        """Send the journals of the workspaces that programs hold below the run. What a step on record has written there
-        is not written again, so they come before the records. The other files of a workspace follow from its journal,
-        so they come later, but those of a new one with it."""
-        self._below = {folder.removeprefix(f"{self.source.url}/") for tree in self._trees() for folder in tree.walk()}
-        for folder in self._below:
-            new = self._new_below(folder)
-            while True:
-                try:
-                    each = next(new, None)
-                except (SatchelError, OSError):
-                    break  # `complete` fails with it, and says so: it must not hold up the records
-                if each is None:
-                    break
-                self._send_file(*each)
-
-    def _new_below(self, folder: str) -> Iterator[tuple[str, Version, bytes]]:
-        """What the copy lacks of the journal of a workspace below the run, or of all of a new workspace."""
-        more = {} if f"{folder}/{DEFINITION}" in self._sent else self._look(folder)
-        segments = {entry.path: version for entry, version in self.source.files(f"{folder}/{journal.FOLDER}")}
-        new = [path for path in segments if _FIRST.search(path) and self._sent.get(path) != segments[path]]
-        inner = self.source.list(f"{folder}/{blobs.BLOBS}") if new else ()
-        for path in (*(entry.path for entry in inner if entry.path not in self._sent), *new):
-            if (found := read_if_there(self.source, path, limit=_READ_LIMIT)) is not None:
-                yield path, found.version, found.data
-        for path in sorted(more, key=lambda path: _rank(path.removeprefix(f"{folder}/"))):
-            version, data = more[path]
-            if data is not None:
-                yield path, version, data
-
-    def _trees(self) -> Iterable[FolderTree]:
-        with os.scandir(self.source.url) as entries:  # each round does this, and facts of the files would cost more
-            inner = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for name in inner:
-            if name == "outputs" or not (name.startswith(".") or name in OF_A_RUN):
-                yield self._known.setdefault(name, FolderTree(f"{self.source.url}/{name}"))
 
     def _new(self) -> bytes:
         """Whole new lines of one segment, durable on the disk."""
@@ -329,17 +290,16 @@ class Replica:
 
         Files in steps/ come and go with each item, and the journal has what they say. So they are sent only if nothing
         was committed for a while."""
-        is_quiet = is_last or not self.shows
+        is_quiet, known = is_last or not self.shows, {*self._sent, *self._left}
         try:
             held = self._look()
         except (SatchelError, OSError):
             self.follow()  # a file that can't be read must not hold up the journal
             raise
         self.follow()
-        self._follow_below()
+        self._write_mark(whole=True)  # before the files: it fails if the run was restored meanwhile
         self._send_held({path: found for path, found in held.items() if is_quiet or not _OF_OPEN_ITEMS.match(path)})
-        self._write_mark(whole=True)
-        self._remove_gone({*held})
+        self._remove_gone(known, {*held})
         self.to.refresh(journal.FOLDER)
         if is_last or len(self._own) >= _PIECES or self._has_strange_pieces():
             self._merge_pieces()
@@ -372,6 +332,7 @@ class Replica:
         if self._mark.whole:
             self._write_mark(whole=False)
         self._left = {entry.path for entry in walk(self.to)}
+        known = {*self._sent, *self._left}
         held = self._look()
         firsts = journal.segments(self.source)
         self.seq = firsts[-1] - 1 if firsts else 0
@@ -379,7 +340,7 @@ class Replica:
         total = len(held)
         for done, (path, (version, data)) in enumerate(sorted(held.items(), key=lambda each: _rank(each[0]))):
             tell(done, total)
-            if path.startswith(f"{blobs.BLOBS}/") or (first_of(path) and path != segment_path(firsts[-1])):
+            if path.startswith(_BLOBS) or (first_of(path) and path != segment_path(firsts[-1])):
                 self._send_file(path, version, data)
         if firsts:
             self._segment = firsts[-1]
@@ -387,19 +348,20 @@ class Replica:
                 self.to.remove(segment_path(self._segment), if_version=there)  # of an attempt that was cut off
         self.follow()
         self._send_held(held)
-        self._remove_gone({*held})
+        self._remove_gone(known, {*held})
         tell(total, total)
         self._write_mark(whole=True)
 
-    def _look(self, folder: str = "") -> dict[str, tuple[Version, bytes | None]]:
-        """All files that belong to the run, or those in a folder of it, with their versions, and the content of those
-        that have changed and are small."""
+    def _look(self) -> dict[str, tuple[Version, bytes | None]]:
+        """All files that belong to the run, with their versions, and the content of those that have changed and are
+        small."""
         found: dict[str, tuple[Version, bytes | None]] = {}
-        for entry, version in self.source.files(folder):
+        for entry, version in self.source.files():
             if not goes_along(entry.path) or entry.path == transfer_file.MOVED or schema_files.is_copy(entry.path):
                 continue
             data = None
-            if self._sent.get(entry.path) != version and entry.size <= _HELD_BYTES and not _FIRST.search(entry.path):
+            is_shown = not first_of(entry.path) and not _SEGMENT_BELOW.fullmatch(entry.path)
+            if self._sent.get(entry.path) != version and entry.size <= _HELD_BYTES and is_shown:
                 there = read_if_there(self.source, entry.path, limit=_READ_LIMIT)
                 if there is None:
                     continue
@@ -409,9 +371,7 @@ class Replica:
 
     def _send_held(self, held: dict[str, tuple[Version, bytes | None]]) -> None:
         for path in sorted(held, key=_rank):
-            folder, _, name = path.rpartition(f"/{journal.FOLDER}/")
-            has_followed = folder in self._below and first_of(f"{journal.FOLDER}/{name}")
-            if not has_followed and (first_of(path) < self._segment or not first_of(path)):
+            if first_of(path) < self._segment or not first_of(path):
                 self._send_file(path, *held[path])
 
     def _send_files(self, paths: Iterable[str]) -> None:
@@ -428,14 +388,23 @@ class Replica:
             if found is None:
                 return
             data, version = found
-            if not _FIRST.search(path):
-                self.follow()  # it may show more than was sent before it
-                self._follow_below()
+            if below := _SEGMENT_BELOW.fullmatch(path):
+                self._send_files(entry.path for entry in self.source.list(f"{below[1]}/{blobs.BLOBS}"))
+            elif _BLOBS not in path and not first_of(path):  # it may show more than was sent before it
+                self.follow()
+                self._follow_around(path)
         there = self.to.version(path) if path not in self._sent else None  # what was sent is another version
         if there is None or not self._is_there(path, there, data):
             self.to.replace(path, data, sync="data")
         self._sent[path] = version
         self._is_sent_kept = False
+
+    def _follow_around(self, path: str) -> None:
+        """Send the journal of the workspace below the run that this file is in."""
+        while path := path.rpartition("/")[0]:
+            for entry, version in self.source.files(f"{path}/{journal.FOLDER}"):
+                if _SEGMENT_BELOW.fullmatch(entry.path):
+                    self._send_file(entry.path, version, None)
 
     def _is_there(self, path: str, version: Version, data: bytes) -> bool:
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
@@ -443,15 +412,11 @@ class Replica:
             return True
         return not self.to.abilities.remote and self.to.read(path, limit=_READ_LIMIT).data == data
 
-    def _remove_gone(self, there: set[str]) -> None:
-        """Files that the disk no longer has: of those that this process has sent or found, since an owner that has come
-        after it may have sent others meanwhile. Of the journal only names before the last segment: a late process must
-        not find its next name free."""
-        gone = [
-            path
-            for path in (self._sent.keys() | self._left) - there
-            if goes_along(path) and first_of(path) < max(1, self._segment)
-        ]
+    def _remove_gone(self, known: set[str], there: set[str]) -> None:
+        """Files that the disk no longer had when `there` was looked at: of those that this process had sent or found
+        before. Others are new, or an owner that has come after it has sent them. Of the journal only names before the
+        last segment: a late process must not find its next name free."""
+        gone = [path for path in known - there if goes_along(path) and first_of(path) < max(1, self._segment)]
         if gone and DEFINITION in there:  # else the workspace itself is going away
             self.to.remove_many(gone)
             for path in gone:
@@ -520,4 +485,4 @@ def _rank(path: str) -> tuple[int, str]:
         return 4, path
     if path.startswith(f"{journal.FOLDER}/"):
         return (1 if first_of(path) else 3), path
-    return (0 if path.startswith(f"{blobs.BLOBS}/") else 2), path
+    return (0 if _BLOBS in path else 1 if _SEGMENT_BELOW.fullmatch(path) else 2), path

@@ -119,7 +119,7 @@ def _finish(folder: Path, outbox: Path, chance: random.Random) -> tuple[int, int
     """Run to the end. Its effects come one after the other, so if one has not happened, none after it
     has. Returns how many questions were asked, and of how many the answer was that it has happened."""
     asked = happened = 0
-    while satchel.run(folder).status == "waiting":
+    while (outcome := satchel.run(folder)).status == "waiting":
         handle = satchel.open(folder)
         for each in handle.questions():
             doubt = each.question.asked
@@ -132,4 +132,5 @@ def _finish(folder: Path, outbox: Path, chance: random.Random) -> tuple[int, int
                 handle.answer("done", each.question.id, result=f"sent {text}")
             else:
                 handle.answer("redo" if chance.random() < 0.2 else "nothing-was-done", each.question.id)
+    assert outcome.status == "completed", outcome
     return asked, happened

@@ -248,7 +248,8 @@ class Growing:
         self.at = min(len(self.lines), self.at + number)
         self.segment.write_bytes(b"".join(self.lines[: self.at]))
 
-    def arrives_late(self, replica: Replica, name: str, before: Callable[[], None]) -> None:
+    @staticmethod
+    def arrives_late(replica: Replica, name: str, before: Callable[[], None]) -> None:
         """Something happens just before the next call of this method."""
         real = getattr(replica, name)
 
@@ -307,6 +308,61 @@ def test_files_of_open_items_follow_when_nothing_is_committed(place: Place) -> N
     assert [(place.copy / path).exists() for path in (*of_items, "outputs/steps/01-write.json")] == [False, False, True]
     replica.complete()
     assert all((place.copy / path).exists() for path in of_items)
+
+
+def test_what_was_sent_during_a_look_at_the_files_is_removed_after_it(place: Place) -> None:
+    """A large result, for example, that a record already refers to."""
+    place.write(AGENT.replace("text.upper()", "text.upper() * 70_000"))
+    place.dies_at("b")
+    replica = place.replica()
+    replica.begin()
+    Growing.arrives_late(replica, "follow", lambda: place.dies_at("c"))
+    replica.complete()
+    blobs = sorted(path.name for path in (place.run / ".satchel/blobs").iterdir())
+    assert blobs == sorted(path.name for path in (place.copy / ".satchel/blobs").iterdir())
+
+
+def test_a_lost_owner_that_has_no_new_records_overwrites_files_of_the_restored_run(place: Place) -> None:
+    place.dies_at("b")
+    replica = place.replica()
+    replica.begin()
+    place.restore()
+    place.run.joinpath("notes.md").write_text("of the lost machine")
+    with pytest.raises(LeaseHeld, match=ELSEWHERE):
+        replica.complete()
+    assert not (place.copy / "notes.md").exists()
+
+
+def test_a_workspace_below_the_run_shows_more_than_its_journal(place: Place) -> None:
+    """The copy may end anywhere, and the workspace grows while it is sent: it must not show what its journal lacks."""
+    place.dies_at("b")
+    order = list[str]()
+    with satchel.hold(str(place.run / "memory"), kind="notes") as held:
+
+        def adds() -> None:
+            held.append([{"role": "user", "content": "x"}])
+            held.put(f"{len(held.rows())}.md", f"{len(held.rows())}" * 70_000)  # too large for a record
+
+        adds()
+        replica = place.replica()
+        replica.begin()
+        adds()
+        real = replica.to.replace
+
+        def replace(path: str, data: bytes, **how: Any) -> Any:
+            order.append(path)
+            return real(path, data, **how)
+
+        replica.to.replace = replace  # type: ignore[method-assign]
+        Growing.arrives_late(replica, "follow", adds)
+        replica.complete()
+    order = [path for path in order if path.startswith("memory/")]
+    kinds = ["blobs" if "/blobs/" in path else "journal" if "/journal/" in path else "shown" for path in order]
+    assert [*dict.fromkeys(kinds)] == ["blobs", "journal", "shown"] == sorted({*kinds})
+    copied = place.folder / "copied"
+    shutil.copytree(place.copy / "memory", copied)
+    with satchel.hold(str(copied), kind="notes", adopt=True) as held:
+        assert [len(held.rows()), *(each.path for each in held.list())] == [3, "1.md", "2.md", "3.md"]
 
 
 def test_a_large_file_shows_more_than_the_journal(place: Place) -> None:
@@ -790,5 +846,5 @@ def test_a_late_owner_removes_what_its_successor_has_sent(place: Place) -> None:
     with pytest.raises(LeaseHeld):
         late.complete(is_last=True)
     late._merge_pieces()
-    late._remove_gone({DEFINITION})
+    late._remove_gone({*late._sent, *late._left}, {DEFINITION})
     assert theirs <= {str(path) for path in place.copy.rglob("*")}
