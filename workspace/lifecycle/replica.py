@@ -49,7 +49,7 @@ _HELD_BYTES = 1 << 20
 _SENT = transfer_file.BACKUP_SENT
 _BLOBS = f"{blobs.BLOBS}/"
 _SEGMENT_BELOW = re.compile(rf"(.+)/{journal.FOLDER}/[0-9]{{12}}\.jsonl")
-"""Of a workspace in a folder of the run, that a program holds."""
+"""The segment of a workspace in a folder of the run, which a program holds."""
 
 _SHOWING = (b'"type":"scope.committed"', b'"type":"closed"', b'"type":"checkpoint.saved"', b'"type":"paused"')
 _ASKING = (b'"type":"doubt"', b'"type":"approval.asked"')
