@@ -14,10 +14,33 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...workspace import journal
 from ...workspace.base import NotDone, SatchelError, visible
 from ...workspace.inspect import BackupNote, Report
-from ...workspace.journal import AnyRecord, Failure, Line, ResourceChanged
+from ...workspace.journal import (
+    AgentBegun,
+    AgentEnded,
+    AnyRecord,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Closed,
+    Doubt,
+    Edited,
+    Failure,
+    Line,
+    Paused,
+    PauseRequested,
+    Resolved,
+    ResourceChanged,
+    Resumed,
+    Saved,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    StepCompleted,
+    StepFailed,
+    StepRetry,
+    StepStarted,
+)
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import ROOT, Moment
 from ...workspace.views import PartialHead
@@ -125,48 +148,48 @@ def _of(record: AnyRecord) -> str:
 
 def _info(record: AnyRecord) -> str | None:
     match record:
-        case journal.Closed(status=str(status)):
+        case Closed(status=str(status)):
             why = _failure(record.error) or record.reason
             return f"{status}{f': {why}' if why else ''}"
-        case journal.ScopeBegun(scope=scope) if scope != ROOT:
+        case ScopeBegun(scope=scope) if scope != ROOT:
             return f"{_scope(scope)} begun: {record.title}"
-        case journal.ScopeCommitted(scope=scope) if scope != ROOT:
+        case ScopeCommitted(scope=scope) if scope != ROOT:
             return f"{_scope(scope)} committed"
-        case journal.ScopeFailed():
+        case ScopeFailed():
             return f"{_scope(record.scope)} failed: {_failure(record.error)}"
-        case journal.StepRetry():
+        case StepRetry():
             again = f"asking again in {record.wait:.3g} s: {_failure(record.error)}"
             return f"{_scope(record.scope)} {record.step}{record.call}: {again}"
-        case journal.ApprovalAsked():
+        case ApprovalAsked():
             return f"asked {record.id}: {record.question}"
-        case journal.Doubt():
+        case Doubt():
             return f"asked {record.id} about the effect {record.step}{record.call}"
-        case journal.ApprovalAnswered() | journal.Resolved():
+        case ApprovalAnswered() | Resolved():
             return f"{record.id} answered by {record.by}"
-        case journal.PauseRequested():
+        case PauseRequested():
             return f"{record.mode} requested by {record.by}: {record.reason}"
-        case journal.Paused():
+        case Paused():
             return f"paused{' by force' if record.forced else ''}"
-        case journal.Resumed():
+        case Resumed():
             return f"resumed by {record.by}"
-        case journal.AgentBegun():
+        case AgentBegun():
             return f"begun{record.call}"
-        case journal.AgentEnded():
+        case AgentEnded():
             return f"failed: {_failure(record.error)}" if record.error else "ended"
-        case journal.Edited():
+        case Edited():
             return f"{record.file} edited by {record.by}: {'; '.join(record.says)}"
     return None
 
 
 def _debug(record: AnyRecord) -> str | None:
     match record:
-        case journal.StepStarted():
+        case StepStarted():
             return f"{_scope(record.scope)} {record.step}{record.call} begins"
-        case journal.StepCompleted():
+        case StepCompleted():
             return f"{_scope(record.scope)} {record.step}{record.call} {record.how} after {record.ms} ms"
-        case journal.StepFailed():
+        case StepFailed():
             return f"{_scope(record.scope)} {record.step}{record.call} failed: {_failure(record.error)}"
-        case journal.Saved():
+        case Saved():
             return f"checkpoint {record.file} ({record.why})"
     return None
 

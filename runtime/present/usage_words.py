@@ -16,10 +16,20 @@ from typing import Any, NamedTuple
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from ...workspace import journal
 from ...workspace.base import counted, cut, duration, moment_of, one_line, time_text, usd
 from ...workspace.history import CallSpan, Cost, CostReport, GapKind, ItemCost, ItemSpan, PartKind, RunTiming, TimeGap
-from ...workspace.journal import Line
+from ...workspace.journal import (
+    ApprovalAnswered,
+    Line,
+    OfCall,
+    PartialPromoted,
+    Resolved,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    StepCompleted,
+    StepFailed,
+)
 from ...workspace.state import Tone, folder_of_agent
 from ...workspace.views import RecordWords, describe_record, place_words
 from ..limits import Share
@@ -49,27 +59,27 @@ class Timeline:
         record, took, files = line.record, None, tuple[str, ...]()
         title = place = ""
         match record:
-            case journal.StepCompleted() | journal.StepFailed():
+            case StepCompleted() | StepFailed():
                 took, record = record.ms, replace(record, ms=0)
-            case journal.ScopeBegun():
+            case ScopeBegun():
                 self._begun.setdefault((record.agent, record.scope), (line.at, record.title))
-            case journal.ScopeFailed() | journal.ScopeCommitted():
+            case ScopeFailed() | ScopeCommitted():
                 began, title = self._begun.pop((record.agent, record.scope), ("", ""))
                 place = place_words(record.agent, record.scope)
                 first, last = moment_of(began), moment_of(line.at)
                 took = round((last - first).total_seconds() * 1000) if first and last else None
         match record:
-            case journal.ScopeCommitted():
+            case ScopeCommitted():
                 files = tuple(folder_of_agent(record.agent) + f"outputs/{name}" for name in record.outputs)
                 record = replace(record, outputs={})
-            case journal.PartialPromoted():
+            case PartialPromoted():
                 files = (record.file,)
         words = describe_record(record)
         if title:
             did = words.text.removeprefix(place)
             words = words._replace(text=f"{place}  {title}{f': {did.strip()}' if did.startswith(' ') else did}")
-        is_question = isinstance(record, journal.ApprovalAnswered | journal.Resolved)
-        return TimelineEvent(line.seq, line.at, words, took, files, is_question or isinstance(record, journal.OfCall))
+        is_question = isinstance(record, ApprovalAnswered | Resolved)
+        return TimelineEvent(line.seq, line.at, words, took, files, is_question or isinstance(record, OfCall))
 
 
 # The time, drawn

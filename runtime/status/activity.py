@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ...workspace import journal
 from ...workspace.base import SatchelError, duration, moment_of, one_line, time_text
 from ...workspace.formats import Definition
 from ...workspace.inbound import inbox
 from ...workspace.inspect import Lease
-from ...workspace.journal import Key
+from ...workspace.journal import Key, Line, StepRetry
 from ...workspace.state import ENDS_KEPT, ROOT, Fired, Moment
 from ...workspace.store import Store
 from ...workspace.views import running_file
@@ -43,22 +42,22 @@ def calls_to_retry(moment: Moment) -> list[Retrying]:
     return [_retry_of(line) for line in _lines(moment)]
 
 
-def _later(moment: Moment) -> set[tuple[str, str, journal.Key]]:
+def _later(moment: Moment) -> set[tuple[str, str, Key]]:
     """The calls that are not tried again yet: agent, scope and key of each."""
     now = time_text(datetime.now(UTC))
     found = [line.record for line in _lines(moment) if _retry_of(line).again_at > now]
-    return {(each.agent, each.scope, each.key) for each in found if isinstance(each, journal.StepRetry)}
+    return {(each.agent, each.scope, each.key) for each in found if isinstance(each, StepRetry)}
 
 
-def _retry_of(line: journal.Line) -> Retrying:
+def _retry_of(line: Line) -> Retrying:
     found = line.record
-    assert isinstance(found, journal.StepRetry)
+    assert isinstance(found, StepRetry)
     again = time_text(datetime.fromisoformat(line.at) + timedelta(seconds=found.wait))
     error = f"{found.error.kind}: {found.error.message}"
     return Retrying(found.agent, found.scope, found.step, found.call, found.attempt, error, again)
 
 
-def _lines(moment: Moment) -> Iterator[journal.Line]:
+def _lines(moment: Moment) -> Iterator[Line]:
     for agent in moment.agents.values():
         for scope in agent.scopes.values():
             yield from scope.retries.values()

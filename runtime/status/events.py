@@ -21,7 +21,24 @@ from msgspec import Raw, Struct
 
 from ...workspace import journal
 from ...workspace.inspect import define
-from ...workspace.journal import Before, EndStatus, Line
+from ...workspace.journal import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Before,
+    Closed,
+    Doubt,
+    EndStatus,
+    Failure,
+    Line,
+    OfCall,
+    Opened,
+    Resolved,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    StepRetry,
+    StepStarted,
+)
 from ...workspace.state import OVER, ROOT, Moment, checkpoint, folder_of_agent
 from ...workspace.store import Entry, Store
 from ...workspace.views import DOUBTS, PARTIALS, PartialHead, partial_files
@@ -270,7 +287,7 @@ class Teller:
         if facts is not None:
             kind, more = facts
             yield kind(seq=line.seq, at=line.at, agent=line.record.agent, **more)
-        if isinstance(line.record, journal.ScopeCommitted) and line.record.scope != ROOT:
+        if isinstance(line.record, ScopeCommitted) and line.record.scope != ROOT:
             self._open.pop((line.record.agent, line.record.scope), None)
 
     def tokens(self, head: PartialHead, text: str, offset: int, at: str = "") -> Iterator[Tokens]:
@@ -298,18 +315,18 @@ class Teller:
 
     def _follow(self, line: Line) -> None:
         match line.record:
-            case journal.ScopeBegun() as begun:
+            case ScopeBegun() as begun:
                 self._open.setdefault((begun.agent, begun.scope), (begun.title, set()))
             case journal.StepCompleted() as done:
                 self._open.setdefault((done.agent, done.scope), ("", set()))[1].add(done.no)
             case journal.AgentBegun(agent=path) if path not in self.agents:
                 self.agents.append(path)
-            case journal.Opened() as opened:
+            case Opened() as opened:
                 self.nonce = opened.run_nonce or self.nonce
                 if opened.why in _STARTS:
                     self.openings = (self.openings[1], line.opening)
                 self.status = "running" if opened.why == "run" else self.status
-            case journal.Closed(status=str(status)):
+            case Closed(status=str(status)):
                 self.status = status
 
 
@@ -325,15 +342,15 @@ def _value(raw: Raw) -> Any:
         return None  # `check` says what is wrong with it
 
 
-def _error(failure: journal.Failure | None) -> str:
+def _error(failure: Failure | None) -> str:
     return f"{failure.kind}: {failure.message}" if failure else ""
 
 
-def _call(record: journal.OfCall) -> dict[str, Any]:
+def _call(record: OfCall) -> dict[str, Any]:
     return {"scope": record.scope, "no": record.no, "step": record.step, "call": record.call}
 
 
-def _opened(record: journal.Opened, teller: Teller) -> _Facts | None:
+def _opened(record: Opened, teller: Teller) -> _Facts | None:
     if record.why not in _STARTS:
         return None
     secret = teller.nonce or record.run_id  # others derive keys and names from it
@@ -348,7 +365,7 @@ def _opened(record: journal.Opened, teller: Teller) -> _Facts | None:
     }
 
 
-def _closed(record: journal.Closed, teller: Teller) -> _Facts | None:
+def _closed(record: Closed, teller: Teller) -> _Facts | None:
     if record.status is None:
         return None
     return RunStopped, {
@@ -360,7 +377,7 @@ def _closed(record: journal.Closed, teller: Teller) -> _Facts | None:
     }
 
 
-def _committed(record: journal.ScopeCommitted, teller: Teller) -> _Facts | None:
+def _committed(record: ScopeCommitted, teller: Teller) -> _Facts | None:
     if record.scope == ROOT:
         return None  # the first state of an agent
     return ItemCommitted, {
@@ -373,21 +390,21 @@ def _committed(record: journal.ScopeCommitted, teller: Teller) -> _Facts | None:
     }
 
 
-def _begun(record: journal.ScopeBegun, teller: Teller) -> _Facts | None:
+def _begun(record: ScopeBegun, teller: Teller) -> _Facts | None:
     facts = {"scope": record.scope, "title": record.title}
     return (ItemBegun, facts) if record.scope != ROOT else None
 
 
 _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
-    journal.Opened: _opened,
-    journal.Closed: _closed,
-    journal.ScopeBegun: _begun,
-    journal.ScopeFailed: lambda record, teller: (
+    Opened: _opened,
+    Closed: _closed,
+    ScopeBegun: _begun,
+    ScopeFailed: lambda record, teller: (
         ItemFailed,
         {"scope": record.scope, "title": teller.title(record), "error": _error(record.error)},
     ),
-    journal.ScopeCommitted: _committed,
-    journal.StepStarted: lambda record, teller: (EffectBegun, _call(record)),
+    ScopeCommitted: _committed,
+    StepStarted: lambda record, teller: (EffectBegun, _call(record)),
     journal.StepCompleted: lambda record, teller: (
         StepCompleted,
         _call(record)
@@ -398,7 +415,7 @@ _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
         StepFailed,
         _call(record) | {"error": _error(record.error), "attempt": record.attempt, "final": record.final},
     ),
-    journal.StepRetry: lambda record, teller: (
+    StepRetry: lambda record, teller: (
         StepRetried,
         _call(record) | {"error": _error(record.error), "attempt": record.attempt, "wait": record.wait},
     ),
@@ -407,20 +424,20 @@ _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
         {"scope": record.scope, "no": record.no, "tokens": record.tokens, "usd": record.usd}
         | {"output_tokens": record.output, "model": record.model},
     ),
-    journal.ApprovalAsked: lambda record, teller: (
+    ApprovalAsked: lambda record, teller: (
         Asked,
         {"id": record.id, "kind": "approval", "question": record.question, "choices": record.choices}
         | {"arguments": _value(record.arguments)},
     ),
-    journal.Doubt: lambda record, teller: (
+    Doubt: lambda record, teller: (
         Asked,
         {"id": record.id, "kind": "effect", "question": f"{record.step}{record.call}: {DOUBTS[record.why]}"},
     ),
-    journal.ApprovalAnswered: lambda record, teller: (
+    ApprovalAnswered: lambda record, teller: (
         Answered,
         {"id": record.id, "decision": _value(record.decision), "by": record.by, "arguments": _value(record.arguments)},
     ),
-    journal.Resolved: lambda record, teller: (Answered, {"id": record.id, "decision": record.outcome, "by": record.by}),
+    Resolved: lambda record, teller: (Answered, {"id": record.id, "decision": record.outcome, "by": record.by}),
     journal.PauseRequested: lambda record, teller: (
         PauseRequested,
         {"reason": record.reason, "by": record.by, "mode": record.mode, "until": record.until},

@@ -105,7 +105,7 @@ class Who:
         return self._process if said is None else said or "a person"
 
 
-RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in journal.AnyRecord.__args__)
+RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in AnyRecord.__args__)
 """The types of records: `step.completed`, `edited`, ..."""
 
 
@@ -366,8 +366,8 @@ class _Rows:
         """The next one."""
         self.seq, self.crc, self.last = line.seq, line.crc, line
         match line.record:
-            case journal.Closed(status=str(status)):
+            case Closed(status=str(status)):
                 self.is_over = status in OVER
-            case journal.Opened(why="run"):
+            case Opened(why="run"):
                 self.is_over = False
         return LogRow(journal.whole(data, line), line, self._who.did(line))

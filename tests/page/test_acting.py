@@ -15,6 +15,7 @@ from api.test_withdrawing import Gated, until
 from api.test_withdrawing import make as hold
 
 import satchel
+from satchel.errors import StorageFailed
 from satchel.workspace.journal import read
 from satchel.workspace.store import DiskStore
 
@@ -53,6 +54,19 @@ def test_an_answer_is_not_recorded(person: Person) -> None:
     assert "already answered" in person.act("answer", question="a1", decision="approve")
     assert "already answered: approve" in person.act("answer", question="a1", decision="deny"), "a denial after it"
     assert person.status == 422
+
+
+def test_an_answer_that_is_recorded_is_shown_as_refused(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage fails between the record and the look that tells who continues the run."""
+    person.read()
+
+    def fails_once(self: satchel.Handle, **how: object) -> None:
+        monkeypatch.undo()
+        raise StorageFailed("can't be read", path="journal")
+
+    monkeypatch.setattr(satchel.Handle, "status", fails_once)
+    assert "a1 is answered: approve" in person.act("answer", question="a1", decision="approve")
+    assert person.status == 200
 
 
 def test_a_wrong_answer_loses_what_was_typed(person: Person) -> None:

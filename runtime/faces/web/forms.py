@@ -11,6 +11,7 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
@@ -155,8 +156,10 @@ def answer(asked: RunForm) -> Done:
     lines = [f"{describe_answer(done)}."]
     if not done.is_recorded:
         return said(*lines)
-    if not done.waits_for and not done.questions and asked.handle.status(brief=True).holder is None:
-        lines.append("No process runs the run. Resume it, if `satchel serve` does not.")
+    if not done.waits_for and not done.questions:
+        with suppress(SatchelError):  # the answer is on record, even if the run can't be looked at now
+            if asked.handle.status(brief=True).holder is None:
+                lines.append("No process runs the run. Resume it, if `satchel serve` does not.")
     if done.questions:
         return Done(Note(tuple(lines)), anchor=f"#question-{done.questions[0].id}")
     return Done(Note(tuple(lines), next_run=_next_to_ask(asked)))

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -258,7 +259,9 @@ def go_on_after(handle: Handle, done: str) -> Note:
         begun = go_on(handle)
         return Note((done, *begun.lines), begun.is_bad)
     except SatchelError as error:
-        holder = handle.status(brief=True).holder  # `satchel serve` may have been faster
+        holder = None
+        with suppress(SatchelError):
+            holder = handle.status(brief=True).holder  # `satchel serve` may have been faster
         said = f"It is active: {holder.process}." if holder else f"It did not start: {error}"
         return Note((done, said), holder is None)
 
