@@ -46,8 +46,8 @@ def test_every_correction_outlives_the_kills(tmp_path: Path, part: int) -> None:
     (folder / "agent.py").write_text(AGENT)
     said = {f"{again}item {number}" for number in range(ITEMS) for again in ("", "re ")}
     for turn in range(4):
-        process = warm.Popen(
-            [sys.executable, "-m", "satchel", "run", str(folder), "--quiet"],
+        process = warm.Popen(  # without a supervisor: its child would live for a moment after it
+            [sys.executable, "-m", "satchel", "run", str(folder), "--quiet", "--in-process"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
