@@ -341,7 +341,9 @@ def test_a_workspace_below_the_run_shows_more_than_its_journal(place: Place) -> 
 
         def adds() -> None:
             held.append([{"role": "user", "content": "x"}])
-            held.put(f"{len(held.rows())}.md", f"{len(held.rows())}" * 70_000)  # too large for a record
+            number = f"{len(held.rows())}"
+            held.put(f"{number}.md", number * 70_000)  # too large for a record
+            (place.run / "memory/shown.txt").write_text(number)  # what shows it may be written later
 
         adds()
         replica = place.replica()
