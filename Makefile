@@ -55,7 +55,7 @@ matrix:
 	    else echo "There is no python$$version: left out"; fi; done
 
 test-slow: $(VENV)/tests
-	$(BIN)/python -m pytest -m "$(SLOW)" --hypothesis-profile=full -rP -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -m "$(SLOW)" --hypothesis-profile=full -o faulthandler_timeout=1200 -rP -n $(WORKERS) --dist worksteal
 
 test-all: test test-slow
 
