@@ -255,7 +255,7 @@ class BackupNews:
         self._is_away = False
         if workspace.follower is not None:
             workspace.follower.on_state = self._hear
-            if workspace.follower.looked.is_set():
+            if workspace.follower.told:
                 self._loop.call_soon(self._say, workspace.follower.note)
 
     def end(self) -> None:

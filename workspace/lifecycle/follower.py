@@ -59,7 +59,8 @@ class Follower:
         self.note = known if known is not None and is_of_it else BackupNote(run_id=run_id, to=place, state="away")
         self.on_state: Callable[[BackupNote], None] = lambda note: None
         """Called, in the thread, when the backup has come into another state."""
-        self._told = ""  # the last state
+        self.told: BackupState | None = None
+        """The last state that `on_state` was called with: who sets that later looks here after it."""
         self._tell = tell
         self._replica: Replica | None = None
         self._tries = 0
@@ -140,8 +141,8 @@ class Follower:
         said = replace(self.note, state=state, seq=seq, at=at, since=since, why=_words(error))
         is_new = replace(said, at="") != replace(self.note, at="")
         self.note = said
-        if state != self._told:
-            self._told = state
+        if state != self.told:
+            self.told = state
             self.on_state(said)
         if is_new:
             with suppress(SatchelError, OSError):  # it is only for people, and the folder may be gone

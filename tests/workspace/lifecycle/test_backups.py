@@ -19,6 +19,7 @@ import satchel
 from satchel import UsageError
 from satchel.errors import InvalidFile, LeaseHeld, StorageFailed
 from satchel.runtime.api import Replication
+from satchel.runtime.live.watch import BackupNews
 from satchel.workspace import journal
 from satchel.workspace.base import DEFINITION
 from satchel.workspace.formats import definition
@@ -805,30 +806,58 @@ AWAY = AGENT.replace(
 )
 
 
+class Watch:
+    def __init__(self, said: list[str]):
+        self._said = said
+
+    def noticed(self, kind: str, text: str) -> None:
+        if kind == "backup":
+            self._said.append(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
 def test_a_place_goes_away_unseen(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes back, too."""
-    said: list[str] = []
-
-    class Watch:
-        def noticed(self, kind: str, text: str) -> None:
-            if kind == "backup":
-                said.append(text)
-
-        def __getattr__(self, name: str) -> Any:
-            return lambda *_: None
-
+    said = list[str]()
     monkeypatch.setattr("satchel.workspace.lifecycle.follower._REFUSED", 0.1)
     monkeypatch.setattr(builtins, "run_has_said", lambda text: any(text in each for each in said), raising=False)
     monkeypatch.setenv("COPY", str(place.copy))
     place.copy.rmdir()
     place.copy.write_text("no folder")
     place.write(AWAY, following(place))
-    assert satchel.run(place.run, watch=Watch()).status == "completed"
+    assert satchel.run(place.run, watch=Watch(said)).status == "completed"
     assert [each.rpartition(" ")[2] for each in said][1:] == ["again"] and "The run goes on" in said[0]
     records = [row.record for row in satchel.open(place.run).history.log()]
     told = [(each["event"], each.get("outcome")) for each in records if each.get("name", "").startswith("backup")]
     assert told == [("released", "failed"), ("opened", None)]
     assert note_of(place.run).state == "ended" and look(DiskStore(place.copy)).moment.status == "completed"
+
+
+def test_a_run_is_told_nothing_of_trouble_that_is_written_down_when_it_begins_to_listen(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes, listens, said = threading.Event(), threading.Event(), list[str]()
+    listen, replace = BackupNews.__init__, DiskStore.replace
+
+    def replace_late(store: DiskStore, path: str, data: bytes, **how: Any) -> str:
+        if path == transfer_file.BACKUP_NOTE:
+            writes.set()
+            assert listens.wait(PATIENCE)
+        return replace(store, path, data, **how)
+
+    def listen_late(news: BackupNews, *args: Any) -> None:
+        assert writes.wait(PATIENCE)
+        listen(news, *args)
+        listens.set()
+
+    monkeypatch.setattr(DiskStore, "replace", replace_late)
+    monkeypatch.setattr(BackupNews, "__init__", listen_late)
+    (place.folder / "file").write_text("no folder")
+    place.write(AGENT, f"backup: {place.folder}/file/copy\n")
+    assert satchel.run(place.run, watch=Watch(said)).status == "completed"
+    assert ["does not follow" in each for each in said] == [True]
 
 
 def test_a_late_owner_removes_what_its_successor_has_sent(place: Place) -> None:
