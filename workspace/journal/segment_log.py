@@ -348,7 +348,7 @@ class SegmentObjects:
             return self._store.replace(self._head, data, if_version=self._version)
         except FileChanged:
             found = self._store.read(self._head, limit=LARGE_LIMIT)
-            if not data.startswith(found.data):
+            if not found.data or not data.startswith(found.data):  # empty: the run has moved away
                 raise
             return self._store.replace(self._head, data, if_version=found.version)
 

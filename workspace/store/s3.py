@@ -16,10 +16,12 @@ import json
 import random
 import re
 import time
+from base64 import b64encode
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from hashlib import md5
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -199,6 +201,9 @@ class Requests:
         if "Metadata" in arguments:  # besides what the options say
             theirs = self._fs.s3_additional_kwargs.get("Metadata", {})
             arguments = {**arguments, "Metadata": {**theirs, **arguments["Metadata"]}}
+        if method == "put_object":  # else SeaweedFS takes the head of one, its sender killed, for an empty object
+            checksum = md5(arguments["Body"], usedforsecurity=False).digest()
+            arguments = {**arguments, "ContentMD5": b64encode(checksum).decode()}
         known = self._fs._get_s3_method_kwargs(function, Bucket=self._bucket, **arguments)
         if dropped := arguments.keys() - known.keys():  # a condition that is not sent would be a write without one
             raise UsageError(
@@ -263,12 +268,15 @@ def _file_system(options: Mapping[str, Any], place: str) -> Any:
 
 
 def _session(options: Mapping[str, Any]) -> Any:
-    """Like that of s3fs, except for two things. The dates: botocore's parser takes longer for the thousand of a listing
-    than S3 does for the rest. The files that describe S3 to botocore: they take two thirds of the time to make a
-    client, so all sessions of a process share them."""
+    """Like that of s3fs, except for three things. The dates: botocore's parser takes longer for the thousand of a
+    listing than S3 does for the rest. The files that describe S3 to botocore: they take two thirds of the time to make
+    a client, so all sessions of a process share them. `Expect: 100-continue`: each PUT would wait for a round trip
+    before it sends its body, and bodies are small."""
     from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+    from botocore.handlers import add_expect_header  # type: ignore[import-untyped]
 
     session = AioSession(**options)
+    session.unregister("before-call.s3", add_expect_header)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=timestamp)
     return session

@@ -16,6 +16,12 @@ def drop_before(exchange: Exchange) -> None:
     exchange.drop()
 
 
+def cut_off(exchange: Exchange) -> None:
+    """The sender dies when the head of its request has arrived, and nothing of the body."""
+    exchange.forward_head()
+    exchange.drop()
+
+
 def drop_after(exchange: Exchange) -> None:
     """The server has done it, and the connection breaks before its answer."""
     exchange.forward()
@@ -146,6 +152,7 @@ def _error(status: int, code: str, headers: dict[str, str], *, to_head: bool) ->
 
 FAULTS: dict[str, Fault] = {
     "dropped before": drop_before,
+    "cut off": cut_off,
     "dropped after": drop_after,
     "hangs before": hang(),
     "hangs after": hang(arrives=True),

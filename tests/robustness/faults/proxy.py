@@ -89,6 +89,10 @@ class Exchange:
         """Let the server do it, and have its answer."""
         return self._connection.ask(self.request)
 
+    def forward_head(self) -> None:
+        """The server gets no more of it, and has noticed that."""
+        self._connection.ask_in_vain(self.request)
+
     def note(self, status: int) -> None:
         with self._connection.proxy.changed:
             self.seen.status = status
@@ -230,9 +234,6 @@ class _Connection:
             client = self._client
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while not self._reset and (head := read_head(self._from_client)):
-                if head.get("Expect").lower() == "100-continue":  # not signed; answered here, the body comes then
-                    head = head.without("Expect")
-                    self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
                 request = read_body(self._from_client, head)
                 if request is None:
                     break
@@ -263,6 +264,14 @@ class _Connection:
             self._leave_server()
             answer = answer.having("Connection", "close")
         return answer
+
+    def ask_in_vain(self, request: Message) -> None:
+        self._leave_server()
+        with socket.create_connection(self.proxy.server, timeout=60) as server:
+            server.sendall(request.head)
+            server.shutdown(socket.SHUT_WR)
+            while server.recv(65536):  # it may answer, and closes then
+                pass
 
     def send(self, data: bytes) -> None:
         if self._reset:

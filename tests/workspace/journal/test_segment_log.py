@@ -234,10 +234,12 @@ def test_a_roll_up_that_was_given_up_and_arrives_after_all_is_ones_own() -> None
     assert place.gets() <= 2 and place.names == [1, 3]
 
 
-def test_an_object_that_somebody_else_has_changed_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    "theirs", [encode(Line(1, 1, AT, 1, Fenced(), opening="1" * 16)), b""], ids=["of another owner", "moved away"]
+)
+def test_an_object_that_somebody_else_has_changed_is_left_alone(theirs: bytes) -> None:
     place = Place()
     place.commit(100)
-    theirs = encode(Line(1, 1, AT, 1, Fenced(), opening="1" * 16))
     opened_store(Simulation(0), place.bucket, None).replace(segment_path(1), theirs)
     place.segments.roll_up()
     place.commit(100)
