@@ -79,7 +79,7 @@ class RunBackup:
         replica.begin(tell=progress or (lambda done, total: None))
         replica.complete(is_last=True)
         follower = Follower(store, where, replica.run_id)
-        follower.say("ended", seq=replica.seq)
+        follower.say("ended", replica.left_out, seq=replica.seq)
         return follower.note
 
     replicate_async = replicate.without_blocking
@@ -237,7 +237,8 @@ class Replication(Struct, eq=False):
         if note.state == each.told:
             return
         each.told = note.state
-        text = note.why or f"record {note.seq:,} is at {note.to}"
+        text = f"record {note.seq:,} is at {note.to}" if note.state in ("following", "ended") else ""
+        text = "; ".join(filter(None, (text, note.why)))
         self.tell(BackupEvent(note.state, each.folder, note.to, note.seq, text))
 
 

@@ -130,15 +130,15 @@ class Follower:
             self._due = began + max(_RARELY, _SHARE * took)
         elif not replica.follow():
             return LOOK
-        self.say("ended" if is_last else "following", seq=replica.seq)
+        self.say("ended" if is_last else "following", replica.left_out, seq=replica.seq)
         return max(LOOK, _REST - (time.monotonic() - began))
 
-    def say(self, state: BackupState, error: Exception | None = None, seq: int | None = None) -> None:
+    def say(self, state: BackupState, why: Exception | str, seq: int | None = None) -> None:
         """Write it down for `status`."""
         since = self.note.since if state == self.note.state else now()
         seq = self.note.seq if seq is None else seq
         at = now() if state in ("following", "ended") else self.note.at
-        said = replace(self.note, state=state, seq=seq, at=at, since=since, why=_words(error))
+        said = replace(self.note, state=state, seq=seq, at=at, since=since, why=_words(why))
         is_new = replace(said, at="") != replace(self.note, at="")
         self.note = said
         if state != self.told:
@@ -151,10 +151,8 @@ class Follower:
                 )
 
 
-def _words(error: Exception | None) -> str:
-    if error is None:
-        return ""
-    return str(error) if isinstance(error, SatchelError) else f"{type(error).__name__}: {error}"
+def _words(why: Exception | str) -> str:
+    return str(why) if isinstance(why, SatchelError | str) else f"{type(why).__name__}: {why}"
 
 
 @contextmanager

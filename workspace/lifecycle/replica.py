@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .. import journal
-from ..base import DEFINITION, LeaseHeld, SatchelError, StorageFailed, UsageError, myself, urls
+from ..base import DEFINITION, LeaseHeld, SatchelError, StorageFailed, UsageError, myself, shown, urls
 from ..formats import decoder
 from ..inspect import BackupMark, goes_along, transfer_file
 from ..journal import FIRST, blobs, crc_of, first_of, now, segment_of, segment_path
@@ -45,6 +45,8 @@ _PIECES = 64
 
 _HELD_BYTES = 1 << 20
 """Readable files up to this size are read before the journal, so that they show nothing that it does not have."""
+
+_NAMED = 3  # of the files that are left out
 
 _SENT = transfer_file.BACKUP_SENT
 _BLOBS = f"{blobs.BLOBS}/"
@@ -90,6 +92,8 @@ class Replica:
         """The last record that the copy has."""
         self.shows = False
         """Records since the last `complete` that the readable files show."""
+        self.left_out = ""
+        """What of the run no copy can have, in words."""
         self._crc = ""
         self._segment = 0  # of the disk, with the record `seq`
         self._offset = 0  # of its bytes, so many are in the copy
@@ -106,6 +110,7 @@ class Replica:
         """See how far the copy is, and make it if there is none. LeaseHeld if the run is at another place now,
         UsageError if the place can't be used."""
         self.to.refresh()
+        self._see_what_is_left_out()
         self._read_mark()
         if self._mark is None:
             self._claim()
@@ -284,6 +289,12 @@ class Replica:
 
     # The other files
 
+    def _see_what_is_left_out(self) -> None:
+        faults = [*transfer_file.unlisted(self.source)]
+        named = "; ".join(f"{shown(fault.path)}: {fault.why}" for fault in faults[:_NAMED])
+        more = f"; {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
+        self.left_out = f"left out of it: {named}{more}" if faults else ""
+
     def complete(self, *, is_last: bool = False) -> None:
         """Send the journal, then all other files that have changed, and remove what is gone. `is_last`: nothing will
         follow soon.
@@ -305,6 +316,7 @@ class Replica:
             self._merge_pieces()
         self.shows = False
         if is_last:
+            self._see_what_is_left_out()
             self._remember()
 
     def _remember(self) -> None:

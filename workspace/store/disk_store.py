@@ -177,7 +177,7 @@ class DiskStore:
             path = f"{folder}/{name}" if folder else name
             if stat.S_ISDIR(status.st_mode):
                 yield from self.files(path)
-            else:
+            elif stat.S_ISREG(status.st_mode):
                 yield Entry(path, status.st_size), version_of(status)
 
     def unusable(self, folder: str) -> Iterator[str]:

@@ -19,7 +19,9 @@ import satchel
 from satchel import UsageError
 from satchel.errors import InvalidFile, LeaseHeld, StorageFailed
 from satchel.runtime.api import Replication
+from satchel.runtime.api.transport import BackupEvent
 from satchel.runtime.live.watch import BackupNews
+from satchel.runtime.present import backup_lines
 from satchel.workspace import journal
 from satchel.workspace.base import DEFINITION
 from satchel.workspace.formats import definition
@@ -366,6 +368,22 @@ def test_a_workspace_below_the_run_shows_more_than_its_journal(place: Place) -> 
     shutil.copytree(place.copy / "memory", copied)
     with satchel.hold(str(copied), kind="notes", adopt=True) as held:
         assert [len(held.rows()), *(each.path for each in held.list())] == [3, "1.md", "2.md", "3.md"]
+
+
+def test_what_no_copy_can_have_is_left_out_in_silence(place: Place) -> None:
+    place.write(AGENT, following(place))
+    with satchel.hold(str(place.run / "threads/user:1"), kind="notes") as held:
+        held.put("a.md", "mine")
+    os.symlink("a", place.run / "link")
+    assert satchel.run(place.run).status == "completed"
+    note = note_of(place.run)
+    assert note.state == "ended" and "threads/user:1: its name" in note.why and "link: a symbolic link" in note.why
+    assert note.why in backup_lines(satchel.open(place.run).status())
+    os.remove(place.run / "link")
+    shutil.rmtree(place.run / "threads")
+    told = list[BackupEvent]()
+    Replication(str(place.run), None, told.append, once=True).run()
+    assert [each.text for each in told] == [f"record {note.seq} is at {place.copy}"]
 
 
 def test_a_large_file_shows_more_than_the_journal(place: Place) -> None:
