@@ -34,6 +34,7 @@ if not deferred(__name__):
         Manifest,
         Restored,
         Tombstone,
+        TransferFault,
         define,
         goes_along,
         is_passing,

@@ -19,8 +19,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from .. import journal
 from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, InvalidFile, LeaseHeld, StorageFailed, UsageError, shown
-from ..inspect import goes_along, transfer_file
-from ..inspect.transfer_file import TransferFault
+from ..inspect import TransferFault, goes_along, transfer_file
 from ..lifecycle import clock
 from ..store import DiskStore, Entry, Store, Version, read_if_there, walk
 from ..views import schema_files
