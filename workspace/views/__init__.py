@@ -8,7 +8,7 @@ if not deferred(__name__):
     from . import checkpoint_folder, conversation, partial_files, projection, running_file, schema_files, stable_read
     from .checkpoint_folder import CheckpointFolders, CheckpointIndex, NewCheckpoint
     from .conversation import MessageFile, MessageRow
-    from .guarded_files import ViewGuard
+    from .guarded_files import AtOnce, Behind, ViewGuard, behind
     from .partial_files import PARTIALS, RECOVERED, PartialHead, RecoveryMarker
     from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
     from .projector import Files, HeldDocument, MessagesDocument, Projector
@@ -26,4 +26,3 @@ if not deferred(__name__):
         replace,
         until_settled,
     )
-    from .write_behind import AtOnce, Behind, behind

@@ -23,8 +23,8 @@ from ..base import InvalidFile, SatchelError, counted, decode, one_line, stamp, 
 from ..journal import CHECKPOINTS, FOLDER, Line, Occasion, Saved, checkpoint_position, first_kept, read
 from ..state import AgentMoment, Moment, Usage, checkpoint
 from ..store import LARGE_LIMIT, Store
+from .guarded_files import Behind
 from .projection import STATE, TODO, state_file, todo_copy
-from .write_behind import Behind
 
 PATH = f"{CHECKPOINTS}/README.md"
 _LIMIT = 1 << 24

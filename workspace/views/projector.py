@@ -19,8 +19,7 @@ from ..state import FILES, AgentMoment, Moment, RowLog
 from ..store import Store
 from . import projection
 from .conversation import MessageFile
-from .guarded_files import ViewGuard
-from .write_behind import AtOnce, Behind
+from .guarded_files import AtOnce, Behind, ViewGuard
 
 SHARE = 20
 _UNDER_WAY = float("inf")

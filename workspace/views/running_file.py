@@ -17,7 +17,7 @@ from msgspec.json import Decoder
 from ..formats import decoder, jsontext
 from ..journal import Key
 from ..store import Store, read_own
-from .write_behind import Behind
+from .guarded_files import Behind
 
 PATH = ".satchel/running.json"
 FORMAT = 1

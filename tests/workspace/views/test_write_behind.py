@@ -7,7 +7,7 @@ import threading
 import pytest
 from waits import PATIENCE
 
-from satchel.workspace.views.write_behind import AtOnce, InThreads
+from satchel.workspace.views.guarded_files import AtOnce, InThreads
 
 
 @pytest.fixture
