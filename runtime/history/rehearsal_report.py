@@ -20,13 +20,14 @@ from msgspec.structs import replace
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments
 from ...workspace.formats import decoder
 from ...workspace.inspect import define, look
-from ...workspace.secrets import hiding, keys_to_hand_on, redactor_of
+from ...workspace.secrets import hiding, redactor_of
 from ...workspace.store import DiskStore, Store
 from ...workspace.transfer import scratch_copy
 from ..agent import Agent, load
 from ..engine import Rehearsal, RehearsalFinding
 from ..execution import Start, check_recorded, running
 from ..live import Interruption
+from ..steps import keys_to_hand_on
 
 Verdict = Literal["same", "gone", "again", "leaves", "asks", "refused", "fails"]
 

@@ -1,4 +1,4 @@
-"""A step: arguments and results of its calls, retries, prompts, and streamed answers."""
+"""A step: arguments and results of its calls, retries, prompts, sealed texts, and streamed answers."""
 
 # mypy: implicit-reexport
 
@@ -40,5 +40,5 @@ if not deferred(__name__):
     from .partial import OnPartial, Partial, recover
     from .retry import A_DAY, ONCE, Retry, is_limited, is_mistake, retry_after
     from .round_trip import ANYTHING, Part
-    from .texts import Prompt, Sealed
+    from .texts import Prompt, Sealed, keys_to_hand_on, take_keys
     from .unknown_keys import put_aside, put_back

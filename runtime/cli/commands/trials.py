@@ -12,7 +12,6 @@ import click
 import msgspec
 
 from ....workspace.base import urls, visible
-from ....workspace.secrets import take_keys
 from ...api import (
     EXIT_CODES,
     SEVERITY,
@@ -26,6 +25,7 @@ from ...api import (
     typed_changes,
 )
 from ...present import call_json, call_name, describe_call, json_line, one_line, size, usd
+from ...steps import take_keys
 from .. import history_lines, summary
 from ..history_lines import INDENT, data_change, line, pair
 from ..options import (
