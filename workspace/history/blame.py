@@ -40,7 +40,7 @@ from ..journal import (
     StepCompleted,
     StepStarted,
 )
-from ..plan import Mark, Plan, Splice, splice
+from ..plan import Mark, Plan, Splice, task_lines
 from ..state import FILES, AgentMoment, Moment, earlier_moment, json_patch
 from ..store import Store
 from ..views import MessageRow
@@ -462,10 +462,10 @@ class _Sheet:
     def apply(self, change: Splice, origin: Origin) -> None:
         """An equal line, or one with another mark or id only, keeps what is the same."""
         at, end = change.line, change.line + change.removed
-        old, cells, texts = self._lines[at:end], self._cells[at:end], splice.split(change.text)
+        old, cells, texts = self._lines[at:end], self._cells[at:end], task_lines.split(change.text)
         due = len(self._lines) - len(old) + len(texts)
         everything = [*self._lines]
-        splice.apply(self._lines, change)
+        task_lines.apply(self._lines, change)
         if len(self._lines) != due:  # two lines have become one where they meet
             at, end, old, cells, texts = 0, len(everything), everything, self._cells, self._lines
         self._cells[at:end] = _carried(old, cells, texts, origin)

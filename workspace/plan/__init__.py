@@ -8,10 +8,9 @@ Pure: text in, text out. A person's version is merged as one more text. Other ro
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import splice
+    from . import task_lines
     from .markdown import plainly
     from .match import Changes, Move, Pair, changes
     from .plan import Plan, Progress
-    from .splice import Splice, between
-    from .task import Mark, Task, TaskRow
+    from .task_lines import Mark, Splice, Task, TaskRow, between
     from .three_way_merge import MergedPlan, conflict_sides, merge_plans, settle

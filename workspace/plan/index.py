@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from .task import FINISHED, MARKS, Mark, Task, TaskRow, has_checkbox, read_id, read_text
+from .task_lines import FINISHED, MARKS, Mark, Task, TaskRow, has_checkbox, read_id, read_text
 
 _revisions = count()
 

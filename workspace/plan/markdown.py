@@ -17,8 +17,21 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from .index import Reading
-from .splice import BOM, BREAK, body, ending, split
-from .task import TaskRow, below, escape, has_checkbox, head_of, lines_of, read_text, unquoted
+from .task_lines import (
+    BOM,
+    BREAK,
+    TaskRow,
+    below,
+    body,
+    ending,
+    escape,
+    has_checkbox,
+    head_of,
+    lines_of,
+    read_text,
+    split,
+    unquoted,
+)
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -16,8 +16,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from .plan import Plan
-from .splice import BOM, body
-from .task import Task, TaskRow, read_id
+from .task_lines import BOM, Task, TaskRow, body, read_id
 
 
 def match(old: Plan, new: Plan, known: Mapping[int, int] | None = None) -> dict[int, int]:

@@ -11,14 +11,14 @@ from typing import NamedTuple, Self
 
 from ...schemas import Problem
 from ..base import UsageError
-from . import markdown, splice
+from . import markdown, task_lines
 from .index import Reading, fitting, remaining
 from .markdown import NESTING, Block, Insertion, Parsed, Suspect, is_as_meant, parse
-from .splice import Splice
-from .task import (
+from .task_lines import (
     FINISHED,
     MARKS,
     Mark,
+    Splice,
     Task,
     TaskRow,
     check_encodable,
@@ -67,7 +67,7 @@ class Plan:
     __slots__ = ("_layout", "_lines", "_own", "_reading", "_text")
 
     def __init__(self, text: str = "", own_work: Iterable[str] = ()):
-        self._lines = splice.split(text)
+        self._lines = task_lines.split(text)
         self._text: str | None = text
         self._reading: Reading | None = None
         self._layout: _Layout | None = None
@@ -206,13 +206,13 @@ class Plan:
         found = _ids_used_twice(reading)
         found += [(number, _conflict(number)) for number, line in enumerate(lines) if line.startswith(_OF_GIT)]
         found += [(number, _milestone(lines, number)) for number in mistyped_milestones(lines, reading.rows)]
-        found += [(each.line, _slip(splice.body(lines[each.line]), each)) for each in self._laid_out().suspects]
+        found += [(each.line, _slip(task_lines.body(lines[each.line]), each)) for each in self._laid_out().suspects]
         return [problem for _, problem in sorted(found, key=lambda one: one[0])]
 
     def without_checkbox(self) -> dict[str, int]:
         """List items without a checkbox among tasks, which are text: their lines, with their numbers. A box with a
         backslash before it is intended as text."""
-        plain = {splice.body(self._lines[line]).strip(): line + 1 for line in self._laid_out().plain}
+        plain = {task_lines.body(self._lines[line]).strip(): line + 1 for line in self._laid_out().plain}
         return {text: line for text, line in plain.items() if not is_escaped(text)}
 
     # Editing
@@ -314,7 +314,7 @@ class Plan:
         if rest:  # below an item at the end of a text the parser is not needed, so 100,000 are quick
             last = len(self) - 1
             self._insert(markdown.beside(self._now(), last, rest), rest, last, ids[1:])
-        return splice.between(before, self._lines)
+        return task_lines.between(before, self._lines)
 
     def apply(self, splices: Iterable[Splice]) -> None:
         """Replay edits. Marks and ids are taken over without parsing; anything else is parsed when next needed.
@@ -339,7 +339,7 @@ class Plan:
                 if is_field_edit(self._lines[row.line], change.text, row.column):
                     self._replace(self._reading, index, change.text)
                     continue
-            splice.apply(self._lines, change)
+            task_lines.apply(self._lines, change)
             self._text = self._reading = self._layout = None
 
     # How
@@ -447,14 +447,14 @@ class Plan:
         """Insert at the first place where the tasks come out as intended and nothing else is read differently."""
         reading = self._now()
         for new in places:
-            change = splice.insertion(self._lines, new.at, new.bodies)
+            change = task_lines.insertion(self._lines, new.at, new.bodies)
             if near is not None and markdown.is_plain(reading, near, new):
                 rows = markdown.grown(reading, new)
-                splice.apply(self._lines, change)
+                task_lines.apply(self._lines, change)
                 self._reading, self._layout = self._read(rows), None
             else:
                 lines = list(self._lines)
-                splice.apply(lines, change)
+                task_lines.apply(lines, change)
                 found = parse(lines)
                 if not is_as_meant(new, words, reading.rows, self._laid_out().blocks, found, lines):
                     continue
@@ -510,7 +510,7 @@ def _conflict(number: int) -> Problem:
 
 
 def _milestone(lines: Sequence[str], number: int) -> Problem:
-    line = splice.body(lines[number])
+    line = task_lines.body(lines[number])
     said = unquoted(line, line.count(">")).strip()
     return Problem(
         f"line {number + 1}",

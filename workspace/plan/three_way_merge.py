@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from .match import Sheet, Version, Versions, align, match, versions
 from .plan import Plan
-from .splice import Splice, body
-from .task import FINISHED, MARKS, Mark, Task, read_id, with_id, with_mark
+from .task_lines import FINISHED, MARKS, Mark, Splice, Task, body, read_id, with_id, with_mark
 from .weave import ConflictCollector, PlanConflict, Side, weave
 
 

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from ...schemas import short
 from .match import Sheet, Tie, align, embed, increasing
-from .splice import BOM, body, ending
-from .task import Mark, below
+from .task_lines import BOM, Mark, below, body, ending
 
 Side = Literal["ours", "theirs"]
 

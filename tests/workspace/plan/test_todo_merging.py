@@ -18,7 +18,7 @@ from satchel.workspace.plan import (
     merge_plans,
     settle,
 )
-from satchel.workspace.plan.splice import apply, split
+from satchel.workspace.plan.task_lines import apply, split
 
 DIGEST = "# Digest\n\nSome words.\n\n- [x] Read ^1\n- [/] Summarise ^2\n- [ ] Check\n- [ ] Send\n"
 

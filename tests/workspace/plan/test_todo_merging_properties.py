@@ -13,7 +13,7 @@ from properties import examples
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.plan import Plan, Task, between, changes, merge_plans, settle
 from satchel.workspace.plan.match import match
-from satchel.workspace.plan.splice import apply, body, ending, split
+from satchel.workspace.plan.task_lines import apply, body, ending, split
 from satchel.workspace.plan.weave import Side
 
 COMMON = examples(200)

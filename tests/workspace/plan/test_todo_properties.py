@@ -12,7 +12,7 @@ from properties import examples
 
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.plan import Plan, Splice, Task
-from satchel.workspace.plan.splice import split
+from satchel.workspace.plan.task_lines import split
 
 COMMON = examples(200)
 

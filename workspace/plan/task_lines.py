@@ -1,4 +1,5 @@
-"""One task, and the fields of its line: `  - [m] text ^id`."""
+"""The lines of a plan: a text as lines, the one kind of change to it, which replaces whole lines by others, and the
+fields of the line of a task, `  - [m] text ^id`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from ..base import ID, UsageError
-from .splice import BOM, BREAK, body
+
+BOM = "\ufeff"
+BREAK = re.compile(r"\r\n|\r|\n")
+"""What ends a line in Markdown. `str.splitlines` would also split at form feeds, \\x85, \\u2028 and others."""
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 Mark = Literal["open", "begun", "done", "cancelled"]
 
@@ -21,14 +27,96 @@ FINISHED: frozenset[Mark] = frozenset(("done", "cancelled"))
 
 _CHECKBOX = re.compile(r"\[([ xX/-])\](?=[ \t\r\n]|\Z)")
 _HEAD = re.compile(r"(?P<lead>.*?)(?P<marker>[-+*]|[0-9]{1,9}[.)])(?P<gap>[ \t]+)", re.DOTALL)
-
-
 _MILESTONE = re.compile(r"(?:[-+*][ \t]+)?milestone:[ \t]*true", re.IGNORECASE)
 _MISTYPED = re.compile(
     r"(?:[-+*][ \t]+)?milestones?[ \t]*[:=]?[ \t]*[\"']?(?:tru\w*|yes|y|on|1|x|false|no|n|off|0)?[\"']?[.,;]?",
     re.IGNORECASE,
 )
 """What a person may mistake for such a line. Any other word after it is text."""
+
+
+class Splice(NamedTuple):
+    """Replace `removed` lines from `line` (0-based) on by `text`, which is zero or more whole lines.
+
+    It names lines, not tasks, so that a version that parses Markdown differently can replay it. Each of several splices
+    counts lines as the earlier ones left them.
+    """
+
+    line: int
+    removed: int
+    text: str
+
+
+def split(text: str) -> list[str]:
+    """The lines of `text`, each with its ending; only the last may have none. Joined they are `text` again."""
+    return _LINE.findall(text)
+
+
+def body(line: str) -> str:
+    """`line` without its ending."""
+    return line.rstrip("\r\n")  # a line holds no other \r or \n
+
+
+def ending(line: str) -> str:
+    """ "\\r\\n", "\\r" or "\\n", or "" for a last line that has none."""
+    return line[len(body(line)) :]
+
+
+def ending_at(lines: list[str], at: int) -> str:
+    """The ending for lines inserted at `at`: that of the line above.
+
+    Another one could join: a "\\n" after a line that ends in "\\r" makes one ending of two.
+    """
+    above = next((found for line in reversed(lines[max(0, at - 2) : at]) if (found := ending(line))), "")
+    return above or (ending(lines[0]) if lines else "") or "\n"
+
+
+def insertion(lines: list[str], at: int, bodies: list[str]) -> Splice:
+    """The splice that puts `bodies` before line `at`. A last line without an ending is given one."""
+    end = ending_at(lines, at)
+    text = "".join(line + end for line in bodies)
+    if at > 0 and not ending(lines[at - 1]):
+        return Splice(at - 1, 1, lines[at - 1] + end + text)
+    return Splice(at, 0, text)
+
+
+def apply(lines: list[str], change: Splice) -> None:
+    """Change `lines` in place. UsageError, with nothing changed, if it names lines that do not exist."""
+    line, removed, text = change
+    if line < 0 or removed < 0 or line + removed > len(lines):
+        raise UsageError(
+            f"a change of lines {line + 1} to {line + removed} does not fit a plan of {len(lines)} lines",
+            remedy="apply it to the text it was made for",
+        )
+    new = split(text)
+    lines[line : line + removed] = new
+    if any(_fused(lines, seam) for seam in (line, line + len(new))):
+        lines[:] = split("".join(lines))
+
+
+def _fused(lines: list[str], seam: int) -> bool:
+    """Whether the lines on both sides of `seam` are one line once they are joined."""
+    if not 0 < seam < len(lines):
+        return False
+    above = lines[seam - 1]
+    return not ending(above) or (above[-1] == "\r" and lines[seam][0] == "\n")
+
+
+def between(old: list[str], new: list[str]) -> list[Splice]:
+    """The change from `old` to `new`, both as `split` makes them: one splice for all differences, or none."""
+    shortest = min(len(old), len(new))
+    start = 0
+    while start < shortest and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < shortest - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    removed = len(old) - end - start
+    text = "".join(new[start : len(new) - end])
+    return [Splice(start, removed, text)] if removed or text else []
+
+
+# A task
 
 
 class Task(Struct, frozen=True):
