@@ -5,7 +5,7 @@
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import entry, items, model_calls, performing
+    from . import entry, model_calls, performing
     from .context import AgentContext, Context
     from .decorators import Effect, effect, step
     from .open_scope import PREVIEW, OpenCall, OpenScope, check_outside_steps, current_call

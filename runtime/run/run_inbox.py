@@ -22,7 +22,7 @@ from ...workspace.inbound import InboxFile, Offered, archive, inbox
 from ...workspace.journal import TaskDone, TaskTaken, blobs
 from ...workspace.state import ROOT, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
-from ..engine import OpenCall, OpenScope, Session, check_outside_steps, items, performing
+from ..engine import OpenCall, OpenScope, Session, check_outside_steps, entry, performing
 from ..steps import OwnStep, Retry, awaited, current_scope
 from .todo import check_parallel
 
@@ -92,18 +92,18 @@ class Inbox:
             while task.id in self._moment.tasks:
                 await self._try(work, task)
 
-        await items.several(self._session, most, begin, looks_again=True)
+        await entry.several(self._session, most, begin, looks_again=True)
 
     async def _try(self, work: Callable[[Any, InboxTask], Any], task: InboxTask) -> None:
-        def doing() -> items.InboxDecision | None:
+        def doing() -> entry.InboxDecision | None:
             if task.id not in self._moment.tasks:
                 return None
             if self._is_dropped(task):  # its scope commits without a call, unless one of its effects is in doubt
-                return items.InboxDecision(_do_nothing, dropped=f"{archive.CANCELLED}/{task.name}")
-            return items.InboxDecision(work)
+                return entry.InboxDecision(_do_nothing, dropped=f"{archive.CANCELLED}/{task.name}")
+            return entry.InboxDecision(work)
 
         try:
-            await items.run_task(self._session, task.id, task.name, doing, task)
+            await entry.run_task(self._session, task.id, task.name, doing, task)
         except Exception as error:
             if not Retry().is_worth_it(error):
                 raise  # a programming mistake, so the next attempt would fail too

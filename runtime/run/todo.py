@@ -86,7 +86,7 @@ class Todo:
         steps return their results. After two such attempts it runs alone. Elements that both append to a list are all
         kept. Not guaranteed: that a value which an item only reads is still the same when it commits.
         """
-        from ..engine import items
+        from ..engine import entry
 
         check_parallel("run.todo.each()", parallel)
         self._session.check_between_scopes("run.todo.each() was called")
@@ -98,9 +98,9 @@ class Todo:
                 remedy="add lines like `- [ ] the task`, or call run.plan(...) first",
             )
         if parallel == 1:
-            await items.in_order(self._session, self._item, work)
+            await entry.in_order(self._session, self._item, work)
         else:
-            await items.in_parallel(self._session, self._item, work, parallel)
+            await entry.in_parallel(self._session, self._item, work, parallel)
 
     def _item(self, id: str) -> Item:
         return Item(self._session, id)
