@@ -43,7 +43,7 @@ GROUPS = {
     "Look": {
         "status": ("status", "Show the state of a run, and what to type next."),
         "ls": ("fleet", "List the workspaces under a folder."),
-        "log": ("logs", "Show what happened, one record a line."),
+        "log": ("status", "Show what happened, one record a line."),
         "steps": ("timeline", "Show what the items of a run have done."),
         "show": ("timeline", "Show the run as it was at a record, or one call."),
         "diff": ("timeline", "Compare two moments of a run, or two runs."),

@@ -12,7 +12,7 @@ from pathlib import Path
 import warm
 from waits import PATIENCE
 
-from satchel.runtime.cli.progress import Moving, Quiet
+from satchel.runtime.cli.summary import Moving, Quiet
 from satchel.workspace.inspect import Report
 
 from .conftest import PLAIN, Make

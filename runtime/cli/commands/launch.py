@@ -258,7 +258,6 @@ def _go(command: Command, options: LaunchOptions) -> int:
     from ...api import RunResult  # with all that a run needs, before `gc.freeze`; a supervisor needs none of it
     from ...supervision import RESTARTS
     from .. import summary
-    from ..progress import watching
 
     for_programs = options.as_json
     with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
@@ -266,7 +265,7 @@ def _go(command: Command, options: LaunchOptions) -> int:
         place = find(options.workspace, is_child=options.is_supervised)
         if options.is_supervised:
             gc.freeze()  # from now on the collector looks at what the agent makes, and at nothing else
-        with watching(quiet=options.quiet) as watch:
+        with summary.watching(quiet=options.quiet) as watch:
             ended: RunResult = (place.resume if command == "resume" else place.run)(watch=watch, **options.how(command))
     if ended.restarts:
         return RESTARTS

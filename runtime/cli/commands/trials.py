@@ -40,7 +40,7 @@ from ..options import (
     storage_option,
 )
 from ..output import columns, fold, print_json, remarks
-from ..progress import watching
+from ..summary import watching
 
 _REHEARSE_EXAMPLES = """\b
 Examples:

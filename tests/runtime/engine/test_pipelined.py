@@ -14,7 +14,7 @@ import pytest
 from waits import PATIENCE
 
 from satchel import Item, Partial, Run, agent, effect, run, run_async, step
-from satchel.runtime.cli.progress import Quiet
+from satchel.runtime.cli.summary import Quiet
 from satchel.runtime.engine import context
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.store import DiskStore, Syscalls

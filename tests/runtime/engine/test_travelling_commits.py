@@ -15,7 +15,7 @@ import pytest
 from waits import PATIENCE
 
 from satchel import Item, Run, agent, effect, run, step
-from satchel.runtime.cli.progress import Quiet
+from satchel.runtime.cli.summary import Quiet
 from satchel.runtime.engine import context
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect.load import look

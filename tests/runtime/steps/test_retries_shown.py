@@ -10,7 +10,7 @@ import pytest
 
 import satchel
 from satchel import Retry, Run, agent, effect, run, step
-from satchel.runtime.cli.progress import PlainLines
+from satchel.runtime.cli.summary import PlainLines
 
 TWICE = Retry(attempts=3, first=0.01)
 
