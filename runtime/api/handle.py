@@ -1,6 +1,6 @@
 """`Handle`: what programs can do with a run from outside, and with `history` and `files` what they can do with its past
 and its files. Each method imports what it needs when it is called, so that reading does not load what only a run needs.
-A method that waits is written once; a decorator of `status/twins.py` says how it waits, and makes its twin for an event
+A method that waits is written once; a decorator of `status/place.py` says how it waits, and makes its twin for an event
 loop."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a run is now, from its files: nothing here changes the workspace or runs its code.
 
-place       the workspace as it was named, its storage, and waiting for it: all rooms from here on use it
-twins       methods that wait, written once, for threads and for event loops
+place       the workspace as it was named, its storage, and waiting for it, which a method says once for threads and
+            event loops: all rooms from here on use it
 run_status  the status of one run
 resting     the status of a run that rests, from the index that `serve` keeps
 overview    the status of all runs below a folder, also kept current for screens; which of them a person asks for, and
@@ -28,14 +28,22 @@ if not deferred(__name__):
     from .place import (
         PATIENCE,
         REMOTE_LOOK,
+        Execution,
+        Method,
         Place,
+        Steps,
+        at_once,
         check_free,
         check_main_thread,
         describe_holder,
         holder_to_replace,
+        in_a_thread,
+        in_both_ways,
+        in_steps,
         reach,
         root_of,
         target,
+        threaded,
         use_options,
         wait_until_free,
     )
@@ -43,4 +51,3 @@ if not deferred(__name__):
     from .questions import Given, OpenQuestion, plain_answer, questions_of
     from .resting import progress_of, resting_row, usage_of
     from .run_status import RunStatus, before_a_start, by_need, wanted
-    from .twins import Execution, Method, Steps, at_once, in_a_thread, in_both_ways, in_steps, threaded

@@ -55,9 +55,8 @@ from ...workspace.views import (
 )
 from ..limits import NoticeCheck, limits, notices
 from ..live import reverify
-from .place import Place
+from .place import Place, Steps
 from .questions import OpenQuestion, questions_of
-from .twins import Steps
 
 _READ_LIMIT = 1 << 30
 

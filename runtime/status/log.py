@@ -45,8 +45,7 @@ from ...workspace.journal import (
 from ...workspace.plan import Progress
 from ...workspace.state import OVER, Status
 from ...workspace.store import Store
-from .place import Place
-from .twins import at_once
+from .place import Place, at_once
 
 _AUDITED = (
     Opened,

@@ -21,8 +21,7 @@ from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import OVER
 from ...workspace.store import DiskStore, Entry, Store, Version
 from ..supervision import background
-from .place import Place
-from .twins import at_once
+from .place import Place, at_once
 
 PAGE = 400
 """Lines on one page."""

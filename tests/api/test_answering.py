@@ -13,7 +13,7 @@ from cli.conftest import ASKING, Make, contents
 
 import satchel
 from satchel.runtime.api import Handle, answers
-from satchel.runtime.status import twins
+from satchel.runtime.status import place
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import DiskStore
@@ -122,7 +122,7 @@ def test_the_process_that_runs_it_is_not_waited_for(granting: Handle, monkeypatc
             if len(waits) == 2:
                 holding.close()
 
-        monkeypatch.setattr(twins, "sleep", wait)
+        monkeypatch.setattr(place, "sleep", wait)
         monkeypatch.setattr(lease, "_DYING", 0.0)
         done = granting.answer("deny", by="Ada")
     assert done.is_recorded and waits == [0.1] * 2 and not done.waits_for

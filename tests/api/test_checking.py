@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import Make, contents
 
 import satchel
-from satchel.runtime.status import check, twins
+from satchel.runtime.status import check, place
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal import segment_log
@@ -86,7 +86,7 @@ def test_a_file_that_a_process_is_just_writing_is_a_fault(make: Make, monkeypatc
         waits.append(seconds)
         path.write_bytes(data)
 
-    monkeypatch.setattr(twins, "sleep", wait)
+    monkeypatch.setattr(place, "sleep", wait)
     store = DiskStore(folder)
     store.replace(lease.PATH, lease.encode(lease.mine(store, "demo-1a2b", 2)))
     checked = handle.check()

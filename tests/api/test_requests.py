@@ -11,7 +11,7 @@ from cli.conftest import PLAIN, Make, contents
 
 import satchel
 from satchel.runtime.api import stops
-from satchel.runtime.status import twins
+from satchel.runtime.status import place
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.formats import pause_file
 from satchel.workspace.inspect.report import Report
@@ -149,7 +149,7 @@ def test_a_pause_does_not_wait_for_the_process_that_runs_it(
     async def wait_async(seconds: float) -> None:
         wait(seconds)
 
-    monkeypatch.setattr(twins, "sleep", wait)
+    monkeypatch.setattr(place, "sleep", wait)
     monkeypatch.setattr(asyncio, "sleep", wait_async)
     with opened(DiskStore(folder), "run", Report()) as workspace:
         asked = handle.pause(reason="a look")

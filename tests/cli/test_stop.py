@@ -304,7 +304,7 @@ def test_a_wait_for_a_run_that_never_stops_never_ends(
             if then == "extend" and len(looks) == 20:  # it has come to its end after all
                 workspace.close("completed")
 
-        monkeypatch.setattr("satchel.runtime.status.twins.sleep", look_again)
+        monkeypatch.setattr("satchel.runtime.status.place.sleep", look_again)
         done = cli("pause", "--wait", folder)
     if then == "extend":
         assert done.exit_code == 0 and done.stdout.endswith(": completed\n"), done.output
@@ -327,7 +327,7 @@ def test_a_wait_does_not_see_what_a_supervisor_makes_of_a_kill(
         if len(holders) == 1:
             after_kill(DiskStore(folder), PauseRequested(reason="x", by="y"), 0.0, datetime.now(UTC))
 
-    monkeypatch.setattr("satchel.runtime.status.twins.sleep", look_again)
+    monkeypatch.setattr("satchel.runtime.status.place.sleep", look_again)
     done = cli("pause", "--wait", folder)
     assert done.exit_code == 0 and done.stdout.endswith(": paused\n"), done.output
 

@@ -24,7 +24,7 @@ from jsonschema.protocols import Validator
 
 from satchel.runtime.cli import group
 from satchel.runtime.cli.commands import pauses
-from satchel.runtime.status import twins
+from satchel.runtime.status import place
 from satchel.runtime.supervision import kill
 from satchel.schemas import Problem, Where, validator
 from satchel.workspace.base.errors import SatchelError
@@ -211,14 +211,14 @@ def _watched(errors: list[BaseException]) -> Iterator[None]:
     click.style = lambda text, **_: str(text)  # with colours on, whatever steers the terminal is of the files
     group.tell_error = pauses.tell_error = tell  # type: ignore[attr-defined]
     kill.signal_if = signal_if
-    real_sleep, twins.sleep = twins.sleep, lambda seconds: None  # type: ignore[assignment]
+    real_sleep, place.sleep = place.sleep, lambda seconds: None  # type: ignore[assignment]
     try:
         with bases.unhurried():
             yield
     finally:
         group.tell_error = pauses.tell_error = real_tell  # type: ignore[attr-defined]
         kill.signal_if = real_signal
-        twins.sleep = real_sleep
+        place.sleep = real_sleep
         click.style = real_style
 
 
