@@ -3,9 +3,8 @@ the terminal view and MCP only lay out what they get from here.
 
 status_words    where a run is and why, how far its plan is, what it has cost, what waits for it or for a person; and
                 two compared moments next to each other
-diagnosis       why a run does not go on by itself, where, what was tried, and what to do
 decision_words  an open question and the ways to answer it; a conflict between a file and the run, and what each choice
-                does
+                does; why a run does not go on by itself, where, what was tried, and what to do
 message_shapes  what a message of a conversation says, in the shapes of the packages that make them
 usage_words     what a run has used: records with the time that each has taken, the run drawn in time, its costs in
                 tables
@@ -23,6 +22,8 @@ if not deferred(__name__):
     from ...workspace.views import RecordWords, describe_record, place_words
     from .decision_words import (
         CHOICES,
+        Diagnosis,
+        LimitToRaise,
         argument_rows,
         choice_line,
         choice_meaning,
@@ -34,20 +35,16 @@ if not deferred(__name__):
         describe_answer,
         describe_reply,
         describe_revocation,
+        diagnose,
+        diagnosis_json,
+        diagnosis_lines,
         expiry_line,
+        limits_to_raise,
         offered_choices,
         place_asked,
         question_title,
         side_texts,
         typed_value,
-    )
-    from .diagnosis import (
-        Diagnosis,
-        LimitToRaise,
-        diagnose,
-        diagnosis_json,
-        diagnosis_lines,
-        limits_to_raise,
         why_lines,
     )
     from .message_shapes import MessagePart, as_json, message_parts, message_role
