@@ -28,8 +28,7 @@ from satchel import Retry, Run, Step, clean, step
 from satchel.adapters import ask_about
 from satchel.errors import AgentError
 
-from .messages_json import MessageCodec, content, kept
-from .operations import Backend, Operation, current_call, perform_body, step_name
+from .operations import Backend, MessageCodec, Operation, content, current_call, kept, perform_body, step_name
 
 
 class SatchelDurability(durable.BaseDurabilityCapability[AgentDepsT]):
