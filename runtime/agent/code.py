@@ -363,15 +363,22 @@ def import_from(file: str) -> None:
         if mine.folder not in in_use and _known.get(mine.folder, contents) != contents:
             stale.add(mine.folder)
             importlib.invalidate_caches()
-        for name, module in [*sys.modules.items()]:
-            if _folder_of(module) in stale:
-                del sys.modules[name]
+        _forget(stale)
         for name in sorted(mine.own):
             if name in sys.modules and _is_foreign(sys.modules[name], mine.folder, kept):
                 raise _refused(file, name, "this process has imported another one")
         folders = [mine.folder, *sorted(kept - {mine.folder})]
         sys.path[:] = [*folders, *(entry for entry in sys.path if entry not in _known)]
         _known[mine.folder] = contents
+
+
+def _forget(folders: set[str]) -> None:
+    """The modules in these folders, and in their packages, are imported again. There may be thousands of others."""
+    top = {name: module for name, module in [*sys.modules.items()] if "." not in name} if folders else {}
+    gone = {name for name, module in top.items() if _folder_of(module) in folders}
+    for name in [*sys.modules] if gone else ():
+        if name.partition(".")[0] in gone:
+            sys.modules.pop(name, None)
 
 
 @contextmanager
@@ -419,9 +426,9 @@ def _files(folder: str, name: str) -> dict[str, str]:
 def _folder_of(module: object) -> str:
     """The folder that holds a top-level module; of a package the one around it."""
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str):
-        return ""
-    # There are thousands of modules, and `os.path.split` takes three times as long
+    if not isinstance(file, str):  # a package without `__init__.py` has only places
+        places = getattr(getattr(module, "__spec__", None), "submodule_search_locations", None) or ()
+        return os.path.dirname(next(iter(places), ""))
     folder, _, name = file.rpartition(os.sep)
     return os.path.dirname(folder) if name == "__init__.py" else folder
 

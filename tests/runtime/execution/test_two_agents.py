@@ -74,11 +74,34 @@ def test_one_after_the_other_gets_the_others_modules(tmp_path: Path) -> None:
     assert run(again).result == "a"
 
 
+@pytest.mark.parametrize("is_regular", [True, False])
+def test_one_after_the_other_gets_a_module_in_a_package_of_the_other(tmp_path: Path, is_regular: bool) -> None:
+    places = [workspace(tmp_path, name) for name in "ab"]
+    for place in places:
+        (place / "parts").mkdir()
+        (place / "helper.py").rename(place / "parts/helper.py")
+        if is_regular:
+            (place / "parts/__init__.py").touch()
+        (place / "agent.py").write_text(AGENT.format(module="parts.helper"))
+    assert [run(each).result for each in places] == ["a", "b"]
+
+
 def test_a_later_start_gets_the_modules_of_the_first(tmp_path: Path) -> None:
     """A person has corrected one of them since, and the program goes on."""
     place = workspace(tmp_path, "a", text="name = 'misspelt'\n")
     assert run(place).status == "failed"
     (place / "helper.py").write_text("NAME = 'corrected'\n")
+    assert run(place, wake=True).result == "corrected"
+
+
+def test_a_later_start_gets_a_module_in_a_package_of_the_first(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "a", text="name = 'misspelt'\n")
+    (place / "parts").mkdir()
+    (place / "parts/__init__.py").touch()
+    (place / "helper.py").rename(place / "parts/helper.py")
+    (place / "agent.py").write_text(AGENT.format(module="parts.helper"))
+    assert run(place).status == "failed"
+    (place / "parts/helper.py").write_text("NAME = 'corrected'\n")
     assert run(place, wake=True).result == "corrected"
 
 
