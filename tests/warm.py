@@ -44,6 +44,7 @@ _IF_NAMED = (
     "satchel.adapters.openai_agents",
 )
 """What is slow to import, and imported for a process whose code names it."""
+_FIRST, _IN_PROCESS = "disk", "--in-process"
 _PATH = [*sys.path]
 _lock = threading.Lock()
 _nurseries: dict[str, _Nursery] = {}
@@ -176,17 +177,20 @@ _SETTINGS = _settings(os.environ)
 def _start(order: _Order, standard: list[int]) -> int:
     """The pid of a new child of this process."""
     with _lock:
-        nursery = _nursery(_kind(order))
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(nursery.address)
-            data = json.dumps(order).encode()
-            _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that the process, an orphan for a moment, becomes ours
-            try:
-                socket.send_fds(connection, [len(data).to_bytes(8, "big")], [*standard, *order.descriptors])
-                connection.sendall(data)
-                answer = _all_of(connection)
-            finally:
-                _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+        return _ask(_nursery(_kind(order)), order, standard)
+
+
+def _ask(nursery: _Nursery, order: _Order, standard: list[int]) -> int:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(nursery.address)
+        data = json.dumps(order).encode()
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that the process, an orphan for a moment, becomes ours
+        try:
+            socket.send_fds(connection, [len(data).to_bytes(8, "big")], [*standard, *order.descriptors])
+            connection.sendall(data)
+            answer = _all_of(connection)
+        finally:
+            _prctl(_PR_SET_CHILD_SUBREAPER, 0)
     if not answer:
         raise OSError(f"no process was started for {order.words}")
     return int(answer)
@@ -194,7 +198,7 @@ def _start(order: _Order, standard: list[int]) -> int:
 
 def _kind(order: _Order) -> str:
     named = [package for package in _IF_NAMED if any(package in word for word in order.words)]
-    return "+".join(["bucket" if "AWS_ENDPOINT_URL" in order.environment else "disk", *named])
+    return "+".join(["bucket" if "AWS_ENDPOINT_URL" in order.environment else _FIRST, *named])
 
 
 class _Nursery:
@@ -215,14 +219,30 @@ def _nursery(kind: str) -> _Nursery:
     if kind not in _nurseries:
         lifeline, ours = os.pipe()
         with _listening() as listener:
-            command = [sys.executable, os.path.abspath(__file__), kind, str(listener.fileno()), str(lifeline)]
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(listener.fileno(), lifeline)
-            )
-            _nurseries[kind] = _Nursery(listener.getsockname(), process.pid, ours)
+            pid = _found(kind, [listener.fileno(), lifeline])
+            _nurseries[kind] = _Nursery(listener.getsockname(), pid, ours)
         os.close(lifeline)
-        process.returncode = 0  # `_Nursery` waits for it
     return _nurseries[kind]
+
+
+def _found(kind: str, numbers: list[int]) -> int:
+    """The pid of a new nursery. Another than the first is a warm process: it imports only what the first has not."""
+    words = [kind, *map(str, numbers)]
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        if kind != _FIRST:
+            code = "import __main__, sys; __main__._nurse(*sys.argv[2:])"
+            order = _Order(
+                ["-P", "-c", code, _IN_PROCESS, *words], os.getcwd(), {**os.environ}, False, numbers, [], False
+            )
+            return _ask(_nursery(_FIRST), order, [null, null, 2])
+        process = subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), *words], stdin=null, stdout=null, pass_fds=numbers
+        )
+        process.returncode = 0  # `_Nursery` waits for it
+        return process.pid
+    finally:
+        os.close(null)
 
 
 def _listening() -> socket.socket:
@@ -252,6 +272,11 @@ def _all_of(connection: socket.socket) -> bytes:
 
 
 # In a nursery
+
+
+def _nurse(kind: str, listener: str, lifeline: str) -> NoReturn:
+    _import_all(kind)
+    _become(_forked(socket.socket(fileno=int(listener)), int(lifeline)))
 
 
 def _import_all(kind: str) -> None:
@@ -348,7 +373,7 @@ def _become(order: _Order) -> NoReturn:
 
 
 def _work(order: _Order) -> None:
-    if not {"--in-process", "--supervised"} & {*order.words}:
+    if not {_IN_PROCESS, "--supervised"} & {*order.words}:
         _found_nursery(order.descriptors)
     words, sys.path[:] = order.words, [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *_PATH]
     if words[0] == "-P":
@@ -385,7 +410,5 @@ def _found_nursery(descriptors: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    kind, *numbers = sys.argv[1:]
     del _PATH[0]  # where this file is
-    _import_all(kind)
-    _become(_forked(socket.socket(fileno=int(numbers[0])), int(numbers[1])))
+    _nurse(*sys.argv[1:])
