@@ -112,10 +112,20 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All in it, also in its functions. An expression holds none, and most of a tree are expressions."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        inside = getattr(node, name, ())
+        for each in inside if isinstance(inside, list) else ():
+            if isinstance(each, ast.stmt):
+                yield each
+            yield from statements(each)
+
+
 def parts_of(module: str, path: Path) -> Iterator[tuple[str, str]]:
     """(from what, which name) of each import of Satchel, wherever in the module it stands."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(tree(path)):
+    for node in statements(tree(path)):
         if isinstance(node, ast.Import):
             assert not any(alias.name.startswith("satchel.") for alias in node.names), f"{path}: import it by `from`"
         if not isinstance(node, ast.ImportFrom):

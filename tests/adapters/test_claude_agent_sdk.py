@@ -62,8 +62,7 @@ def test_a_contract_of_the_sdk_is_broken_in_a_bucket(
     asyncio.run(run_session_store_conformance(lambda: SatchelSessionStore(server.place())))
 
 
-@pytest.mark.parametrize("kind", ["disk", "moto"])
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("kind", "again"), [("disk", False), ("disk", True), ("seaweedfs", True)])
 def test_a_retry_adds_an_entry_twice(
     tmp_path: Path, again: bool, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -392,7 +391,7 @@ def test_versions_blame_and_difference_of_virtual_files(files: SatchelBackend, p
     files.edit("/notes/a.md", "two", "2")
     files.close()
     said = [
-        subprocess.run([sys.executable, "-m", "satchel", *words], capture_output=True, text=True, check=True).stdout
+        warm.run([sys.executable, "-m", "satchel", *words], capture_output=True, text=True, check=True).stdout
         for words in (["blame", str(place), "files/notes/a.md"], ["diff", str(place), "2", "3"], ["log", str(place)])
     ]
     assert "one" in said[0] and "2" in said[0]
@@ -572,14 +571,13 @@ def test_structured_output_comes_back_as_its_type(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "changes", "expected", "called"),
+    ("by", "choice", "changes", "expected", "called"),
     [
-        ("approve", {}, "sent to ann", ["send ann"]),
-        ("approve", {"arguments": {"to": "bob"}}, "sent to bob", ["send bob"]),
-        ("deny", {"note": "not her"}, "not her", []),
+        ("the agent", "approve", {}, "sent to ann", ["send ann"]),
+        ("the agent", "deny", {"note": "not her"}, "not her", []),
+        ("a subagent", "approve", {"arguments": {"to": "bob"}}, "sent to bob", ["send bob"]),
     ],
 )
-@pytest.mark.parametrize("by", ["the agent", "a subagent"])
 def test_people_answer_interrupts(
     story: Story, choice: str, changes: Any, expected: str, called: list[str], by: str
 ) -> None:

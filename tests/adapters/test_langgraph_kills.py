@@ -23,7 +23,7 @@ SUBJECTS = ("graph", "graph_saved", "graph_kept")
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_killed_graph_ends_as_an_uninterrupted_one(subject: str, tmp_path: Path) -> None:
-    explore(subject, tmp_path, "seeded", seed(), 4, needs="satchel.adapters.langgraph")
+    explore(subject, tmp_path, "seeded", seed(), 2, needs="satchel.adapters.langgraph")
 
 
 @pytest.mark.soak

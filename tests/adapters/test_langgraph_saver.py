@@ -84,6 +84,7 @@ def test_a_clause_of_the_conformance_suite_fails_on_a_disk(tmp_path: Path) -> No
     checked(asyncio.run(validate(made)))
 
 
+@pytest.mark.slow
 def test_a_clause_of_the_conformance_suite_fails_with_encryption(tmp_path: Path) -> None:
     @checkpointer_test(name="encrypted")
     async def made() -> AsyncIterator[SatchelSaver]:

@@ -19,6 +19,7 @@ from agents import Agent, ModelSettings, RunConfig
 from agents.models.interface import Model, ModelProvider
 from openai import APIConnectionError
 from openai_models import Answering, Items, begun, called, outputs, rounds, serving
+from properties import pairs
 from pydantic import BaseModel
 from stopping import Stop, completed, interrupted, records
 from waits import PATIENCE
@@ -375,8 +376,7 @@ def test_an_effect_whose_exception_tells_nothing_stops_the_run_and_not_the_tool_
     assert [each["type"] for each in records(workspace)].count("doubt") == 1
 
 
-@pytest.mark.parametrize("decision", ["approve", "deny"])
-@pytest.mark.parametrize("kind", ["plain", "durable", "streamed"])
+@pytest.mark.parametrize(("kind", "decision"), pairs(["plain", "durable", "streamed"], ["approve", "deny"], every=2))
 def test_a_call_that_needs_approval_is_a_question_and_the_answer_goes_back_to_the_model(
     workspace: Path, decision: str, kind: str
 ) -> None:

@@ -11,7 +11,7 @@ from properties import ROUNDS, seed
 
 
 def test_a_killed_agent_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
-    explore("sdk", tmp_path, "seeded", seed(), 4, needs="pydantic_ai, satchel.adapters.openai_agents")
+    explore("sdk", tmp_path, "seeded", seed(), 2, needs="pydantic_ai, satchel.adapters.openai_agents")
 
 
 @pytest.mark.slow
@@ -20,7 +20,7 @@ def test_an_agent_killed_at_many_moments_ends_as_an_uninterrupted_one(tmp_path: 
 
 
 def test_a_session_of_a_killed_agent_has_each_prompt_once(tmp_path: Path) -> None:
-    explore("sdk_session", tmp_path, "seeded", seed(), 3, needs="satchel.adapters.openai_agents")
+    explore("sdk_session", tmp_path, "seeded", seed(), 2, needs="satchel.adapters.openai_agents")
 
 
 @pytest.mark.soak

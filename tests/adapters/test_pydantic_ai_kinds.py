@@ -15,7 +15,7 @@ from satchel import run
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=14)
 @each_kind
 def test_a_killed_use_ends_as_an_uninterrupted_one(kind: str, tmp_path: Path) -> None:
     explore(f"kinds:{kind}", tmp_path, "seeded", seed(), 2, needs="pydantic_ai")

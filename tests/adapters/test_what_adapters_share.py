@@ -352,6 +352,7 @@ def test_people_are_asked_without_a_run() -> None:
 # Versions
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("adapter", "package", "older"),
     [

@@ -337,8 +337,10 @@ def said_unused(folder: Path) -> list[str]:
     return [re.sub(", first token after [^,]*", "", record_words.describe_record(row.line.record).text) for row in rows]
 
 
-@pytest.mark.parametrize("tells", ["", "run.spend(tokens=7)"])
-@pytest.mark.parametrize("again", ['ask("other")', "nothing()"])
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(
+    ("again", "tells"), [("nothing()", ""), ('ask("other")', ""), ('ask("other")', "run.spend(tokens=7)")]
+)
 def test_a_step_that_is_called_otherwise_hides_what_was_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, tells: str
 ) -> None:
@@ -421,6 +423,7 @@ async def main(run: Run):
 )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("what", ["work()", "run.scope('a', work)", "run.spawn(child, 'kid')"])
 def test_a_kill_before_the_keeper_knows_of_a_result_counts_its_cost_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import warm
 from api.test_needs import conflicting
 from waits import PATIENCE
 
@@ -136,7 +136,7 @@ def talking(folder: Path, how: str) -> satchel.Handle:
 
 def _dies(folder: Path) -> None:
     """Its process is killed while it books."""
-    subprocess.run([sys.executable, "-m", "satchel", "run", str(folder), "--in-process", "--quiet"], timeout=PATIENCE)
+    warm.run([sys.executable, "-m", "satchel", "run", str(folder), "--in-process", "--quiet"], timeout=PATIENCE)
 
 
 def make_kinds(root: Path, steps: int = 100) -> None:

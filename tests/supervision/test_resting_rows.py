@@ -19,8 +19,10 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import warm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 import satchel
 from satchel import Run, agent, step
@@ -343,7 +345,7 @@ def acted(root: Path, kind: str, act: Callable[[Path], None]) -> bool:
     return True
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_does_not_show_what_was_done_to_its_run(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -364,7 +366,7 @@ def test_a_row_does_not_show_what_was_done_to_its_run(
     assert done > 10
 
 
-@settings(phases=[Phase.explicit, Phase.generate])  # a shorter example would take minutes
+@settings(examples(50), phases=[Phase.explicit, Phase.generate])  # a shorter example would take minutes
 @given(acts=st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(ACTS)), min_size=3, max_size=9))
 def test_a_row_of_the_index_differs_from_the_row_that_is_read(
     acts: list[tuple[str, Callable[[Path], None]]], tmp_path_factory: pytest.TempPathFactory
@@ -573,7 +575,7 @@ while True:
 def test_a_writer_that_is_killed_leaves_half_an_index(root: Path, turns: int) -> None:
     (root / PATH).unlink()
     for turn in range(4):
-        with subprocess.Popen([sys.executable, "-c", _WRITER, root], stdout=subprocess.PIPE) as writer:
+        with warm.Popen([sys.executable, "-c", _WRITER, root], stdout=subprocess.PIPE) as writer:
             assert writer.stdout
             for _ in range(turns + turn + 1):
                 assert writer.stdout.readline()

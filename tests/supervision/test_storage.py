@@ -147,7 +147,7 @@ def test_a_log_that_can_not_be_written_ends_the_run(tmp_path: Path) -> None:
         "child._process.returncode = os.waitstatus_to_exitcode(code[1])\n"
         "print(child.poll(), child.last_word)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = warm.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "0 Word(code=0, text='')\n", done.stderr
     assert status(folder) == "completed"
 

@@ -47,9 +47,9 @@ def _explore(name: str, seed: int, every: int, per_call: int = 2) -> Tally:
     return tally
 
 
-@pytest.mark.parametrize("name", [*WORKLOADS][::2])
+@pytest.mark.parametrize("name", [*WORKLOADS][::4])
 def test_a_crashed_workspace_opens_with_all_that_was_acknowledged(name: str) -> None:
-    """Every 320th call of every second workload; which ones, and what is lost, follows from the seed. The slow tests
+    """Every 320th call of every fourth workload; which ones, and what is lost, follows from the seed. The slow tests
     take many more, of all workloads."""
     assert _explore(name, SEED, every=320).states
 

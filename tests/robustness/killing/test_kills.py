@@ -14,7 +14,7 @@ _EVERY = 8
 
 @pytest.mark.parametrize("subject", ["items", "inbox"])
 def test_a_run_killed_at_any_moment_ends_as_an_uninterrupted_one(subject: str, tmp_path: Path) -> None:
-    explore(subject, tmp_path, "seeded", seed(), 4)
+    explore(subject, tmp_path, "seeded", seed(), 2)
 
 
 @pytest.mark.slow

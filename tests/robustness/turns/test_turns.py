@@ -19,7 +19,7 @@ _PARTS = ROUNDS
 
 
 def test_whatever_turns_are_taken_nothing_is_lost_and_nothing_doubled() -> None:
-    _take_turns(Turns, 4, derandomize=True)
+    _take_turns(Turns, 2, derandomize=True)
 
 
 class _InParallel(Turns):
@@ -27,7 +27,7 @@ class _InParallel(Turns):
 
 
 def test_items_in_parallel_take_turns_with_people_and_crashes() -> None:
-    _take_turns(_InParallel, 3, derandomize=True)
+    _take_turns(_InParallel, 2, derandomize=True)
 
 
 @pytest.mark.slow
