@@ -30,7 +30,7 @@ from ..journal import CHECKPOINTS, Edited, ScopeCommitted, check_json, check_tim
 from ..store import LARGE_LIMIT, Store, Version
 from . import encoding, json_patch
 from .agent_state import ROOT, AgentMoment
-from .earlier_moment import PLANS, check_agent
+from .earlier_moment import check_agent
 from .encoding import Fetched, Front, Results, Shape, shape_of
 from .run_state import Moment
 from .scope_state import MessagesAt, Scope
@@ -140,7 +140,7 @@ def _is_apart(store: Store) -> bool:
 
 @cache
 def _moment() -> Shape:
-    return shape_of(Moment, PLANS)
+    return shape_of(Moment)
 
 
 def _parts() -> list[Any]:

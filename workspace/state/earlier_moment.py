@@ -17,30 +17,12 @@ from msgspec.structs import replace
 
 from ..formats import decoder
 from ..journal import NOTHING, Kept, Key, StepCompleted, check_json, check_time
-from ..plan import Plan, TaskRow
+from ..plan import Plan
 from .agent_state import ROOT, AgentMoment
-from .encoding import Own, Shape, shape_of
+from .encoding import shape_of
 from .scope_state import Past, Scope, is_done_again, is_of_item, is_of_task
 
-
-class _PlanText(Struct, omit_defaults=True):
-    """A plan, with its parsed form."""
-
-    text: str
-    outline: list[TaskRow]
-    own_work: list[str] = []
-
-
-PLANS: Own = {
-    Plan: Shape(
-        _PlanText,
-        lambda plan: _PlanText(plan.text, plan.outline(), sorted(plan.own_work)),
-        lambda file: Plan.restore(file.text, file.outline, file.own_work),
-    )
-}
-"""How a checkpoint and a record hold a plan."""
-
-_AGENT = shape_of(AgentMoment, PLANS)
+_AGENT = shape_of(AgentMoment)
 _agents = decoder(dict[str, _AGENT.kind])  # type: ignore[name-defined]
 
 

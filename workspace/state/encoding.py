@@ -2,7 +2,7 @@
 
 Structs are converted into ones that JSON can hold, and back, according to their types: a new field needs no line here.
 msgspec handles almost every type itself. It can't write a dict whose keys are calls. That becomes a list: of the
-records if each knows its call, else of pairs. A set is written in order. `own` lists other types. A struct that
+records if each knows its call, else of pairs. A set is written in order, and a plan with its parsed form. A struct that
 contains any of these is written as a struct made here, with the same names and defaults.
 
 A checkpoint in a bucket keeps the results of a large open scope separately, and they are fetched when needed. They come
@@ -24,6 +24,7 @@ from msgspec.structs import FieldInfo, fields
 from ..base import Damaged, InvalidFile, SatchelError
 from ..formats import decoder
 from ..journal import Key, OfCall, StepCompleted
+from ..plan import Plan, TaskRow
 from ..store import LARGE_LIMIT, Store
 from .scope_state import NOT_KEPT, Scope
 
@@ -44,22 +45,32 @@ class Shape(NamedTuple):
     unpack: Callable[[Any], Any] | None = None
 
 
-Own = Mapping[Any, Shape]
+class _PlanText(Struct, omit_defaults=True):
+    text: str
+    outline: list[TaskRow]
+    own_work: list[str] = []
 
 
-def shape_of(kind: Any, own: Own) -> Shape:
-    """The shape of any type that a field has. `own`: the types that neither msgspec nor this module knows."""
-    if kind in own:
-        return own[kind]
+_PLAN = Shape(
+    _PlanText,
+    lambda plan: _PlanText(plan.text, plan.outline(), sorted(plan.own_work)),
+    lambda file: Plan.restore(file.text, file.outline, file.own_work),
+)
+
+
+def shape_of(kind: Any) -> Shape:
+    """The shape of any type that a field has."""
+    if kind is Plan:
+        return _PLAN
     origin, args = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and issubclass(kind, Struct):
-        return _struct(kind, own)
+        return _struct(kind)
     if origin is set:
         return Shape(kind, lambda found: sorted(found) if found else found)  # by which msgspec tells that it is empty
     if origin is dict and args[0] == Key:
         return _by_call(args[1])
     if origin is dict:
-        inner = shape_of(args[1], own)
+        inner = shape_of(args[1])
         return Shape(dict[args[0], inner.kind], _each(inner.pack), _each(inner.unpack))  # type: ignore[valid-type, name-defined]
     return Shape(kind)
 
@@ -79,8 +90,8 @@ def _of_records(records: list[OfCall]) -> dict[Key, OfCall]:
     return {(record.step, record.args, record.n): record for record in records}
 
 
-def _struct(kind: type[Struct], own: Own) -> Shape:
-    found = [(each, shape_of(each.type, own)) for each in fields(kind) if not _is_unkept(each)]
+def _struct(kind: type[Struct]) -> Shape:
+    found = [(each, shape_of(each.type)) for each in fields(kind) if not _is_unkept(each)]
     if len(found) == len(kind.__struct_fields__) and not any(shape.pack or shape.unpack for _, shape in found):
         return Shape(kind)
     config = kind.__struct_config__
