@@ -11,11 +11,10 @@ kill.py         the emergency stop: writes it down, kills every process of a run
 
 run_server.py   starts the workspaces that may be started, as many at a time as there are cores
 lookout.py      decides what is due now, for those who start it, and remembers which runs of many rest
-due_index.py    keeps what rests, for the next process and for lists of runs
 known_run.py    one of these: whether it may be started, the tasks of its schedule, the claim to start it
 fair_order.py   decides which of those that are due start next
 census.py       what looks have found, in numbers
-roots.py        finds workspaces below a folder or URL
+roots.py        finds workspaces below a folder or URL, and keeps what rests, for the next process and for lists of runs
 """
 
 # mypy: implicit-reexport
@@ -27,12 +26,11 @@ if not deferred(__name__):
     from .background import Background
     from .census import COUNTED, Census, CensusNumbers, RunFigures, SightedRun, figures_of
     from .child import FORCE_AFTER, RESTARTS, environment, interpreter
-    from .due_index import DueIndex, RestingRow, proof_of
     from .fair_order import FairOrder
     from .kill import StopResult, spared, stop
     from .known_run import Known
     from .lookout import Lookout, ServeEvent
-    from .roots import FolderRoot, Root, RootSignature, UrlRoot, uncollected
+    from .roots import DueIndex, FolderRoot, RestingRow, Root, RootSignature, UrlRoot, proof_of, uncollected
     from .run_server import Server, ServeResult, serve
     from .sharing import (
         ALONE,

@@ -27,8 +27,7 @@ from ...workspace.store import FileChanged, Store, Version, listed
 from ...workspace.views import BRIEF, TODO, Unsettled
 from ..limits import windows
 from .census import RunFigures, SightedRun, figures_of
-from .due_index import RestingRow
-from .roots import RootSignature
+from .roots import RestingRow, RootSignature
 from .supervisor import STORAGE
 
 

@@ -19,9 +19,8 @@ from ...workspace.inspect import define, discovery, lease
 from ...workspace.store import Store
 from ..limits import utc_now
 from .census import Census
-from .due_index import DueIndex, RestingRun
 from .known_run import NEVER, Known, RowOf, Schedule, StartVerdict, due_since, judge
-from .roots import FolderRoot, Root, RootSignature, UrlRoot, uncollected
+from .roots import DueIndex, FolderRoot, RestingRun, Root, RootSignature, UrlRoot, uncollected
 
 _PROOFS = 1000
 """How many runs a look judges at most although the index says that they rest: of up to 40,000, all within the first

@@ -17,8 +17,8 @@ import pytest
 import satchel
 from satchel.results import ServeEvent
 from satchel.runtime.status import Overview
-from satchel.runtime.supervision import due_index, lookout
-from satchel.runtime.supervision.due_index import PATH, DueIndex
+from satchel.runtime.supervision import lookout, roots
+from satchel.runtime.supervision.roots import DUE_INDEX, DueIndex
 from satchel.runtime.supervision.run_server import Server
 
 from .test_cheap_looks import Looks, asker, made
@@ -26,7 +26,7 @@ from .test_cheap_looks import Looks, asker, made
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(due_index, "_MANY", 1)
+    monkeypatch.setattr(roots, "_MANY", 1)
     monkeypatch.setattr(lookout, "_LOOKS", 1)
     for name in "abc":
         made(tmp_path / "runs", name, asker)
@@ -48,7 +48,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def rewrite(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """As one who knows how it is made."""
-    path = root / PATH
+    path = root / DUE_INDEX
     content = json.loads(path.read_bytes().partition(b"\n")[2])
     change(content)
     data = json.dumps(content).encode()
@@ -139,7 +139,7 @@ def test_an_index_that_is_damaged_or_foreign_is_believed(
 ) -> None:
     Looks(root, monkeypatch).look()
     judged.clear()
-    damage(root / PATH)
+    damage(root / DUE_INDEX)
     assert Looks(root, monkeypatch).look()[1] == []
     assert sorted(judged) == ["a", "b", "c"]
 
@@ -191,7 +191,7 @@ def test_an_index_that_lies_starts_a_run(root: Path, judged: list[str], monkeypa
 
 def test_a_run_that_a_signal_has_paused_rests_under_the_next_serve(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no wish of a person, so the index says nothing of it."""
-    monkeypatch.setattr(due_index, "_EVERY", 0.0)
+    monkeypatch.setattr(roots, "_EVERY", 0.0)
     first = Looks(root, monkeypatch)
     first.look()
 
@@ -203,8 +203,8 @@ def test_a_run_that_a_signal_has_paused_rests_under_the_next_serve(root: Path, m
     made(root, "d", stopped)
     assert satchel.open(root / "d").status().state == "paused"
     first.look()
-    assert str(root / "a") in (root / PATH).read_text()
-    assert str(root / "d") not in json.loads((root / PATH).read_bytes().partition(b"\n")[2])["runs"]
+    assert str(root / "a") in (root / DUE_INDEX).read_text()
+    assert str(root / "d") not in json.loads((root / DUE_INDEX).read_bytes().partition(b"\n")[2])["runs"]
     assert Looks(root, monkeypatch).look()[1] == ["d"]
 
 
@@ -241,7 +241,7 @@ def test_ls_or_the_page_shows_what_the_index_says(root: Path, monkeypatch: pytes
 
 
 def test_one_reads_half_an_index_while_two_write_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(due_index, "_EVERY", 0.0)
+    monkeypatch.setattr(roots, "_EVERY", 0.0)
     Looks(root, monkeypatch).look()
     runs = DueIndex(str(root)).read()
     assert len(runs) == 3

@@ -31,8 +31,8 @@ from satchel.runtime.cli.commands.fleet import _row
 from satchel.runtime.present import cost
 from satchel.runtime.status import ORDERS, Overview, RunQuery, SeenRun, overview, resting_row
 from satchel.runtime.status.run_status import RestingStatus, RunStatus
-from satchel.runtime.supervision import due_index, figures_of, lookout, run_server
-from satchel.runtime.supervision.due_index import PATH, DueIndex
+from satchel.runtime.supervision import figures_of, lookout, roots, run_server
+from satchel.runtime.supervision.roots import DUE_INDEX, DueIndex
 from satchel.workspace.store import Syscalls
 
 from .test_cheap_looks import OLD, Looks, asker, made, parent
@@ -131,14 +131,14 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(due_index, "_MANY", 0)
-    monkeypatch.setattr(due_index, "_EVERY", 0.0)
+    monkeypatch.setattr(roots, "_MANY", 0)
+    monkeypatch.setattr(roots, "_EVERY", 0.0)
     monkeypatch.setattr(lookout, "_LOOKS", 1)
 
 
 def write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index, as a process that looks writes it."""
-    (root / PATH).unlink(missing_ok=True)
+    (root / DUE_INDEX).unlink(missing_ok=True)
     Looks(root, monkeypatch, resting_row).look()
 
 
@@ -172,11 +172,11 @@ def resting(root: Path) -> dict[str, RestingStatus]:
 
 def read(root: Path, look: Callable[[], list[RunStatus]]) -> list[RunStatus]:
     """What a look shows without the index."""
-    (root / PATH).rename(root / ".satchel/aside")
+    (root / DUE_INDEX).rename(root / ".satchel/aside")
     try:
         return look()
     finally:
-        (root / ".satchel/aside").rename(root / PATH)
+        (root / ".satchel/aside").rename(root / DUE_INDEX)
 
 
 def check(root: Path) -> None:
@@ -423,7 +423,7 @@ def test_a_row_holds_a_text_of_its_run_or_is_long(root: Path, monkeypatch: pytes
     assert [*(root / "inside/checkpoints").glob("*-zanzibar.json")] != []
     write(root, monkeypatch)
     assert "inside" in resting(root)
-    content = (root / PATH).read_text()
+    content = (root / DUE_INDEX).read_text()
     texts = ("Go on?", "a text of the run", "agent.py", "Zanzibar")
     assert [each for each in texts if each.lower() in content.replace(str(root), "").lower()] == []
     runs = json.loads(content.partition("\n")[2])["runs"].values()
@@ -433,11 +433,11 @@ def test_a_row_holds_a_text_of_its_run_or_is_long(root: Path, monkeypatch: pytes
 def test_who_may_read_the_root_and_not_the_runs_reads_the_index(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root.chmod(0o2770)
     write(root, monkeypatch)
-    assert (root / PATH).stat().st_mode & 0o777 == 0o600
-    (root / PATH).chmod(0o660)
+    assert (root / DUE_INDEX).stat().st_mode & 0o777 == 0o600
+    (root / DUE_INDEX).chmod(0o660)
     index = DueIndex(str(root))
     index.write(index.read())
-    assert (root / PATH).stat().st_mode & 0o777 == 0o600
+    assert (root / DUE_INDEX).stat().st_mode & 0o777 == 0o600
 
 
 def test_who_may_not_read_the_index_gets_no_list(
@@ -446,7 +446,7 @@ def test_who_may_not_read_the_index_gets_no_list(
     real = Syscalls.read
 
     def refused(calls: Syscalls, path: str, limit: int) -> Any:
-        if path.endswith(PATH):
+        if path.endswith(DUE_INDEX):
             raise PermissionError(errno.EACCES, "not yours", path)
         return real(calls, path, limit)
 
@@ -457,7 +457,7 @@ def test_who_may_not_read_the_index_gets_no_list(
 
 def test_a_row_that_no_process_has_looked_at_for_a_minute_is_believed(root: Path, looks_at: list[str]) -> None:
     for age in (61, -5):  # or whose clock was ahead
-        os.utime(root / PATH, (time.time() - age,) * 2)
+        os.utime(root / DUE_INDEX, (time.time() - age,) * 2)
         assert not resting(root)
     assert looks_at == 2 * ["asks", "done", "fails"]
 
@@ -466,14 +466,14 @@ def test_a_process_that_looks_lets_rows_grow_old(root: Path, monkeypatch: pytest
     looks = Looks(root, monkeypatch, resting_row)
     looks.look()
     looks.look(60.0)
-    os.utime(root / PATH, (time.time() - 61,) * 2)
+    os.utime(root / DUE_INDEX, (time.time() - 61,) * 2)
     looks.look()
     assert len(resting(root)) == 3
 
 
 @pytest.mark.parametrize("how", ["due", "serve"])
 def test_who_looks_again_and_again_makes_no_rows(root: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / PATH).unlink()
+    (root / DUE_INDEX).unlink()
     if how == "serve":
         monkeypatch.setattr(run_server, "serve", lambda server, once: server._lookout.look())
         satchel.serve(root)
@@ -560,9 +560,9 @@ _WRITER = """
 import sys
 from satchel.runtime.status import resting_row
 from satchel.runtime.supervision import Lookout
-from satchel.runtime.supervision import due_index
+from satchel.runtime.supervision import roots
 from satchel.runtime.supervision import lookout as module
-due_index._MANY, due_index._EVERY, module._LOOKS = 0, 0.0, 1
+roots._MANY, roots._EVERY, module._LOOKS = 0, 0.0, 1
 lookout = Lookout(sys.argv[1], None, print, row_of=resting_row)
 while True:
     lookout.look()
@@ -573,7 +573,7 @@ while True:
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("turns", range(5))
 def test_a_writer_that_is_killed_leaves_half_an_index(root: Path, turns: int) -> None:
-    (root / PATH).unlink()
+    (root / DUE_INDEX).unlink()
     for turn in range(4):
         with warm.Popen([sys.executable, "-c", _WRITER, root], stdout=subprocess.PIPE) as writer:
             assert writer.stdout
