@@ -6,8 +6,8 @@ run_status  the status of one run
 resting     the status of a run that rests, from the index that `serve` keeps
 overview    the status of all runs below a folder, also kept current for screens; which of them a person asks for, and
             in which order
-activity    what runs now, what is tried again, how fast the plan is done, and the times of the schedule
-questions   the open questions, and what a person has typed into their files
+activity    what runs now, what is tried again, how fast the plan is done, the times of the schedule, and the open
+            questions with what a person has typed into their files
 log         the records, the audit, and the recorded result
 events      what happens, as typed events, read from what any process has recorded
 check       whether a workspace is sound, file by file; a `Finding` for each error
@@ -20,7 +20,18 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import check, events, log, process_log, run_status
-    from .activity import Forecast, Retrying, RunningCall, Scheduled, forecast, running
+    from .activity import (
+        Forecast,
+        Given,
+        OpenQuestion,
+        Retrying,
+        RunningCall,
+        Scheduled,
+        forecast,
+        plain_answer,
+        questions_of,
+        running,
+    )
     from .check import CheckResult, Finding, StorageCheck, of_error
     from .events import Event, RunEnded, Teller
     from .log import RECORD_TYPES, LogRow, Result, value_of
@@ -48,6 +59,5 @@ if not deferred(__name__):
         wait_until_free,
     )
     from .process_log import ProcessLine, ProcessLog
-    from .questions import Given, OpenQuestion, plain_answer, questions_of
     from .resting import progress_of, resting_row, usage_of
     from .run_status import RunStatus, before_a_start, by_need, wanted

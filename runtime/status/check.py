@@ -55,8 +55,8 @@ from ...workspace.views import (
 )
 from ..limits import NoticeCheck, limits, notices
 from ..live import reverify
+from .activity import OpenQuestion, questions_of
 from .place import Place, Steps
-from .questions import OpenQuestion, questions_of
 
 _READ_LIMIT = 1 << 30
 

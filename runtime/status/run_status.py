@@ -62,10 +62,9 @@ from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Moment, Scope, St
 from ...workspace.store import Store, Version
 from ...workspace.views import BRIEF, TODO
 from . import activity
-from .activity import Forecast, Retrying, RunningCall, Scheduled, forecast_of
+from .activity import Forecast, OpenQuestion, Retrying, RunningCall, Scheduled, forecast_of, questions_of
 from .log import value_of
 from .place import Place
-from .questions import OpenQuestion, questions_of
 
 if TYPE_CHECKING:
     from ...workspace.history import FailedCall
