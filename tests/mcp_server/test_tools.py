@@ -203,7 +203,7 @@ def test_a_run_of_an_odd_name_is_listed_and_not_found(make: Make, root: Path) ->
                 assert (await ask(client, "tasks/get", each["task_id"]))["status"] == "completed"
             for resource in (await client.list_resources()).resources:
                 await client.read_resource(resource.uri)
-            assert "can't be named" in await refusal(client, "fork", run="*", to="new?")
+            assert "no name of a run" in await refusal(client, "fork", run="*", to="new?")
 
     run(work())
 
@@ -224,8 +224,8 @@ def test_an_error_does_not_say_what_to_do(make: Make, root: Path) -> None:
             assert "arguments of status are not valid" in await refusal(client, "status", name="one")
             assert "`runs`" in await refusal(client, "log", run="one", runs=3)
             assert "no record" in await refusal(client, "show", run="one", at=99)
-            assert "can't be named" in await refusal(client, "fork", run="one", to="../out")
-            assert "can't be named" in await refusal(client, "fork", run="one", to="link/out")
+            assert "no name of a run" in await refusal(client, "fork", run="one", to="../out")
+            assert "there is a run already" in await refusal(client, "fork", run="one", to="link/out")
             assert "has not begun" in await refusal(client, "fork", run="one", to="out")
 
     run(work())
@@ -379,9 +379,9 @@ def test_a_run_is_served_or_made_that_the_list_does_not_have(make: Make, root: P
         async with connected(serve(root / "runs", "all")) as client:
             assert len((await call(client, "list_runs"))["runs"]) == 2
             assert "there is no run" in await refusal(client, "start", run="one/outputs/copied")
-            assert "is a run itself" in await refusal(client, "fork", run="one", to="two/outputs/new")
-            assert "a link" in await refusal(client, "fork", run="one", to="link")
-            assert "a link" in await refusal(client, "fork", run="one", to="link/new")
+            assert "there is a run already" in await refusal(client, "fork", run="one", to="two/outputs/new")
+            assert "is no folder" in await refusal(client, "fork", run="one", to="link")
+            assert "is no folder" in await refusal(client, "fork", run="one", to="link/new")
         async with connected(serve(root / "runs/one", "all")) as client:
             assert "there is no run" in await refusal(client, "start", run="outputs/copied")
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import mcp_types as types
 from mcp import MCPError
 
-from ....workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, myself, urls, visible
+from ....workspace.base import DEFINITION, SatchelError, UsageError, arguments, myself, urls, visible
 from ....workspace.inspect import transfer_file
 from ... import api
 from ...api import Handle, RunStatus, is_run, leads_below
@@ -21,7 +21,6 @@ from . import descriptions
 from .descriptions import RunSummary
 
 _NAMED = 20  # runs that an error names
-_ANOTHER = "choose another name"
 
 
 class Runs:
@@ -65,20 +64,6 @@ class Runs:
             why=there,
             remedy="name one of them" if known else f"`satchel new` makes one below {self.root}",
         )
-
-    def place_of(self, name: str) -> str:
-        """The folder or URL of a run that is to be made. UsageError for a name that leads out of the root, or
-        into a run."""
-        if not all(is_name(part) and not part.startswith(".") for part in name.split("/")):
-            raise UsageError(
-                f"a run can't be named {name!r}", remedy="give the name of a folder, without '..' and a leading '.'"
-            )
-        place = f"{self.root}/{name}"
-        if not self._is_remote and os.path.realpath(place) != place:
-            raise UsageError(f"a run can't be named {name!r}", why="it leads through a link", remedy=_ANOTHER)
-        if (run := self._run_above(name)) is not None:
-            raise UsageError(f"a run can't be named {name!r}", why=f"{run} is a run itself", remedy=_ANOTHER)
-        return place
 
     def _run_above(self, name: str) -> str | None:
         """The run in whose folder this name leads. What lies there are its files, perhaps copied from strangers."""

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct
 from ....workspace.base import LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import decoder
 from ....workspace.inbound import inbox
-from ...api import ACTIVE, BY_NEED, ORDERS, Handle, RunQuery, SeenRun, State, is_pausing
+from ...api import ACTIVE, BY_NEED, ORDERS, Handle, RunQuery, SeenRun, State, is_pausing, new_place
 from ...supervision import Background
 from . import descriptions
 from .descriptions import AskedQuestion, Json, RunLine, RunSummary, ShownCall, ShownRecord
@@ -349,7 +349,7 @@ class ForkOutcome(Struct):
 
 def fork(asking: Asking, wanted: ForkArguments) -> ForkOutcome:
     handle = asking.runs.find(wanted.run)
-    found = handle.history.fork(asking.runs.place_of(wanted.to), at=wanted.at, by=asking.by)
+    found = handle.history.fork(new_place(asking.runs.root, wanted.to), at=wanted.at, by=asking.by)
     new = asking.runs.find(wanted.to)
     return ForkOutcome(
         asking.runs.name(new),
