@@ -40,7 +40,6 @@ from ..options import (
     storage_option,
 )
 from ..output import columns, fold, print_json, remarks
-from ..summary import watching
 
 _REHEARSE_EXAMPLES = """\b
 Examples:
@@ -237,7 +236,7 @@ def replay_command(
     settings, prompts = typed_changes(place, chosen)
     with (
         contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
-        watching(quiet=quiet) as watch,
+        summary.watching(quiet=quiet) as watch,
     ):
         found = place.history.replay(
             item,
