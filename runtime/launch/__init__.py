@@ -2,8 +2,8 @@
 
 templates  a new workspace from a sample of the package, or from the definition and code of any workspace
 runner     the agent in this process, with the outcome or with what happens
-detached   in another process: supervised by this one, in the background, or all below a folder
-due_runs   what should run now, for a program with an engine of its own
+detached   in another process: supervised by this one, in the background, or all below a folder; and what should run
+           now there, for a program with an engine of its own
 pool       many runs on the event loop of a program
 shared_process  those of `serve` that share a process
 """
@@ -14,8 +14,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import detached, templates
-    from .detached import SupervisionResult, new_aside, serve
-    from .due_runs import DueLook, DueRun, due
+    from .detached import DueLook, DueRun, SupervisionResult, due, new_aside, serve
     from .pool import Pool
     from .runner import LocalRun, RunResult, no_exit, stream
     from .shared_process import SharedRuns, channel_of_stdin
