@@ -39,13 +39,14 @@ pytest.importorskip("starlette", reason="the page needs starlette")
 pytest.importorskip("textual", reason="`satchel watch` needs textual")
 pytest.importorskip("mcp", reason="`satchel mcp` needs mcp")
 
+from page.conftest import compiled_once
 from starlette.testclient import TestClient
 
 from satchel.runtime.faces.mcp import descriptions
 from satchel.runtime.faces.watch import lines, run_screen
 from satchel.runtime.faces.web import Site, make_app
 
-__all__ = ["cli", "make"]
+__all__ = ["cli", "compiled_once", "make"]
 
 ROOT = Path(__file__).parent.parent
 RECORDS = {kind.__name__ for kind in journal.AnyRecord.__args__}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import CodeType
 
 import pytest
 from api.test_answering import GRANTING
@@ -14,9 +16,12 @@ from satchel.runtime.api import Overview
 
 pytest.importorskip("starlette", reason="the page needs starlette")
 
+from jinja2 import BytecodeCache, Environment
+from jinja2.bccache import Bucket
 from starlette.testclient import TestClient
 
 from satchel.runtime.faces.web import Site, make_app
+from satchel.runtime.faces.web import site as site_module
 
 __all__ = ["cli", "client", "make", "root", "site"]
 
@@ -29,6 +34,27 @@ def make(folder: Path, source: str = PLAIN, extra: str = "") -> satchel.Handle:
     (folder / "agent.py").write_text(source)
     (folder / "workspace.yaml").write_text(f"format: 1\nrun_id: {folder.name}\nagent: agent.py:main\n{extra}")
     return satchel.open(folder)
+
+
+class _Compiled(BytecodeCache):
+    """The templates, by their texts."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], CodeType | None] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Each test has a page of its own. To compile the templates of a page takes ten times as long as to show it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site_module, "Environment", partial(Environment, bytecode_cache=_Compiled()))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -83,10 +83,12 @@ class Screen:
     async def until(self, *texts: str, gone: str = "") -> str:
         """The screen once it shows all of these, folded or not, and no longer what is to be `gone`."""
 
-        def shows(text: str) -> bool:
-            return text in self.text or text in self.text.replace("\n", " ")
+        def is_there() -> bool:
+            folded = self.text
+            seen = f"{folded}\0{folded.replace(chr(10), ' ')}"
+            return all(text in seen for text in texts) and not (gone and gone in seen)
 
-        await self.when(lambda: all(map(shows, texts)) and not (gone and shows(gone)), texts)
+        await self.when(is_there, texts)
         return self.text
 
     async def when(self, holds: Callable[[], bool], what: object = "") -> None:
