@@ -133,10 +133,10 @@ def test_what_a_person_has_corrected_is_said_once_more(talked: Place, name: str)
 def test_what_is_missing_at_the_end_is_never_an_edit(talked: Place) -> None:
     whole = talked.get(NAME)
     for length in range(len(whole) + 1):
-        for data in (whole[:length], whole[:length] + b"\0" * 7):
-            talked.put(NAME, data)
-            noticed = talked.look()
-            assert not noticed.is_anything and not noticed.overruled, data
+        data = whole[:length] + b"\0" * (length % 2 * 7)
+        talked.put(NAME, data)
+        noticed = talked.look()
+        assert not noticed.is_anything and not noticed.overruled, data
     for data in (whole[:40], b"", b"\n\n", b"\0" * 9, None):
         (talked.folder / NAME).unlink() if data is None else talked.put(NAME, data)
         talked.recover()

@@ -8,8 +8,9 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from satchel import UsageError
 from satchel.runtime.supervision.fair_order import EACH, SHARE, FairOrder
@@ -104,7 +105,7 @@ def starve(draw: random.Random, limits: dict[str, int], group: str) -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-@settings(max_examples=40)
+@examples(80)
 @given(LIMITS, st.randoms(use_true_random=False))
 def test_a_run_of_low_priority_starves(group: str, limits: dict[str, int], draw: random.Random) -> None:
     starve(draw, limits, group)

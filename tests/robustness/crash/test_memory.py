@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from satchel.workspace.store import Syscalls
 
@@ -84,7 +85,7 @@ def _on_disk(root: str) -> dict[str, bytes]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@examples(600)
 @given(st.lists(CALLS, max_size=30))
 def test_memory_answers_and_errs_as_the_real_file_system(calls: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

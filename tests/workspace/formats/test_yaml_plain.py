@@ -6,8 +6,9 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from satchel.workspace.base import InvalidFile
 from satchel.workspace.formats import definition, yaml_plain, yamltext
@@ -81,7 +82,7 @@ def test_a_plain_file_is_left_to_the_slow_reader() -> None:
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
-@settings(max_examples=400, deadline=None)
+@examples(800)
 def test_a_file_means_something_else_to_each_reader(text: str) -> None:
     found = yaml_plain.mapping(text)
     assert found is None or json.dumps(found) == read(text)
