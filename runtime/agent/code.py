@@ -373,12 +373,20 @@ def import_from(file: str) -> None:
 
 
 def _forget(folders: set[str]) -> None:
-    """The modules in these folders, and in their packages, are imported again. There may be thousands of others."""
-    top = {name: module for name, module in [*sys.modules.items()] if "." not in name} if folders else {}
-    gone = {name for name, module in top.items() if _folder_of(module) in folders}
-    for name in [*sys.modules] if gone else ():
-        if name.partition(".")[0] in gone:
+    """The modules in these folders, and in their packages, are imported again. Of a package without `__init__.py` that
+    has other places, too, only what lies here. There may be thousands of other modules."""
+    top = {name: _folders_of(module) for name, module in [*sys.modules.items()] if "." not in name} if folders else {}
+    touched = {name for name, places in top.items() if places & folders}
+    for name, module in [*sys.modules.items()] if touched else ():
+        package, _, inner = name.partition(".")
+        if package not in touched:
+            continue
+        if top[package] <= folders:
             sys.modules.pop(name, None)
+        elif inner and any(_file_of(module).startswith(f"{folder}{os.sep}") for folder in folders):
+            sys.modules.pop(name, None)
+            above, _, last = name.rpartition(".")
+            vars(sys.modules[above]).pop(last, None)
 
 
 @contextmanager
@@ -415,7 +423,7 @@ def _files(folder: str, name: str) -> dict[str, str]:
     found = {}
     package = os.path.join(folder, name)
     paths = [f"{package}.py"]
-    if os.path.isfile(os.path.join(package, "__init__.py")):
+    if os.path.isdir(package):
         paths += [os.path.join(at, each) for at, _, names in os.walk(package) for each in names if each.endswith(".py")]
     for path in paths:
         with suppress(OSError), open(path, "rb") as file:
@@ -423,18 +431,24 @@ def _files(folder: str, name: str) -> dict[str, str]:
     return found
 
 
-def _folder_of(module: object) -> str:
-    """The folder that holds a top-level module; of a package the one around it."""
+def _file_of(module: object) -> str:
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str):  # a package without `__init__.py` has only places
+    return file if isinstance(file, str) else ""
+
+
+def _folders_of(module: object) -> set[str]:
+    """The folder that holds a top-level module; of a package the one around it. A package without `__init__.py` may
+    have several."""
+    if not (file := _file_of(module)):
         places = getattr(getattr(module, "__spec__", None), "submodule_search_locations", None) or ()
-        return os.path.dirname(next(iter(places), ""))
+        return {os.path.dirname(place) for place in places}
     folder, _, name = file.rpartition(os.sep)
-    return os.path.dirname(folder) if name == "__init__.py" else folder
+    return {os.path.dirname(folder) if name == "__init__.py" else folder}
 
 
 def _is_foreign(module: object, folder: str, kept: set[str]) -> bool:
-    return _folder_of(module) not in kept and os.path.realpath(_folder_of(module)) != os.path.realpath(folder)
+    folders = _folders_of(module)
+    return not folders & kept and os.path.realpath(folder) not in map(os.path.realpath, folders)
 
 
 def _refused(file: str, name: str, why: str) -> Refused:

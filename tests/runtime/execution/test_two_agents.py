@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,19 @@ def workspace(folder: Path, name: str, module: str = "helper", text: str | None 
     return place
 
 
+def packaged(place: Path, is_regular: bool) -> Path:
+    """Its module is in a package."""
+    (place / "parts").mkdir()
+    (place / "helper.py").rename(place / "parts/helper.py")
+    if is_regular:
+        (place / "parts/__init__.py").touch()
+    (place / "agent.py").write_text(AGENT.format(module="parts.helper"))
+    return place
+
+
+each_package = pytest.mark.parametrize("is_regular", [True, False])
+
+
 async def both(*places: Path) -> list[Any]:
     return await asyncio.gather(*map(run_async, places), return_exceptions=True)
 
@@ -74,16 +88,29 @@ def test_one_after_the_other_gets_the_others_modules(tmp_path: Path) -> None:
     assert run(again).result == "a"
 
 
-@pytest.mark.parametrize("is_regular", [True, False])
+@each_package
 def test_one_after_the_other_gets_a_module_in_a_package_of_the_other(tmp_path: Path, is_regular: bool) -> None:
-    places = [workspace(tmp_path, name) for name in "ab"]
-    for place in places:
-        (place / "parts").mkdir()
-        (place / "helper.py").rename(place / "parts/helper.py")
-        if is_regular:
-            (place / "parts/__init__.py").touch()
-        (place / "agent.py").write_text(AGENT.format(module="parts.helper"))
-    assert [run(each).result for each in places] == ["a", "b"]
+    assert [run(packaged(workspace(tmp_path, name), is_regular)).result for name in "ab"] == ["a", "b"]
+
+
+@each_package
+def test_two_that_run_at_once_get_a_module_in_a_package_of_the_other(tmp_path: Path, is_regular: bool) -> None:
+    found = asyncio.run(both(*(packaged(workspace(tmp_path, name), is_regular) for name in "ab")))
+    assert ["parts" in str(each) for each in found if isinstance(each, Refused)] == [True], found
+
+
+def test_an_installed_module_is_imported_again_since_an_agent_has_its_package_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "installed/parts"
+    installed.mkdir(parents=True)
+    (installed / "core.py").touch()
+    assert run(packaged(workspace(tmp_path, "a"), False)).result == "a"
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    core = importlib.import_module("parts.core")
+    assert run(workspace(tmp_path, "b")).result == "b"
+    assert sys.modules["parts.core"] is core and "parts.helper" not in sys.modules
+    assert not hasattr(sys.modules["parts"], "helper")
 
 
 def test_a_later_start_gets_the_modules_of_the_first(tmp_path: Path) -> None:
@@ -94,12 +121,9 @@ def test_a_later_start_gets_the_modules_of_the_first(tmp_path: Path) -> None:
     assert run(place, wake=True).result == "corrected"
 
 
-def test_a_later_start_gets_a_module_in_a_package_of_the_first(tmp_path: Path) -> None:
-    place = workspace(tmp_path, "a", text="name = 'misspelt'\n")
-    (place / "parts").mkdir()
-    (place / "parts/__init__.py").touch()
-    (place / "helper.py").rename(place / "parts/helper.py")
-    (place / "agent.py").write_text(AGENT.format(module="parts.helper"))
+@each_package
+def test_a_later_start_gets_a_module_in_a_package_of_the_first(tmp_path: Path, is_regular: bool) -> None:
+    place = packaged(workspace(tmp_path, "a", text="name = 'misspelt'\n"), is_regular)
     assert run(place).status == "failed"
     (place / "parts/helper.py").write_text("NAME = 'corrected'\n")
     assert run(place, wake=True).result == "corrected"
