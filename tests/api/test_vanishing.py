@@ -17,8 +17,8 @@ import satchel
 from satchel.runtime.api import Handle
 from satchel.runtime.status import place
 from satchel.workspace.base.errors import SatchelError
-from satchel.workspace.inspect import transfer_file
 from satchel.workspace.store import DiskStore, Syscalls
+from satchel.workspace.transfer import copy_files
 
 RUN = """
 from satchel import agent, effect, step
@@ -168,6 +168,6 @@ def test_a_temporary_file_that_goes_during_a_walk_is_a_bare_error(tmp_path: Path
     with subprocess.Popen([sys.executable, "-c", making, str(tmp)]) as process:
         walks = 0
         while process.poll() is None or walks < 10:
-            assert [fault.path for fault in transfer_file.unlisted(DiskStore(tmp_path))] == ["link"]
+            assert [fault.path for fault in copy_files.unlisted(DiskStore(tmp_path))] == ["link"]
             walks += 1
     assert process.returncode == 0

@@ -34,7 +34,6 @@ if not deferred(__name__):
         Manifest,
         Restored,
         Tombstone,
-        TransferFault,
         define,
         goes_along,
         is_passing,

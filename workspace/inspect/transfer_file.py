@@ -11,8 +11,7 @@ finds it also looks for the tombstone.
 `moved.yaml`, the tombstone: a run that has moved leaves it at the old place. With this file the place is no workspace
 any more, whatever else is there. So workspace.yaml is read here (`define`): only if the run has not moved away.
 
-`goes_along` says which files of a place belong to its run: all but those of a process or a machine. `unlisted` finds
-what of them can't be taken along.
+`goes_along` says which files of a place belong to its run: all but those of a process or a machine.
 
 `export.json`: what an export holds, and `EXPORT.md` the same for people. A folder with it is a copy, which asks before
 it runs.
@@ -26,20 +25,17 @@ follows the same place again, and learns there whether the run was restored else
 
 from __future__ import annotations
 
-import os
 import shlex
-import stat
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from ... import schemas
-from ..base import DEFINITION, InvalidFile, LeaseHeld, NoWorkspace, SatchelError, UsageError, decode, is_name
+from ..base import DEFINITION, InvalidFile, LeaseHeld, NoWorkspace, SatchelError, UsageError, decode
 from ..formats import Definition, decoder, definition, jsontext, yamltext
-from ..store import DISPLACED, LARGE_LIMIT, LOCK, PROBE, TEMPORARY, DiskStore, Store, read_own
+from ..store import DISPLACED, LARGE_LIMIT, LOCK, PROBE, TEMPORARY, Store, read_own
 from ..views import running_file
 from . import lease
 
@@ -365,55 +361,3 @@ def is_of_a_process(path: str) -> bool:
     """A log of the processes that ran here, or compiled Python: not needed."""
     folder, _, name = path.rpartition("/")
     return (folder == ".satchel" and name.endswith(".log")) or "__pycache__" in folder.split("/")
-
-
-_ODD_NAME = "its name is not valid on every system"
-
-
-class TransferFault(NamedTuple):
-    """A file that can't be transferred."""
-
-    path: str
-    why: str
-
-
-def unlisted(store: Store) -> Iterator[TransferFault]:
-    """Everything of a place that `walk` doesn't show: not a file or folder, or with a name that is not valid
-    everywhere."""
-    return _of_disk(store) if isinstance(store, DiskStore) else _of_other(store, "")
-
-
-def _of_other(store: Store, folder: str) -> Iterator[TransferFault]:
-    for name in store.unusable(folder):
-        if goes_along(path := f"{folder}/{name}" if folder else name):
-            yield TransferFault(path, "neither file nor folder" if is_name(name) else _ODD_NAME)
-    for inner in store.folders(folder):
-        yield from _of_other(store, inner)
-
-
-def _of_disk(store: Store) -> Iterator[TransferFault]:
-    for above, folders, files in os.walk(store.url):
-        inside = os.path.relpath(above, store.url).replace(os.sep, "/")
-        for name in sorted([*folders, *files]):
-            path = name if inside == "." else f"{inside}/{name}"
-            try:
-                mode = os.lstat(os.path.join(above, name)).st_mode
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # a process that runs it has removed it meanwhile
-            if not goes_along(f"{path}/x" if stat.S_ISDIR(mode) else path):
-                continue
-            if stat.S_ISLNK(mode):
-                yield TransferFault(path, "a symbolic link, and its target is not part of the workspace")
-            elif not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-                yield TransferFault(path, "a device, a pipe or a socket")
-            elif not is_name(name) or not _is_utf8(name):
-                yield TransferFault(path, _ODD_NAME)
-        folders[:] = [name for name in folders if not os.path.islink(os.path.join(above, name))]
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

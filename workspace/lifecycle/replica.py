@@ -46,7 +46,8 @@ _PIECES = 64
 _HELD_BYTES = 1 << 20
 """Readable files up to this size are read before the journal, so that they show nothing that it does not have."""
 
-_NAMED = 3  # of the files that are left out
+_NAMED = 3  # of what is left out
+_NEEDED = {journal.FOLDER, blobs.BLOBS, os.path.dirname(blobs.BLOBS)}
 
 _SENT = transfer_file.BACKUP_SENT
 _BLOBS = f"{blobs.BLOBS}/"
@@ -92,25 +93,30 @@ class Replica:
         """The last record that the copy has."""
         self.shows = False
         """Records since the last `complete` that the readable files show."""
-        self.left_out = ""
-        """What of the run no copy can have, in words."""
         self._crc = ""
         self._segment = 0  # of the disk, with the record `seq`
         self._offset = 0  # of its bytes, so many are in the copy
         self._repeated = b""  # of these, the last ones from a line on that says everything
         self._own = set[int]()  # the pieces of that segment of which each one ends where the next one begins
         self._newest = 0  # the piece that ends with the record `seq`
+        self._unfit: set[str] = set()  # what no copy can have: links, and names that are not valid on every system
         self._left: set[str] = set()  # the files that the copy had at the beginning
         self._sent: dict[str, Version] = {}  # by path, the versions on the disk
         self._is_sent_kept = True  # the file that remembers `_sent` says the same
         self._mark: BackupMark | None = None
         self._mark_version: Version | None = None
 
+    @property
+    def left_out(self) -> str:
+        """What of the run no copy can have, in words."""
+        paths = sorted(shown(os.fsencode(path).decode(errors="backslashreplace")) for path in self._unfit)
+        more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+        return f"left out, as a link or by its name: {', '.join(paths[:_NAMED])}{more}" if paths else ""
+
     def begin(self, *, tell: Callable[[int, int], None] = lambda done, total: None) -> None:
         """See how far the copy is, and make it if there is none. LeaseHeld if the run is at another place now,
         UsageError if the place can't be used."""
         self.to.refresh()
-        self._see_what_is_left_out()
         self._read_mark()
         if self._mark is None:
             self._claim()
@@ -289,12 +295,6 @@ class Replica:
 
     # The other files
 
-    def _see_what_is_left_out(self) -> None:
-        faults = [*transfer_file.unlisted(self.source)]
-        named = "; ".join(f"{shown(fault.path)}: {fault.why}" for fault in faults[:_NAMED])
-        more = f"; {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
-        self.left_out = f"left out of it: {named}{more}" if faults else ""
-
     def complete(self, *, is_last: bool = False) -> None:
         """Send the journal, then all other files that have changed, and remove what is gone. `is_last`: nothing will
         follow soon.
@@ -316,7 +316,6 @@ class Replica:
             self._merge_pieces()
         self.shows = False
         if is_last:
-            self._see_what_is_left_out()
             self._remember()
 
     def _remember(self) -> None:
@@ -368,7 +367,8 @@ class Replica:
         """All files that belong to the run, with their versions, and the content of those that have changed and are
         small."""
         found: dict[str, tuple[Version, bytes | None]] = {}
-        for entry, version in self.source.files():
+        unfit = list[str]()
+        for entry, version in self.source.files(left=unfit.append):
             if not goes_along(entry.path) or entry.path == transfer_file.MOVED or schema_files.is_copy(entry.path):
                 continue
             data = None
@@ -379,6 +379,9 @@ class Replica:
                     continue
                 data, version = there
             found[entry.path] = version, data
+        self._unfit = {path for path in unfit if goes_along(path)}
+        if needed := self._unfit & _NEEDED:
+            raise UsageError("is a link", path=min(needed), remedy="a backup needs the folder itself there")
         return found
 
     def _send_held(self, held: dict[str, tuple[Version, bytes | None]]) -> None:
@@ -427,13 +430,20 @@ class Replica:
     def _remove_gone(self, known: set[str], there: set[str]) -> None:
         """Files that the disk no longer had when `there` was looked at: of those that this process had sent or found
         before. Others are new, or an owner that has come after it has sent them. Of the journal only names before the
-        last segment: a late process must not find its next name free."""
-        gone = [path for path in known - there if goes_along(path) and first_of(path) < max(1, self._segment)]
+        last segment: a late process must not find its next name free. What is behind a link now stays as it was."""
+        gone = [
+            path
+            for path in known - there
+            if goes_along(path) and first_of(path) < max(1, self._segment) and not self._is_unfit(path)
+        ]
         if gone and DEFINITION in there:  # else the workspace itself is going away
             self.to.remove_many(gone)
             for path in gone:
                 self._sent.pop(path, None)
             self._left = set()
+
+    def _is_unfit(self, path: str) -> bool:
+        return path in self._unfit or ("/" in path and self._is_unfit(path.rpartition("/")[0]))
 
     def _has_strange_pieces(self) -> bool:
         """Another process follows, too, and was slower: it has found names free whose pieces had been merged. Its piece

@@ -171,14 +171,19 @@ class DiskStore:
             if stat.S_ISDIR(status.st_mode):
                 yield f"{folder}/{name}" if folder else name
 
-    def files(self, folder: str = "") -> Iterator[tuple[Entry, Version]]:
-        """Every file in a folder and below, with its version: like `walk` and `version`, with one scan a folder."""
-        for name, status in self._scan(folder).items():
+    def files(
+        self, folder: str = "", *, left: Callable[[str], None] = lambda path: None
+    ) -> Iterator[tuple[Entry, Version]]:
+        """Every file in a folder and below, with its version: like `walk` and `version`, with one scan a folder. `left`
+        is called with the path of what is no file or folder, or has a name that is not valid on every system."""
+        for name, status in self._all(folder).items():
             path = f"{folder}/{name}" if folder else name
-            if stat.S_ISDIR(status.st_mode):
-                yield from self.files(path)
-            elif stat.S_ISREG(status.st_mode):
+            if is_name(name) and stat.S_ISDIR(status.st_mode):
+                yield from self.files(path, left=left)
+            elif is_name(name) and stat.S_ISREG(status.st_mode):
                 yield Entry(path, status.st_size), version_of(status)
+            else:
+                left(path)
 
     def unusable(self, folder: str) -> Iterator[str]:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
@@ -188,7 +193,10 @@ class DiskStore:
                     yield shown(os.fsencode(name).decode(errors="backslashreplace"))
 
     def _scan(self, folder: str) -> dict[str, os.stat_result]:
-        """The facts of what is directly in a folder, by name."""
+        """The facts of what is directly in a folder, by name. A name that can't be ours is ignored."""
+        return {name: status for name, status in self._all(folder).items() if is_name(name)}
+
+    def _all(self, folder: str) -> dict[str, os.stat_result]:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
         try:
             found = self._os.scan(full)
@@ -196,7 +204,7 @@ class DiskStore:
             if error.errno in NOT_THERE:
                 return {}
             raise failed("can't be listed", folder or ".", error) from error
-        return {name: found[name] for name in sorted(found) if is_name(name)}  # a name that can't be ours is ignored
+        return {name: found[name] for name in sorted(found)}
 
     # Writing
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,8 +19,8 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from .. import journal
-from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, InvalidFile, LeaseHeld, StorageFailed, UsageError, shown
-from ..inspect import TransferFault, goes_along, transfer_file
+from ..base import DEFINITION, KEY_BYTES, NAME_BYTES, InvalidFile, LeaseHeld, StorageFailed, UsageError, is_name, shown
+from ..inspect import goes_along, transfer_file
 from ..lifecycle import clock
 from ..store import DiskStore, Entry, Store, Version, read_if_there, walk
 from ..views import schema_files
@@ -32,6 +33,7 @@ _AT_ONCE = 8  # requests at the same time over a network
 
 _FRESH = 5.0  # seconds
 _SHOWN = 5
+_ODD_NAME = "its name is not valid on every system"
 _AGAIN = "run the same command again: it does not copy again what is there already"
 Phase = Literal["copying", "verifying", "clearing"]
 Tell = Callable[[Phase, int, int], None]
@@ -277,11 +279,18 @@ def digest(hashes: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
+class TransferFault(NamedTuple):
+    """A file that can't be transferred."""
+
+    path: str
+    why: str
+
+
 def refuse_faults(store: Store, to: Store, *, stays: Callable[[str], bool] = lambda path: False) -> None:
     """UsageError if the other place can't hold a file of the workspace that does not stay. Checked before anything is
     copied."""
     going = [entry.path for entry in carried(store, to) if not stays(entry.path)]
-    faults = [*(fault for fault in transfer_file.unlisted(store) if not stays(fault.path)), *_unfit(going, to)]
+    faults = [*(fault for fault in unlisted(store) if not stays(fault.path)), *_unfit(going, to)]
     if not faults:
         return
     first, *others = faults
@@ -292,6 +301,40 @@ def refuse_faults(store: Store, to: Store, *, stays: Callable[[str], bool] = lam
         why=f"{first.why}{more}",
         remedy="put the file itself there under a plain name, or move it out of the workspace",
     )
+
+
+def unlisted(store: Store) -> Iterator[TransferFault]:
+    """Everything of a place that `walk` doesn't show: not a file or folder, or with a name that is not valid
+    everywhere."""
+    return _of_disk(store) if isinstance(store, DiskStore) else _of_other(store, "")
+
+
+def _of_other(store: Store, folder: str) -> Iterator[TransferFault]:
+    for name in store.unusable(folder):
+        if goes_along(path := f"{folder}/{name}" if folder else name):
+            yield TransferFault(path, "neither file nor folder" if is_name(name) else _ODD_NAME)
+    for inner in store.folders(folder):
+        yield from _of_other(store, inner)
+
+
+def _of_disk(store: Store) -> Iterator[TransferFault]:
+    for above, folders, files in os.walk(store.url):
+        inside = os.path.relpath(above, store.url).replace(os.sep, "/")
+        for name in sorted([*folders, *files]):
+            path = name if inside == "." else f"{inside}/{name}"
+            try:
+                mode = os.lstat(os.path.join(above, name)).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a process that runs it has removed it meanwhile
+            if not goes_along(f"{path}/x" if stat.S_ISDIR(mode) else path):
+                continue
+            if stat.S_ISLNK(mode):
+                yield TransferFault(path, "a symbolic link, and its target is not part of the workspace")
+            elif not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                yield TransferFault(path, "a device, a pipe or a socket")
+            elif not is_name(name) or not _is_utf8(name):
+                yield TransferFault(path, _ODD_NAME)
+        folders[:] = [name for name in folders if not os.path.islink(os.path.join(above, name))]
 
 
 def _unfit(paths: list[str], to: Store) -> Iterator[TransferFault]:
@@ -308,3 +351,11 @@ def _unfit(paths: list[str], to: Store) -> Iterator[TransferFault]:
         for path in paths:
             if len(os.fsencode(path)) > room:
                 yield TransferFault(path, f"a path of more than {room} bytes, which is too long there")
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -313,7 +313,7 @@ def _refuse_strange(to: Store, is_back: bool) -> None:
         if is_back and (path == transfer_file.MOVED or (not entry.size and copy_files.may_be_stub(to, path))):
             continue
         raise _not_empty(to, path)
-    for fault in transfer_file.unlisted(to):
+    for fault in copy_files.unlisted(to):
         raise _not_empty(to, fault.path)
 
 
@@ -385,7 +385,7 @@ def clear(store: Store, sent: Mapping[str, TransferredFile], tell: Tell) -> list
         tell("clearing", number, len(going))
     store.remove_many(rubbish)
     left = [entry.path for entry in walk(store) if _is_left(store, entry)]
-    left += [shown(fault.path) for fault in transfer_file.unlisted(store)]
+    left += [shown(fault.path) for fault in copy_files.unlisted(store)]
     store.remove(transfer_file.PATH)  # how it had come here
     store.remove(transfer_file.LEAVING)
     _tidy(store, "")

@@ -22,6 +22,7 @@ from ..secrets import redactor_of
 from ..state import Moment, checkpoint
 from ..store import Entry, Store, Syscalls, read_if_there, walk
 from ..views import STATE, TODO, projection
+from . import copy_files
 from .copy_files import READ_LIMIT, Tell
 
 _BLOBS = f"{blobs.BLOBS}/"
@@ -100,7 +101,7 @@ class _Packing:
         if hidden := len(entries) - len(clean):
             self._left_out.append(f"files with a secret in their names: {hidden}")
         entries = clean
-        self._left_out += [f"{fault.path}: {fault.why}" for fault in transfer_file.unlisted(self._store)]
+        self._left_out += [f"{fault.path}: {fault.why}" for fault in copy_files.unlisted(self._store)]
         self._total = sum(entry.size for entry in entries)
         views: dict[str, bytes] = {}
         points: dict[str, bytes] = {}

@@ -377,13 +377,45 @@ def test_what_no_copy_can_have_is_left_out_in_silence(place: Place) -> None:
     os.symlink("a", place.run / "link")
     assert satchel.run(place.run).status == "completed"
     note = note_of(place.run)
-    assert note.state == "ended" and "threads/user:1: its name" in note.why and "link: a symbolic link" in note.why
+    assert (note.state, note.why) == ("ended", "left out, as a link or by its name: link, threads/user:1")
     assert note.why in backup_lines(satchel.open(place.run).status())
     os.remove(place.run / "link")
     shutil.rmtree(place.run / "threads")
     told = list[BackupEvent]()
     Replication(str(place.run), None, told.append, once=True).run()
     assert [each.text for each in told] == [f"record {note.seq} is at {place.copy}"]
+
+
+def test_what_a_link_leads_to_is_removed_from_the_copy(place: Place) -> None:
+    place.dies_at("a")
+    (place.run / "data").mkdir()
+    (place.run / "data/a.csv").write_text("1,2")
+    replica = place.replica()
+    replica.begin()
+    (place.run / "data").rename(place.folder / "data")
+    os.symlink(place.folder / "data", place.run / "data")
+    replica.complete()
+    assert "data" in replica.left_out and (place.copy / "data/a.csv").exists()
+
+
+def test_a_journal_behind_a_link_has_half_a_backup(place: Place) -> None:
+    place.dies_at("a")
+    (place.run / "journal").rename(place.folder / "journal")
+    os.symlink(place.folder / "journal", place.run / "journal")
+    with pytest.raises(UsageError, match="journal: is a link"):
+        place.replica().begin()
+
+
+def test_a_lost_owner_looks_at_its_files_before_it_looks_at_the_copy(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at many files on a slow disk takes longer than the first effect waits."""
+    place.lose()
+    place.restore()
+    monkeypatch.setattr(DiskStore, "files", None)
+    monkeypatch.setattr(os, "walk", None)
+    with pytest.raises(LeaseHeld, match=ELSEWHERE):
+        place.replica().begin()
 
 
 def test_a_large_file_shows_more_than_the_journal(place: Place) -> None:
