@@ -127,9 +127,9 @@ def leads_below(name: str, *, is_remote: bool) -> bool:
     return "\0" not in name and all(part and not part.startswith(".") for part in name.split("/"))
 
 
-def new_place(root: str, name: str) -> str:
+def new_place(root: str, name: str, *, again: bool = False) -> str:
     """The folder or URL of a new run that is to have this name below `root`, which is a real path or a URL. UsageError
-    if none can be there: what is there already stays as it is."""
+    if none can be there: what is there already stays as it is. `again`: a run may be there that who makes it knows."""
     parts, is_remote = name.split("/"), urls.is_remote(root)
     if not leads_below(name, is_remote=is_remote) or not all(is_name(part) and part != "-" for part in parts):
         raise UsageError(
@@ -139,10 +139,10 @@ def new_place(root: str, name: str) -> str:
         )
     check_new(name)
     place = root
-    for part in ("", *parts):
+    for depth, part in enumerate(("", *parts)):
         if part:
             place = urls.join(place, part) if is_remote else os.path.join(place, part)
-        if is_run(place):
+        if is_run(place) and not (again and depth == len(parts)):
             raise UsageError("there is a run already", path=place, remedy="choose another name")
         if not is_remote and os.path.lexists(place) and ((part and os.path.islink(place)) or not os.path.isdir(place)):
             raise UsageError("is no folder", path=place, remedy="choose another name")

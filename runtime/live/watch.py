@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...workspace.base import NotDone, SatchelError, visible
-from ...workspace.inspect import BackupNote, Report
+from ...workspace.inspect import Report
 from ...workspace.journal import (
     AgentBegun,
     AgentEnded,
@@ -256,19 +256,22 @@ class BackupNews:
         if workspace.follower is not None:
             workspace.follower.on_state = self._hear
             if workspace.follower.told:
-                self._loop.call_soon(self._say, workspace.follower.note)
+                self._loop.call_soon(self._say)
 
     def end(self) -> None:
         """The run has ended, and nothing can be recorded any more."""
         if self._workspace.follower is not None:
-            self._workspace.follower.on_state = lambda note: None
+            self._workspace.follower.on_state = lambda: None
 
-    def _hear(self, note: BackupNote) -> None:
+    def _hear(self) -> None:
         """In the thread that follows."""
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._say, note)
+            self._loop.call_soon_threadsafe(self._say)
 
-    def _say(self, note: BackupNote) -> None:
+    def _say(self) -> None:
+        """The newest state: what was heard first may come last."""
+        assert self._workspace.follower is not None
+        note = self._workspace.follower.note
         if self._is_away == (note.state in ("away", "refused")):
             return
         self._is_away = not self._is_away

@@ -68,6 +68,7 @@ def test_schemas_do_not_describe_what_the_tools_take_and_give(make: Make, root: 
             await call(client, "answer", run="letters", decision="yes")
             await call(client, "pause", run="letters", until="45m")
             await call(client, "fork", run="letters", to="2026/second")
+            assert "a complete fork" in await refusal(client, "fork", run="letters", to="2026/second")
             await call(client, "stop", run="letters", reason="enough")
             await call(client, "cancel", run="letters")
 

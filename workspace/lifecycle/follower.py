@@ -57,7 +57,7 @@ class Follower:
         known = transfer_file.read_note(store)
         is_of_it = known is not None and (known.run_id, known.to) == (run_id, place)
         self.note = known if known is not None and is_of_it else BackupNote(run_id=run_id, to=place, state="away")
-        self.on_state: Callable[[BackupNote], None] = lambda note: None
+        self.on_state: Callable[[], None] = lambda: None
         """Called, in the thread, when the backup has come into another state."""
         self.told: BackupState | None = None
         """The last state that `on_state` was called with: who sets that later looks here after it."""
@@ -143,7 +143,7 @@ class Follower:
         self.note = said
         if state != self.told:
             self.told = state
-            self.on_state(said)
+            self.on_state()
         if is_new:
             with suppress(SatchelError, OSError):  # it is only for people, and the folder may be gone
                 self.store.replace(

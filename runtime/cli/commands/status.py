@@ -70,7 +70,6 @@ def schedule_as_json(status: RunStatus) -> list[dict[str, Any]]:
 _TITLE = 10  # columns
 _SHOWN = 5  # outputs and streams that are listed
 _WORTH_TELLING = 1_000_000
-_LISTED = 3
 _TEXT = 100  # characters of an item or a call
 
 _STATUS_EXAMPLES = """\b

@@ -349,7 +349,7 @@ class ForkOutcome(Struct):
 
 def fork(asking: Asking, wanted: ForkArguments) -> ForkOutcome:
     handle = asking.runs.find(wanted.run)
-    found = handle.history.fork(new_place(asking.runs.root, wanted.to), at=wanted.at, by=asking.by)
+    found = handle.history.fork(new_place(asking.runs.root, wanted.to, again=True), at=wanted.at, by=asking.by)
     new = asking.runs.find(wanted.to)
     return ForkOutcome(
         asking.runs.name(new),

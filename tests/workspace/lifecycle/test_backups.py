@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import os
 import re
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from waits import PATIENCE
@@ -908,6 +910,21 @@ def test_a_run_is_told_nothing_of_trouble_that_is_written_down_when_it_begins_to
     place.write(AGENT, f"backup: {place.folder}/file/copy\n")
     assert satchel.run(place.run, watch=Watch(said)).status == "completed"
     assert ["does not follow" in each for each in said] == [True]
+
+
+def test_a_run_is_told_of_a_state_that_its_backup_no_longer_has(place: Place) -> None:
+    told = list[str]()
+
+    async def work() -> None:
+        follower = Follower(DiskStore(place.run), str(place.copy), "letters-1")
+        follower.say("away", "no network")
+        news = BackupNews(Mock(follower=follower, moment=Mock(clean=True)), told.append)
+        follower.say("following", "")
+        await asyncio.sleep(0)
+        news.end()
+
+    asyncio.run(work())
+    assert told == []
 
 
 def test_a_late_owner_removes_what_its_successor_has_sent(place: Place) -> None:
