@@ -20,7 +20,7 @@ from satchel import Outcome
 from satchel.workspace.base.names import DEFINITION
 from satchel.workspace.formats import definition
 from satchel.workspace.formats.definition import Definition
-from satchel.workspace.store import Syscalls
+from satchel.workspace.store import DISPLACED, TEMPORARY, Syscalls
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 _IN_MEMORY = frozenset(("tmpfs", "ramfs", "overlay"))
@@ -150,10 +150,12 @@ class Sizes(NamedTuple):
 
 
 def sizes(workspace: Path) -> Sizes:
+    """Of all files, but for what lies there only for seconds: how much that is depends on the moment."""
     found = {"journal": 0, "checkpoints": 0, "projections": 0, ".satchel": 0}
     for path in workspace.rglob("*"):
-        if path.is_file():
-            top = path.relative_to(workspace).parts[0]
+        inside = path.relative_to(workspace)
+        if inside.parent not in (Path(DISPLACED), Path(TEMPORARY)) and path.is_file():
+            top = inside.parts[0]
             found[top if top in found else "projections"] += path.stat().st_size
     return Sizes(*found.values())
 
