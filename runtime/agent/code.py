@@ -386,7 +386,8 @@ def _forget(folders: set[str]) -> None:
         elif inner and any(_file_of(module).startswith(f"{folder}{os.sep}") for folder in folders):
             sys.modules.pop(name, None)
             above, _, last = name.rpartition(".")
-            vars(sys.modules[above]).pop(last, None)
+            if above in sys.modules:  # else it lies here, too
+                vars(sys.modules[above]).pop(last, None)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 
 import satchel
 from satchel import Refused, run, run_async
+from satchel.runtime.agent.code import import_from
 
 AGENT = """
 import asyncio
@@ -105,11 +106,18 @@ def test_an_installed_module_is_imported_again_since_an_agent_has_its_package_to
     installed = tmp_path / "installed/parts"
     installed.mkdir(parents=True)
     (installed / "core.py").touch()
-    assert run(packaged(workspace(tmp_path, "a"), False)).result == "a"
+    place = packaged(workspace(tmp_path, "a", text="from .inner.more import NAME\n"), False)
+    (place / "parts/inner").mkdir()
+    (place / "parts/inner/__init__.py").touch()
+    (place / "parts/inner/more.py").write_text("NAME = 'a'\n")
+    assert run(place).result == "a"
     monkeypatch.syspath_prepend(tmp_path / "installed")
     core = importlib.import_module("parts.core")
-    assert run(workspace(tmp_path, "b")).result == "b"
-    assert sys.modules["parts.core"] is core and "parts.helper" not in sys.modules
+    other = workspace(tmp_path, "b")
+    import_from(str(other / "agent.py"))
+    assert run(other).result == "b"
+    assert sys.modules["parts.core"] is core
+    assert not {"parts.helper", "parts.inner", "parts.inner.more"} & {*sys.modules}
     assert not hasattr(sys.modules["parts"], "helper")
 
 
