@@ -111,7 +111,8 @@ class Replica:
         """What of the run no copy can have, in words."""
         paths = sorted(shown(os.fsencode(path).decode(errors="backslashreplace")) for path in self._unfit)
         more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-        return f"left out, as a link or by its name: {', '.join(paths[:_NAMED])}{more}" if paths else ""
+        named = f"{', '.join(paths[:_NAMED])}{more}"
+        return f"left out of it: {named} (a link, or a name that is not valid on every system)" if paths else ""
 
     def begin(self, *, tell: Callable[[int, int], None] = lambda done, total: None) -> None:
         """See how far the copy is, and make it if there is none. LeaseHeld if the run is at another place now,

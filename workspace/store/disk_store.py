@@ -176,7 +176,7 @@ class DiskStore:
     ) -> Iterator[tuple[Entry, Version]]:
         """Every file in a folder and below, with its version: like `walk` and `version`, with one scan a folder. `left`
         is called with the path of what is no file or folder, or has a name that is not valid on every system."""
-        for name, status in self._all(folder).items():
+        for name, status in sorted(self._raw(folder).items()):
             path = f"{folder}/{name}" if folder else name
             if is_name(name) and stat.S_ISDIR(status.st_mode):
                 yield from self.files(path, left=left)
@@ -194,17 +194,17 @@ class DiskStore:
 
     def _scan(self, folder: str) -> dict[str, os.stat_result]:
         """The facts of what is directly in a folder, by name. A name that can't be ours is ignored."""
-        return {name: status for name, status in self._all(folder).items() if is_name(name)}
+        found = self._raw(folder)
+        return {name: found[name] for name in sorted(found) if is_name(name)}
 
-    def _all(self, folder: str) -> dict[str, os.stat_result]:
+    def _raw(self, folder: str) -> dict[str, os.stat_result]:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
         try:
-            found = self._os.scan(full)
+            return self._os.scan(full)
         except OSError as error:
             if error.errno in NOT_THERE:
                 return {}
             raise failed("can't be listed", folder or ".", error) from error
-        return {name: found[name] for name in sorted(found)}
 
     # Writing
 
