@@ -319,7 +319,7 @@ def _quote_problem(text: str, mark: Mark, found: str, expected: str) -> Problem:
     if (match := _ENTRY.fullmatch(line)) and not _COLLECTION.fullmatch(match["value"]):
         meant = _HALF_QUOTED.sub(r"\2", match["value"])
         corrected = match["lead"] + _quoted(meant)
-        if _value_of(corrected) == meant:
+        if _text_at_the_end(corrected) == meant:
             remedy = f"Write {corrected.strip()}"
     return Problem(_place_of(mark), f"{found}: {line.strip()[:80]}", expected, remedy)
 
@@ -382,12 +382,14 @@ def _line(text: str, mark: Mark) -> str:
     return found[mark.line] if mark.line < len(found) else ""
 
 
-def _value_of(line: str) -> object:
-    """The one text in a line of YAML, which is small and the runtime's own correction."""
+def _text_at_the_end(line: str) -> str | None:
+    """The last text in a line of YAML, the runtime's own correction.
+
+    Read from PyYAML's events. Its values are not made: a key before the text may be what YAML 1.1 takes for a date that
+    does not exist, and hyphens may be nested as deep as they like.
+    """
     try:
-        value = yaml.safe_load(line)
-    except yaml.YAMLError:
+        scalars = [event for event in yaml.parse(line, yaml.SafeLoader) if isinstance(event, yaml.ScalarEvent)]
+    except (yaml.YAMLError, ValueError, OverflowError):  # as in `_Reader._read`
         return None
-    while isinstance(value, dict | list) and len(value) == 1:
-        value = next(iter(value.values())) if isinstance(value, dict) else value[0]
-    return value
+    return scalars[-1].value if scalars else None

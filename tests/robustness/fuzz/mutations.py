@@ -27,6 +27,7 @@ _PREV = re.compile(rb'(\{"seq":\d+,"prev":")[0-9a-f]{8}"')
 _POSITION = re.compile(rb'"seq":(\d+),"epoch":\d+,"crc":"[0-9a-f]{8}"')
 _SHA = re.compile(rb',"sha256":"[0-9a-f]{64}"\}\n?\Z')
 _CHECKPOINT = re.compile(r"checkpoints/[^/]*\.json")
+_UNREADABLE = (ValueError, OverflowError, RecursionError, yaml.YAMLError)
 _STAMP = re.compile(rb'"sha": ?"[0-9a-f]{8}"')
 
 
@@ -45,7 +46,7 @@ def _mutate_one(files: Files, random: Random) -> str:
     before = files[path]
     try:
         files[path] = how(before, random)
-    except (ValueError, KeyError, IndexError, yaml.YAMLError, RecursionError):  # an earlier change has left too little
+    except (*_UNREADABLE, TypeError, LookupError):  # an earlier change has left too little
         files[path] = _change_bytes(before, random)
     if random.random() < 0.6:
         files[path] = _seal(path, files[path])

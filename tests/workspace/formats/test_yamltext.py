@@ -224,6 +224,11 @@ def test_what_is_refused_is_not_explained(text: str, said: str) -> None:
     assert said in refusal(text)
 
 
+@pytest.mark.parametrize("key", ["2026-13-45", "0x_", "0b_", "'\n" + "- " * 3000 + "b' c"])
+def test_a_mistake_after_a_key_that_other_programs_cannot_read_ends_in_a_traceback(key: str) -> None:
+    assert "w.yaml, line" in refusal(f"{key}: *foo\n")
+
+
 def test_only_the_first_of_several_problems_is_reported() -> None:
     assert [line.split(":")[0] for line in refusal("a: *x\nb: .nan\na: !t 1\n3: 1\n").splitlines()] == [
         "w.yaml, line 1, column 4",
@@ -295,7 +300,10 @@ def test_a_huge_file_is_parsed(huge: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert "more than 256 KiB" in refusal(huge) and not parsed
 
 
-@given(st.text(alphabet="ab:-#[]{}&*!|>'\"%@`?, \n\t\\<~0.\r", max_size=40))
+YAML_PIECES = [*"ab:-#[]{}&*!|>'\"%@`?, \n\t\\<~0.\r", ": *a", "2026-13-45", "0x_", '"\\UFFFFFFFF"']
+
+
+@given(st.lists(st.sampled_from(YAML_PIECES), max_size=40).map("".join))
 def test_some_text_crashes_the_parser(text: str) -> None:
     try:
         document = load(text, "w.yaml")
