@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from properties import seed
 from servers import Server
 
 import satchel
@@ -268,7 +269,7 @@ def test_what_a_kill_leaves_is_lost_or_done_twice(
     tmp_path: Path, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(8, 6, workers=2, threads=3, kills=4, freezes=1, schedulers=1, dispatchers=1)
-    explore(plan, tmp_path, seaweedfs, monkeypatch, seed=random.randrange(1 << 30))
+    explore(plan, tmp_path, seaweedfs, monkeypatch, seed=seed())
 
 
 @pytest.mark.soak
@@ -277,4 +278,4 @@ def test_what_many_kills_leave_is_lost_or_done_twice(
     tmp_path: Path, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(120, 80, workers=3, threads=4, kills=40, freezes=10, schedulers=2, dispatchers=3)
-    explore(plan, tmp_path, seaweedfs, monkeypatch, seed=random.randrange(1 << 30))
+    explore(plan, tmp_path, seaweedfs, monkeypatch, seed=seed())

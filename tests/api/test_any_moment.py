@@ -7,13 +7,13 @@ and many openings.
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.conftest import Make
+from properties import seed
 
 import satchel
 from satchel import Item, Run, agent, step
@@ -169,9 +169,7 @@ def live(handle: Handle, chance: random.Random) -> None:
 )
 def test_a_moment_is_not_what_the_records_add_up_to(make: Make, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("satchel.runtime.engine.session._WAITS", (0.0,))
-    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30))) + number
-    print(f"SATCHEL_SEED={seed - number}, history {number}")
-    chance = random.Random(seed)
+    chance = random.Random(seed() + number)
     folder = make()
     handle = satchel.open(folder)
     live(handle, chance)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import warm
 from cli.conftest import Cli, Make
-from properties import ROUNDS
+from properties import ROUNDS, seed
 
 import satchel
 from satchel import Item, Run, agent, effect
@@ -188,9 +188,7 @@ def test_a_running_run_is_disturbed_by_a_fork(make: Make) -> None:
 @pytest.mark.parametrize("many", [4, pytest.param(8 * ROUNDS, marks=pytest.mark.slow)])
 def test_an_effect_is_repeated_by_one_of_many_forks(make: Make, many: int) -> None:
     """Forks of anywhere, and forks of forks."""
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    choose, calls = random.Random(seed), list[str]()
+    choose, calls = random.Random(seed()), list[str]()
     runs = [satchel.open(make())]
     main, before = finished(runs[0], calls)
     for number in range(many):

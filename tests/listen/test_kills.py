@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import http.client
 import json
-import os
 import random
 import socket
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import warm
-from properties import ROUNDS
+from properties import ROUNDS, seed
 
 import satchel
 
@@ -128,9 +127,7 @@ def written(folder: Path) -> collections.Counter[str]:
 
 @pytest.mark.slow
 def test_an_accepted_task_is_lost_or_doubled_by_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
-    print(f"SATCHEL_SEED={seed}")
-    chance = random.Random(seed)
+    chance = random.Random(seed())
     monkeypatch.setenv("SATCHEL_LISTEN_TOKEN", TOKEN)
     folder = make(tmp_path / "runs" / "letters")
     (folder / "agent.py").write_text(TAKING)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
-from properties import ROUNDS
+from properties import ROUNDS, seed
 
 from . import bases
 from .bases import Files
@@ -38,5 +36,4 @@ def test_a_few_hostile_workspaces_are_refused_or_harmless(tmp_path: Path, worksp
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_many_hostile_workspaces_are_refused_or_harmless(tmp_path: Path, workspaces: list[Files], part: int) -> None:
-    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
-    play(tmp_path, workspaces, seed + part, MANY // PARTS)
+    play(tmp_path, workspaces, seed() + part, MANY // PARTS)

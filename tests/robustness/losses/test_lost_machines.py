@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
+from properties import seed
 from servers import Server
 from waits import PATIENCE
 
@@ -16,10 +15,6 @@ MACHINES = 100
 _IN_A_BUCKET = 10  # of 100: each process needs seconds to load the client of S3
 _OLDEST = 10.0
 """Seconds. On a machine that is not busy, the oldest repeated step is less than one second old."""
-
-
-def seed() -> int:
-    return int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
 
 
 def check(losses: list[Loss]) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import warm
 from click.testing import CliRunner
+from properties import seed
 from waits import HANGS, PATIENCE
 
 from satchel import Item, Retry, Run, agent, effect, run, step
@@ -153,9 +154,7 @@ def test_a_server_makes_a_run_sleep_for_ever(workspace: Path, asked: str) -> Non
 
 def test_of_ten_calls_at_once_only_the_refused_are_made_again(workspace: Path, server: Any) -> None:
     ask = asking(server, QUICK)
-    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(seed())
     names = [f"page{number}" for number in range(10)]
     for name in names:
         server.faults[name].extend(chance.choices([DROP, (503, {}), limited(0.01)], k=chance.randint(0, 3)))
@@ -191,9 +190,7 @@ async def main(run):
 def test_what_was_paid_before_a_kill_is_not_paid_again(workspace: Path, server: Any) -> None:
     """Ten calls at once; some are refused, and the process is killed when the record holds a part of them."""
     (workspace / "agent.py").write_text(_TEN)
-    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(seed())
     names = [f"page{number}" for number in range(10)]
     stuck = set(chance.sample(names, 4))
     for name in names:

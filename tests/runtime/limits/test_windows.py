@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from properties import seed
 from waits import PATIENCE
 
 from satchel import Run, agent, run, step
@@ -108,9 +109,7 @@ def test_a_window_lasts_as_long_on_the_clock_as_on_other_days() -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"])
 def test_looking_back_finds_another_opening_than_looking_forward(zone: str) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(seed())
     crons = ["30 2 * * *", "0 * * * *", "*/20 1-3 * * *", "15 1,2 * * sun", "0 3 1 * *", "45 23 * * *"]
     for _ in range(60):
         changes = chance.choice(["2026-03-08", "2026-03-29", "2026-04-05", "2026-10-04", "2026-10-25", "2026-11-01"])

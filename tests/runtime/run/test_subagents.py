@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import warm
+from properties import seed
 from waits import PATIENCE
 
 import satchel
@@ -649,9 +650,8 @@ async def main(run):
 def test_streams_of_two_agents_at_once_survive_a_kill(workspace: Path) -> None:
     (workspace / "agent.py").write_text(_STREAMS)
     script = "import sys, satchel; o = satchel.run(sys.argv[1]); print(o.status, o.result, o.error, o.recovered)"
-    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
-    die_after = random.Random(seed).randrange(1, 900)
-    print(f"seed {seed}, dies when both files hold {die_after} characters")
+    die_after = random.Random(seed()).randrange(1, 900)
+    print(f"dies when both files hold {die_after} characters")
     environment = {**os.environ, "DIE_AFTER": str(die_after)}
     command = [sys.executable, "-c", script, str(workspace)]
     killed = warm.run(command, env=environment, timeout=60, check=False)
