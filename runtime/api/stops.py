@@ -26,9 +26,9 @@ from ...workspace.base import (
     UsageError,
     arguments,
     in_force,
+    moment_after,
     myself,
     time_text,
-    times,
 )
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Lease, Look, Report, define, held, lease, look, look_beside, transfer_file
@@ -86,7 +86,7 @@ def until_text(until: str | datetime | timedelta | None) -> str:
         if isinstance(until, timedelta):
             found = now + until
         else:
-            found = times.moment_after(until, now) if isinstance(until, str) else until
+            found = moment_after(until, now) if isinstance(until, str) else until
         text = time_text(found.astimezone(UTC))
     except OverflowError:
         raise UsageError(

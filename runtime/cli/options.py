@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ...workspace.base import DEFINITION, LeaseHeld, SatchelError, UsageError, times, urls, visible
+from ...workspace.base import DEFINITION, LeaseHeld, SatchelError, UsageError, seconds_of, urls, visible
 from .. import api
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Length(click.ParamType):  # type: ignore[type-arg]  # generic for the chec
 
     def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            return times.seconds(value)
+            return seconds_of(value)
         except UsageError as error:
             self.fail(f"{error.what}: {error.remedy}", parameter, ctx)
 

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from ...schemas import nearest
 from ...workspace import journal
-from ...workspace.base import Damaged, SatchelError, UsageError, arguments, time_text, times
+from ...workspace.base import Damaged, SatchelError, UsageError, arguments, moment_before, time_text
 from ...workspace.inspect import define, look_beside
 from ...workspace.journal import (
     AnyRecord,
@@ -194,7 +194,7 @@ def _since(since: str | timedelta | datetime) -> datetime:
         return now - since
     if isinstance(since, datetime):
         return arguments.aware("log(since=)", since, "the records have times in UTC")
-    return times.moment_before(arguments.text("since", since), now)
+    return moment_before(arguments.text("since", since), now)
 
 
 class LogRow(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from ...schemas import nearest
-from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments, time_text, times, urls
+from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments, moment_before, time_text, urls
 from ...workspace.inspect import below_store, discovery, lease
 from ...workspace.state import STATES
 from ...workspace.store import AT_ONCE, Store, listed, open_store
@@ -521,7 +521,7 @@ class RunQuery(Struct, frozen=True):
 
 def _ago(written: str) -> str:
     """The time that a text means, in the form of a record's time. Empty if there is none."""
-    return time_text(times.moment_before(written, datetime.now(UTC))) if written else ""
+    return time_text(moment_before(written, datetime.now(UTC))) if written else ""
 
 
 def _no_such(what: str, given: str, known: Iterable[str]) -> UsageError:

@@ -22,7 +22,7 @@ from satchel import Item, Run, agent, run, step
 from satchel.runtime.api import RECORD_TYPES, LogRow
 from satchel.runtime.status import place as control_place
 from satchel.workspace import journal
-from satchel.workspace.base import times
+from satchel.workspace.base import moment_before
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.journal import segment_path, segments
 from satchel.workspace.store import open_store
@@ -118,7 +118,7 @@ def test_the_time_of_a_filter_is_in_the_future(folder: Path) -> None:
     assert seqs(handle.history.log(since=datetime.now(UTC) + timedelta(seconds=1))) == []
     now = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).astimezone()
     for text, hours in (("2h", 2), (f"{now - timedelta(hours=3):%H:%M}", 3), (f"{now + timedelta(hours=1):%H:%M}", 23)):
-        assert times.moment_before(text, now) == now - timedelta(hours=hours)
+        assert moment_before(text, now) == now - timedelta(hours=hours)
 
 
 @pytest.mark.parametrize(

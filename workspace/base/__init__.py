@@ -1,11 +1,11 @@
-"""What every room uses: errors, names, URLs, text, times, the stamp."""
+"""What every room uses: errors, names, URLs, text and times, the stamp."""
 
 # mypy: implicit-reexport
 
 from .lazy import deferred
 
 if not deferred(__name__):
-    from . import arguments, stamp, times, urls
+    from . import arguments, stamp, urls
     from .errors import (
         AgentError,
         Conflicting,
@@ -57,11 +57,15 @@ if not deferred(__name__):
         in_force,
         is_blank,
         lines,
+        moment_after,
+        moment_before,
+        moment_of,
         one_line,
         place,
+        seconds_of,
         since,
         size,
+        time_text,
         usd,
         visible,
     )
-    from .times import moment_of, time_text

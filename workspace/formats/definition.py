@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ...schemas import Problem, Where, dotted, problems, short
-from ..base import DEFINITION, InvalidFile, NewerFormat, UsageError, decode, times
+from ..base import DEFINITION, InvalidFile, NewerFormat, UsageError, decode, seconds_of
 from . import yaml_plain, yamltext
 
 FORMAT = 1
@@ -229,7 +229,7 @@ class _NotValid(Exception):
 
 def _seconds(written: Any, *where: str | int) -> float:
     try:
-        return times.seconds(written)
+        return seconds_of(written)
     except UsageError:
         raise _NotValid(where, written, _LENGTH) from None
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ...schemas import Problem, problems, short
-from ..base import InvalidFile, Mode, Resume, UsageError, decode, lines, time_text, times
+from ..base import InvalidFile, Mode, Resume, UsageError, decode, lines, moment_after, time_text
 from . import yamltext
 
 PATH = "pause.yaml"
@@ -69,7 +69,7 @@ def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
     until = ""
     if "expected_until" in said:
         try:
-            until = time_text(times.moment_after(said["expected_until"], saved or datetime.now(UTC)))
+            until = time_text(moment_after(said["expected_until"], saved or datetime.now(UTC)))
         except UsageError as error:
             place = document.place(("expected_until",))
             raise InvalidFile(

@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from ....workspace.base import Resume, SatchelError, UsageError, times, visible
+from ....workspace.base import Resume, SatchelError, UsageError, moment_after, visible
 from ...api import Handle, PauseResult, open_all, stop_all
 from ...present import counted
 from ..group import tell_error
@@ -71,7 +71,7 @@ def pause_command(
     This does the same as a pause.yaml that you create in the workspace. `satchel resume` continues the run. The command
     returns at once, unless you give --wait: a running step or effect can take a while.
     """
-    end = times.moment_after(until, datetime.now(UTC)) if until else None
+    end = moment_after(until, datetime.now(UTC)) if until else None
     code = ask_all(
         workspaces,
         lambda place: place.pause(reason=reason, until=end, resume=resume, by=by),

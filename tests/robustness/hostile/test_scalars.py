@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from satchel import Run, agent, run
 from satchel.runtime.cli.group import group
-from satchel.workspace.base import time_text, times
+from satchel.workspace.base import moment_after, time_text
 from satchel.workspace.base.errors import InvalidFile, UsageError
 from satchel.workspace.base.names import is_name
 from satchel.workspace.formats import definition, pause_file, yamltext
@@ -43,7 +43,7 @@ def test_an_expected_end_of_a_pause_raises_what_no_caller_knows(until: str) -> N
 @pytest.mark.parametrize("now", [datetime(2026, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=UTC)])
 def test_a_time_is_one_that_no_clock_can_show(written: str, now: datetime) -> None:
     try:
-        found = times.moment_after(written, now)
+        found = moment_after(written, now)
     except UsageError:
         return
     assert datetime.fromisoformat(time_text(found)) and written in TIMES

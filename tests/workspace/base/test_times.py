@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from satchel.workspace.base.times import moment_of
+from satchel.workspace.base.text import moment_of
 
 
 @pytest.mark.parametrize("text", ["2026-11-22T21:30:00Z", "2026-11-22T22:30:00+01:00", "2026-11-22T21:30:00"])
