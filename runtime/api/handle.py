@@ -167,9 +167,9 @@ class Handle(Place):
     def plan_cut(self, truncate_at: int) -> Truncation:
         """What would be forgotten if the journal were cut after a record: `records`, and `effects` that would be done
         again. Changes nothing. Damaged if the part before is not sound; Refused in a bucket."""
-        from ...workspace.lifecycle import truncate
+        from ...workspace.lifecycle import recovery
 
-        return truncate.plan(self.store, truncate_at)
+        return recovery.plan_cut(self.store, truncate_at)
 
     def holder(self) -> str:
         """In a bucket: the process that would lose the run in a take-over, in words; empty if none has it. If it is

@@ -18,7 +18,7 @@ from ...workspace.history import steadily
 from ...workspace.inbound import FileConflict, Noticed, Side, notice, with_choices
 from ...workspace.inspect import Look, Remark, Report, lease, look, look_beside
 from ...workspace.journal import Own
-from ...workspace.lifecycle import Truncation, opened, retention, truncate
+from ...workspace.lifecycle import Truncation, opened, recovery, retention
 from ...workspace.state import Status
 from ...workspace.store import Store
 from ...workspace.views import running_file, schema_files
@@ -54,7 +54,9 @@ def recover(place: Place, cut: Truncation | int | None, *, take_over: bool, adop
     report = Report()
     kept = ""
     if cut is not None:
-        kept = _cut_off(place, cut if isinstance(cut, Truncation) else truncate.plan(place.store, cut), report, adopt)
+        kept = _cut_off(
+            place, cut if isinstance(cut, Truncation) else recovery.plan_cut(place.store, cut), report, adopt
+        )
     _repair(place, report, adopt, kept)
     moment = look(place.store).moment
     return RecoveryResult(
@@ -79,7 +81,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _cut_off(place: Place, cut: Truncation, report: Report, adopt: bool) -> str:
     """Returns the folder that keeps what was cut off."""
-    kept = truncate.carry_out(place.store, cut, adopt=adopt)
+    kept = recovery.cut_off(place.store, cut, adopt=adopt)
     report.add("done", f"{cut.says}; the files from before this change are in {kept}/")
     if cut.tasks:
         report.add("done", f"{counted(len(cut.tasks), 'task')} that the run took later came back into inbox/")

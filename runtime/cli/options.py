@@ -230,10 +230,10 @@ def confirm_adoption(
     """Say what an adoption does, ask at a terminal, and end the run at the other place if the person says so. Unless it
     `reaches_out`, as a start does, no other storage is contacted."""
     from ...workspace.inspect import look  # a supervisor reads no run
-    from ...workspace.lifecycle import adopt
+    from ...workspace.lifecycle import acquire
 
     try:
-        other = adopt.other(place.store, look(place.store).moment, reaches_out=reaches_out)
+        other = acquire.other(place.store, look(place.store).moment, reaches_out=reaches_out)
     except SatchelError:
         return  # the command itself says what is wrong
     if other is None:

@@ -55,7 +55,7 @@ from ...workspace.inspect import (
     sync_copies,
     transfer_file,
 )
-from ...workspace.lifecycle import Leftover, adopt, pausing, recovery, retention
+from ...workspace.lifecycle import Leftover, acquire, pausing, recovery, retention
 from ...workspace.plan import Plan, Task
 from ...workspace.secrets import redactor_of
 from ...workspace.state import ACTIVE, ROOT, STATES, Approval, Moment, Scope, State, prompts
@@ -428,7 +428,7 @@ def _complain(store: Store, status: RunStatus, seen: Look) -> None:
     status.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
     if status.holder is None:
         try:
-            adopt.judge(store, seen.moment, seen.moment.url, seen.moment.host, reaches_out=False)
+            acquire.judge(store, seen.moment, seen.moment.url, seen.moment.host, reaches_out=False)
         except SatchelError as error:
             status.may_be_copy = True
             if not urls.is_remote(seen.moment.url):  # a look does not connect where a journal says

@@ -15,7 +15,7 @@ from servers import Server
 import satchel
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect import transfer_file
-from satchel.workspace.lifecycle import adopt
+from satchel.workspace.lifecycle import acquire
 
 from .conftest import SLOW, Cli, Make, contents, data_of
 
@@ -194,7 +194,7 @@ def test_an_export_runs_as_a_second_copy(make: Make, cli: Cli, tmp_path: Path, m
     copy = satchel.open(unpacked(tmp_path / "a.zip", tmp_path / "there"))
     with pytest.raises(UsageError, match="still has it"):
         copy.answer("yes")
-    monkeypatch.setattr(adopt, "_look_at", lambda *_: adopt._Old("unseen"))  # on another machine
+    monkeypatch.setattr(acquire, "_look_at", lambda *_: acquire._Old("unseen"))  # on another machine
     with pytest.raises(UsageError, match="is a copy, made by `satchel copy` or `satchel export`"):
         copy.recover()
     copy.recover(adopt=True)

@@ -15,7 +15,7 @@ import satchel
 from satchel.runtime.cli.group import group
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.journal import Failure, Line, ScopeFailed, StepStarted, written
-from satchel.workspace.lifecycle import truncate
+from satchel.workspace.lifecycle import recovery
 from satchel.workspace.store import DiskStore
 
 from .conftest import Cli, Make, contents, data_of
@@ -192,7 +192,7 @@ def test_an_effect_whose_line_can_not_be_verified_is_named(folder: Path) -> None
     rows = journal(folder).read_bytes().splitlines(keepends=True)[: started.seq]
     rows[started.seq - 2] = b"x" * 20 + b"\n"
     journal(folder).write_bytes(b"".join(rows))
-    cut = truncate.plan(DiskStore(folder), good)
+    cut = recovery.plan_cut(DiskStore(folder), good)
     assert cut.effects == (f"{started.record.step}{started.record.call}",)
 
 
@@ -240,7 +240,7 @@ def test_a_power_failure_takes_a_removal_back_and_nothing_can_be_cut_off_any_mor
     """The journal was cut off, durably: it had nothing more behind the record."""
     good = commit_of(folder, "1")
     store = DiskStore(folder)
-    kept = folder / truncate.carry_out(store, truncate.plan(store, good))
+    kept = folder / recovery.cut_off(store, recovery.plan_cut(store, good))
     back = max(kept.glob(name))
     (folder / back.relative_to(kept)).write_bytes(back.read_bytes())
     assert cli("resume", folder).exit_code == 2

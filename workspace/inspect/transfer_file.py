@@ -2,7 +2,7 @@
 run is found.
 
 `.satchel/moving.json`, the first file at the destination: which run comes here, and from where. Once workspace.yaml is
-there, it tells the first opening how the run has come (lifecycle/adopt.py).
+there, it tells the first opening how the run has come (lifecycle/acquire.py).
 
 `journal/leaving.json`, at the source of a move: the files to remove, by hash, so that a changed file is not removed. It
 is in journal/ because an opening lists that again after its fence. It comes before the tombstone, so an opening that

@@ -105,7 +105,7 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     host: str
     pid: int
     by: str = ""  # who has started the process: `user@host`
-    url: str = ""  # the place of the workspace; see lifecycle/adopt.py
+    url: str = ""  # the place of the workspace; see lifecycle/acquire.py
     why: Literal[
         "run",
         "hold",

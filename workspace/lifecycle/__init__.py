@@ -5,14 +5,12 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import acquire, adopt, opening, pausing, recovery, retention, rewind_record, truncate
-    from .acquire import clock
-    from .adopt import end_other
+    from . import acquire, opening, pausing, recovery, retention, rewind_record
+    from .acquire import clock, end_other
     from .follower import FIRST_LOOK, LOOK, Follower, place_for
     from .opening import opened
     from .pausing import PauseWish, said
-    from .recovery import Leftover
+    from .recovery import Leftover, Truncation
     from .replica import Replica, backup_place
     from .rewind_record import Point, Return
-    from .truncate import Truncation
     from .workspace import Workspace

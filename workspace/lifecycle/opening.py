@@ -26,8 +26,7 @@ from ..state import Listed, Moment, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_files, stable_read
 from . import recovery
-from .acquire import Owned, owned
-from .adopt import Adoption, judge
+from .acquire import Adoption, Owned, judge, owned
 from .follower import following
 from .recovery import Leftover
 from .workspace import Due, Workspace
@@ -68,7 +67,7 @@ def opened(
 ) -> Iterator[Workspace]:
     """Open for the body. The body calls `close`; without it the end is like a crash, and is repaired like one.
 
-    `seen` is a recent look at it, if there is one. `take_over`: see `owned`; `adopt`: see adopt.py. `add_more` adds
+    `seen` is a recent look at it, if there is one. `take_over`: see `owned`; `adopt`: see acquire.py. `add_more` adds
     records to those of the opening. `reaches_out`: a run will continue, so its tasks may be handed on to the place in
     workspace.yaml. Without it nothing is written outside the workspace and no other storage is contacted, whatever a
     stranger's files say. `cut_off`: the folder with the end of the journal that was cut off just before. `by`: who

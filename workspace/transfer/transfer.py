@@ -10,7 +10,7 @@ and nothing else: changed or added files stay.
 where the lost owner would have to put its next records. So an owner that comes back learns it at its next piece of the
 journal, and what it had sent before is all known here. Then the mark of the backup says where the run is now, for
 people and for that owner. Then everything is copied. What the lost owner did after its last record here is not known.
-So the manifest that `adopt.judge` finds at the first opening lets the run ask before each effect that has no record,
+So the manifest that `acquire.judge` finds at the first opening lets the run ask before each effect that has no record,
 unless a person has said that nothing was done.
 """
 

@@ -16,7 +16,7 @@ from satchel.workspace.inspect import transfer_file
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Line, Opened, encode
-from satchel.workspace.lifecycle.adopt import Adoption, judge
+from satchel.workspace.lifecycle.acquire import Adoption, judge
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.store import DiskStore, Store
 
@@ -124,7 +124,7 @@ def test_a_command_that_looks_at_no_bucket_adopts_what_a_bucket_may_still_hold(
             workspace.close()
         assert "`satchel resume` checks" in str(report.remarks)
         assert workspace.moment.url == "s3://bucket/a"
-    monkeypatch.setattr("satchel.workspace.lifecycle.adopt.open_store", lambda url: DiskStore(closed))
+    monkeypatch.setattr("satchel.workspace.lifecycle.acquire.open_store", lambda url: DiskStore(closed))
     with pytest.raises(UsageError, match="still has it"), opened(DiskStore(closed), "run", Report(), reaches_out=True):
         pass
 
@@ -167,7 +167,7 @@ def test_a_place_on_another_machine_is_looked_at_on_this_one(closed: Path) -> No
 def test_a_stranger_s_journal_makes_this_machine_talk_to_an_address(
     url: str, closed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("satchel.workspace.lifecycle.adopt.open_store", lambda url: pytest.fail(f"{url} was opened"))
+    monkeypatch.setattr("satchel.workspace.lifecycle.acquire.open_store", lambda url: pytest.fail(f"{url} was opened"))
     assert judged(closed, url).says
     crash(closed)
     asked(closed, url)
@@ -179,7 +179,7 @@ def test_a_stranger_s_journal_makes_a_command_send_signed_requests(
 ) -> None:
     """A run that was carried from a bucket looks there; a command that runs nothing does not."""
     opened_places: list[str] = []
-    monkeypatch.setattr("satchel.workspace.lifecycle.adopt.open_store", opened_places.append)
+    monkeypatch.setattr("satchel.workspace.lifecycle.acquire.open_store", opened_places.append)
     crash(closed)
     line = Line(9, 9, "2026-11-01T00:00:00.000Z", 9, replace(OPENED, url="s3://bucket/theirs"))
     journal = max((closed / "journal").iterdir())
@@ -277,7 +277,7 @@ def test_a_copy_in_a_bucket_is_not_seen_from_a_folder(
     seaweedfs.client.delete_object(Bucket=BUCKET, Key=f"{prefix}/workspace.yaml")
     assert "is no longer there" in judged(copy, place, "a-server").says
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("satchel.workspace.lifecycle.adopt.open_store", _unreachable)
+    monkeypatch.setattr("satchel.workspace.lifecycle.acquire.open_store", _unreachable)
     assert "can't be reached from here" in asked(copy, place, "a-server")
 
 
