@@ -31,7 +31,7 @@ from ...workspace.base import (
 )
 from ...workspace.formats import jsontext, pause_file
 from ...workspace.inbound import APPROVALS, archive, form_problems, inbox, notice, open_files, rejection
-from ...workspace.inspect import Look, define, discovery, lease, look, rebuild
+from ...workspace.inspect import Look, begun, define, discovery, lease, look
 from ...workspace.journal import BadLine, Kept, LineReader, StepCompleted, blobs
 from ...workspace.lifecycle import recovery
 from ...workspace.state import Moment, checkpoint, folder_of_agent
@@ -439,8 +439,8 @@ def _foresee(store: Store, seen: Look, checked: CheckResult) -> None:
     moment = seen.moment
     checked.planned += seen.complaints
     noticed = notice(store, moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF)
-    if seen.is_rebuilt and (begun := rebuild.begun(moment)):
-        checked.problems += of_error(begun)
+    if seen.is_rebuilt and (asked := begun(moment)):
+        checked.problems += of_error(asked)
     checked.handled = noticed.handled
     for refusal in noticed.refusals:
         checked.problems += of_error(refusal.error)

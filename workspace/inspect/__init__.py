@@ -5,13 +5,14 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import discovery, lease, rebuild, report, transfer_file
+    from . import discovery, lease, report, transfer_file
     from .discovery import FolderTree, Stamp, below, below_store, is_sync_copy, stamp_of, sync_copies
     from .lease import PATH, Lease, Process
     from .load import (
         Look,
         Signature,
         another_run,
+        begun,
         glance,
         held,
         is_unchanged,
@@ -22,7 +23,6 @@ if not deferred(__name__):
         refuse_lost_definition,
         signature,
     )
-    from .rebuild import begun
     from .report import Remark, Report, ReportDocument
     from .transfer_file import (
         BackupMark,

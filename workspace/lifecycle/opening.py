@@ -19,7 +19,7 @@ from .. import journal
 from ..base import SatchelError, myself, version
 from ..formats import pause_file
 from ..inbound import CheckData, Noticed, Side, archive, inbox, notice, open_files, path_of, rejection
-from ..inspect import Look, Report, is_unchanged, lease, look, rebuild, transfer_file
+from ..inspect import Look, Report, begun, is_unchanged, lease, look, transfer_file
 from ..journal import FORMAT, Opened, now
 from ..secrets import redactor_of, scrubbed
 from ..state import Listed, Moment, checkpoint
@@ -147,7 +147,7 @@ def _notice(store: Store, mine: Owned, choices: Mapping[str, Side] | None, check
 def _turn_away(store: Store, seen: Look, noticed: Noticed, report: Report, *, settling: bool) -> None:
     """Keep refused edits, and raise if the run must not be opened over them."""
     try:
-        if seen.is_rebuilt and (asked := rebuild.begun(seen.moment)):
+        if seen.is_rebuilt and (asked := begun(seen.moment)):
             raise asked
         rejection.turn_away(store, seen.moment, noticed, settling=settling)
     except SatchelError as error:
