@@ -369,7 +369,7 @@ class Replica:
         small."""
         found: dict[str, tuple[Version, bytes | None]] = {}
         unfit = list[str]()
-        for entry, version in self.source.files(left=unfit.append):
+        for entry, version in self.source.files(left=lambda path, _: unfit.append(path)):
             if not goes_along(entry.path) or entry.path == transfer_file.MOVED or schema_files.is_copy(entry.path):
                 continue
             data = None

@@ -172,10 +172,10 @@ class DiskStore:
                 yield f"{folder}/{name}" if folder else name
 
     def files(
-        self, folder: str = "", *, left: Callable[[str], None] = lambda path: None
+        self, folder: str = "", *, left: Callable[[str, int], object] = lambda path, mode: None
     ) -> Iterator[tuple[Entry, Version]]:
         """Every file in a folder and below, with its version: like `walk` and `version`, with one scan a folder. `left`
-        is called with the path of what is no file or folder, or has a name that is not valid on every system."""
+        is called with path and mode of what is no file or folder, or has a name that is not valid on every system."""
         for name, status in sorted(self._raw(folder).items()):
             path = f"{folder}/{name}" if folder else name
             if is_name(name) and stat.S_ISDIR(status.st_mode):
@@ -183,7 +183,7 @@ class DiskStore:
             elif is_name(name) and stat.S_ISREG(status.st_mode):
                 yield Entry(path, status.st_size), version_of(status)
             else:
-                left(path)
+                left(path, status.st_mode)
 
     def unusable(self, folder: str) -> Iterator[str]:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -303,10 +304,25 @@ def refuse_faults(store: Store, to: Store, *, stays: Callable[[str], bool] = lam
     )
 
 
-def unlisted(store: Store) -> Iterator[TransferFault]:
+def unlisted(store: Store) -> list[TransferFault]:
     """Everything of a place that `walk` doesn't show: not a file or folder, or with a name that is not valid
     everywhere."""
-    return _of_disk(store) if isinstance(store, DiskStore) else _of_other(store, "")
+    if not isinstance(store, DiskStore):
+        return [*_of_other(store, "")]
+    found: list[TransferFault] = []
+
+    def leave(path: str, mode: int) -> None:
+        if not goes_along(f"{path}/x" if stat.S_ISDIR(mode) else path):
+            return
+        if stat.S_ISLNK(mode):
+            found.append(TransferFault(path, "a symbolic link, and its target is not part of the workspace"))
+        elif not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            found.append(TransferFault(path, "a device, a pipe or a socket"))
+        else:
+            found.append(TransferFault(path, _ODD_NAME))
+
+    deque(store.files(left=leave), maxlen=0)
+    return found
 
 
 def _of_other(store: Store, folder: str) -> Iterator[TransferFault]:
@@ -315,26 +331,6 @@ def _of_other(store: Store, folder: str) -> Iterator[TransferFault]:
             yield TransferFault(path, "neither file nor folder" if is_name(name) else _ODD_NAME)
     for inner in store.folders(folder):
         yield from _of_other(store, inner)
-
-
-def _of_disk(store: Store) -> Iterator[TransferFault]:
-    for above, folders, files in os.walk(store.url):
-        inside = os.path.relpath(above, store.url).replace(os.sep, "/")
-        for name in sorted([*folders, *files]):
-            path = name if inside == "." else f"{inside}/{name}"
-            try:
-                mode = os.lstat(os.path.join(above, name)).st_mode
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # a process that runs it has removed it meanwhile
-            if not goes_along(f"{path}/x" if stat.S_ISDIR(mode) else path):
-                continue
-            if stat.S_ISLNK(mode):
-                yield TransferFault(path, "a symbolic link, and its target is not part of the workspace")
-            elif not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-                yield TransferFault(path, "a device, a pipe or a socket")
-            elif not is_name(name) or not _is_utf8(name):
-                yield TransferFault(path, _ODD_NAME)
-        folders[:] = [name for name in folders if not os.path.islink(os.path.join(above, name))]
 
 
 def _unfit(paths: list[str], to: Store) -> Iterator[TransferFault]:
@@ -351,11 +347,3 @@ def _unfit(paths: list[str], to: Store) -> Iterator[TransferFault]:
         for path in paths:
             if len(os.fsencode(path)) > room:
                 yield TransferFault(path, f"a path of more than {room} bytes, which is too long there")
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
