@@ -61,10 +61,10 @@ def set_value(text: str, path: Where, value: Any, *, file: str = "workspace.yaml
     returned. UsageError if that can't be done, InvalidFile if `text` is not valid to begin with.
     """
     _json(value)
-    before = _latest(text, file)
+    before = latest(text, file)
     try:
         after = _changed(text, before, path, value)
-        if _json(_latest(after, file).value) == _json(_with(before.value, path, value)):
+        if _json(latest(after, file).value) == _json(_with(before.value, path, value)):
             return after
     except (InvalidFile, _NoPlace):
         pass
@@ -73,9 +73,9 @@ def set_value(text: str, path: Where, value: Any, *, file: str = "workspace.yaml
 
 
 @lru_cache(1)
-def _latest(text: str, file: str) -> YamlDocument:
-    """`load`, of what no caller changes. Of several values that are set, each begins with what was read back of the one
-    before."""
+def latest(text: str, file: str) -> YamlDocument:
+    """`load`, for who changes nothing of it. Of several values that are set, each begins with what was read back of the
+    one before."""
     return load(text, file)
 
 

@@ -156,7 +156,7 @@ def refused(data: bytes, problems: Sequence[Problem]) -> bytes | None:
         line = int(match[1]) if (match := _LINE.match(problem.place)) else 0
         by_line.setdefault(line, []).append(_reason(problem))
     beside = _with_remarks(inside, by_line)
-    if _value(beside) is not _UNREADABLE and _value(beside) == _value(inside):
+    if (value := _value(beside)) is not None and value == _value(inside):
         return _signed_like(data, beside)
     count = len(problems)  # at the top, where a comment can't become part of a value
     places = [_LINE.sub(lambda match: f"line {int(match[1]) + count}", problem.place) for problem in problems]
@@ -221,14 +221,12 @@ def fill_in(data: bytes, values: dict[str, Any]) -> bytes:
     return text.encode()
 
 
-_UNREADABLE = object()
-
-
 def _value(text: str) -> Any:
+    """None if it can't be read."""
     try:
-        return yamltext.load(text, "").value
+        return yamltext.latest(text, "").value
     except InvalidFile:
-        return _UNREADABLE
+        return None
 
 
 def _set(text: str, key: str, value: Any) -> str:
@@ -333,10 +331,7 @@ def typed_arguments(data: bytes) -> Any:
 
 
 def _said(data: bytes) -> Any:
-    try:
-        return yamltext.load(words(decode(data, "")), "").value
-    except InvalidFile:
-        return None
+    return None if (text := _decoded(data)) is None else _value(words(text))
 
 
 def revoked_by(run_id: str, id: str, data: bytes) -> str | None:
