@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -280,6 +281,13 @@ class Looking(Struct):
         if found is None or self.store.version(path) != found.version:
             raise StillMoving(path)
         return found
+
+    def settled(self, path: str, is_ours: Callable[[bytes], bool]) -> FileContent | None:
+        """The file: at once if it is as the run wrote it, else once it has settled. None and errors as in `steady`."""
+        with suppress(FileNotFoundError):
+            if self.store.version(path) is not None and is_ours((found := self.store.read(path)).data):
+                return found
+        return self.steady(path)
 
     def choice(self, path: str) -> Side | None:
         return self.choices.get(path, self.choices.get(""))

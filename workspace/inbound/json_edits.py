@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec import Raw
 
 from ... import schemas
 from ...schemas import short
-from ..base import SCHEMAS, Copy, InvalidFile, Refused, Stamped, UsageError, decode, is_blank, stamp
+from ..base import SCHEMAS, Copy, InvalidFile, Refused, UsageError, decode, is_blank, stamp
 from ..formats import jsontext
 from ..journal import NOTHING, OfCall, Patch, StepCompleted, StepEdit, StepFailed, StepStarted
 from ..state import ABSENT, AgentMoment, Conflict, Moment, json_patch, merge
@@ -40,44 +41,32 @@ _TOLD = 5
 
 
 def look_at_state(looking: Looking, agent: AgentMoment) -> None:
-    store, moment, noticed = looking.store, looking.moment, looking.noticed
     path = agent.folder + projection.STATE
-    if moment.is_new:
+    if looking.moment.is_new:
         _before_the_run(looking, path)
         return
-    try:
-        data, version = store.read(path)
-        stamped = stamp.read_json(data)
-        is_ours = stamped.untouched and is_of_run(data, moment.run_id)
-    except FileNotFoundError:
-        is_ours = False
-    if not is_ours:
-        found = looking.steady(path)
-        if found is None or is_blank(found.data):
-            looking.find(path, f"was {'missing' if found is None else 'empty'}; it is restored")
-            if found:
-                noticed.versions[path] = found.version
-            return
-        data, version = found
-        stamped = stamp.read_json(data)
-    noticed.versions[path] = version
-    _judge(looking, agent, data, stamped, is_ours=is_ours)
+    found = looking.settled(path, partial(_is_ours, looking))
+    if found is not None:
+        looking.noticed.versions[path] = found.version
+    if found is None or is_blank(found.data):
+        looking.find(path, f"was {'missing' if found is None else 'empty'}; it is restored")
+    else:
+        judge(looking, agent, found.data)
+
+
+def _is_ours(looking: Looking, data: bytes) -> bool:
+    """Whether this is what the run has written, at some moment."""
+    return stamp.read_json(data).untouched and is_of_run(data, looking.moment.run_id)
 
 
 def judge(looking: Looking, agent: AgentMoment, data: bytes) -> None:
-    """The finding about a content of the file that is not saved yet."""
-    if looking.moment.is_new:
-        raise no_journal(agent.folder + projection.STATE, None)
-    stamped = stamp.read_json(data)
-    is_ours = stamped.untouched and is_of_run(data, looking.moment.run_id)
-    _judge(looking, agent, data, stamped, is_ours=is_ours)
-
-
-def _judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped, *, is_ours: bool) -> None:
+    """The finding about a content of the file, in it or about to be saved."""
     path = agent.folder + projection.STATE
+    if looking.moment.is_new:
+        raise no_journal(path, None)
     try:
         if not checkpoint_copies.look(looking, agent, path, data, _usable):
-            looking.judge(agent, path, data, stamped, is_ours, edited)
+            looking.judge(agent, path, data, stamp.read_json(data), _is_ours(looking, data), edited)
     except (InvalidFile, Refused) as error:
         looking.refuse(path, error, data)
 
@@ -307,26 +296,18 @@ def look_at_steps(looking: Looking, agent: AgentMoment) -> None:
 
 
 def _look_at_step(looking: Looking, agent: AgentMoment, path: str, record: OfCall | None) -> None:
-    store, moment, noticed = looking.store, looking.moment, looking.noticed
+    moment, noticed = looking.moment, looking.noticed
     if record is not None and looking.is_as_listed(path):
         noticed.versions[path], noticed.shown[agent.path][path] = looking.listed[path], record
         return
-    try:
-        data, version = store.read(path)
-    except FileNotFoundError:
+    found = looking.settled(path, partial(_is_ours, looking))
+    if found is None:
         return
-    stamped = stamp.read_json(data)
-    is_ours = stamped.untouched and is_of_run(data, moment.run_id)
-    if not is_ours:
-        found = looking.steady(path)
-        if found is None:
-            return
-        data, version = found
-        stamped = stamp.read_json(data)
-    noticed.versions[path] = version
+    data, stamped = found.data, stamp.read_json(found.data)
+    noticed.versions[path] = found.version
     if (later := ahead(path, stamped, moment)) is not None:
         looking.refuse(path, later)
-    elif is_ours or is_blank(data):
+    elif _is_ours(looking, data) or is_blank(data):
         assert is_blank(data) or stamped.stamp is not None
         if record is None:
             noticed.leftovers.append(path)

@@ -27,29 +27,16 @@ _SHOWN = 60
 
 
 def look(looking: Looking, agent: AgentMoment) -> None:
-    store, moment, noticed = looking.store, looking.moment, looking.noticed
-    path, owner = agent.folder + projection.TODO, projection.owner(moment, agent)
-    try:
-        if store.version(path) is None:
-            raise FileNotFoundError(path)
-        data, version = store.read(path)
-        stamped = stamp.read_markdown(data, owner)
-    except FileNotFoundError:
-        if not agent.has_plan:
-            return
-        data, stamped = b"", Stamped(None, b"", False)
-    if not stamped.untouched:
-        found = looking.steady(path)
-        if found is None or (is_blank(found.data) and agent.has_plan):
-            if agent.has_plan:
-                looking.find(path, f"was {'missing' if found is None else 'empty'}; it is restored")
-            if found:
-                noticed.versions[path] = found.version
-            return
-        data, version = found
-        stamped = stamp.read_markdown(data, owner)
-    noticed.versions[path] = version
-    judge(looking, agent, data, stamped)
+    path, owner = agent.folder + projection.TODO, projection.owner(looking.moment, agent)
+    if not agent.has_plan and looking.store.version(path) is None:
+        return
+    found = looking.settled(path, lambda data: stamp.read_markdown(data, owner).untouched)
+    if found is not None:
+        looking.noticed.versions[path] = found.version
+    if found is not None and not (agent.has_plan and is_blank(found.data)):
+        judge(looking, agent, found.data, stamp.read_markdown(found.data, owner))
+    elif agent.has_plan:
+        looking.find(path, f"was {'missing' if found is None else 'empty'}; it is restored")
 
 
 def judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped) -> None:
