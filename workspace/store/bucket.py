@@ -180,11 +180,8 @@ class BucketStore(RemoteStore):
             data = self._bodies.find(end, known.version) if data is None else data
             if data is not None:
                 return data[max(0, len(data) - size) :]
-        try:
-            body = self._get(path, wanted, Range=f"bytes=-{wanted}")
-        except NoSuchObject:
-            raise missing(path) from None
-        except OutOfRange:  # it is empty
+        body = self._range(path, f"-{wanted}", wanted)
+        if body is None:
             return b""
         data = body.data if body.size <= wanted else self.read(path).data  # of a server that knows no ranges
         self._bodies.keep(end, data[-wanted:], body.facts["ETag"])
@@ -193,13 +190,19 @@ class BucketStore(RemoteStore):
     def part(self, path: str, begin: int, size: int) -> bytes:
         check_path(path)
         wanted = max(size, 1)
-        try:
-            body = self._get(path, wanted, Range=f"bytes={begin}-{begin + wanted - 1}")
-        except NoSuchObject:
-            raise missing(path) from None
-        except OutOfRange:  # it ends before
+        body = self._range(path, f"{begin}-{begin + wanted - 1}", wanted)
+        if body is None:
             return b""
         return (body.data if body.size <= wanted else self.read(path).data[begin:])[:size]
+
+    def _range(self, path: str, which: str, size: int) -> Body | None:
+        """None if the object ends before."""
+        try:
+            return self._get(path, size, Range=f"bytes={which}")
+        except NoSuchObject:
+            raise missing(path) from None
+        except OutOfRange:
+            return None
 
     # Writing
 

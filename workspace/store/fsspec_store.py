@@ -90,23 +90,19 @@ class OtherStore(RemoteStore):
         raise StorageFailed("can't be read", path=path, why="other programs keep changing it", remedy=REMEDY)
 
     def tail(self, path: str, size: int) -> bytes:
-        full = self._full(path)
-        with self._asking("can't be read", path):
-            known = self._look(path)
-            if known is None:
-                raise missing(path)
-            size = min(size, known.size)
-            if not size:
-                return b""
-            data: bytes = self._fs.cat_file(full, start=known.size - size, end=known.size)
-            return data[-size:]  # sshfs gives the whole file
+        return self._slice(path, None, size)
 
     def part(self, path: str, begin: int, size: int) -> bytes:
+        return self._slice(path, begin, size)
+
+    def _slice(self, path: str, begin: int | None, size: int) -> bytes:
+        """`size` bytes from `begin` on, or the last ones."""
         full = self._full(path)
         with self._asking("can't be read", path):
             known = self._look(path)
             if known is None:
                 raise missing(path)
+            begin = max(0, known.size - size) if begin is None else begin
             end = min(begin + size, known.size)
             if end <= begin:
                 return b""
