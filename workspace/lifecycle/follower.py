@@ -180,19 +180,15 @@ def _made(store: Store, definition: Definition | None, *, adopt: bool) -> Follow
     if definition is None or not isinstance(store, DiskStore):
         return None
     note = note if note is not None and note.run_id == definition.run_id else None
-    place = note.to if note is not None else ""
-    if definition.backup:
-        try:
-            place = backup_place(definition.backup, store, definition.run_id)
-        except UsageError as error:
-            refused = BackupNote(
-                run_id=definition.run_id, to=definition.backup, state="refused", since=now(), why=str(error)
-            )
-            store.replace(transfer_file.BACKUP_NOTE, transfer_file.encode(refused), sync="no")
-            return None
-    if not place:
+    try:
+        place = _place(store, definition, note)
+    except UsageError as error:
+        refused = BackupNote(
+            run_id=definition.run_id, to=definition.backup, state="refused", since=now(), why=str(error)
+        )
+        store.replace(transfer_file.BACKUP_NOTE, transfer_file.encode(refused), sync="no")
         return None
-    if note is not None and note.state == "adopted" and note.to == place:
+    if not place or (note is not None and note.state == "adopted" and note.to == place):
         return None
     return Follower(store, place, definition.run_id)
 
@@ -200,7 +196,11 @@ def _made(store: Store, definition: Definition | None, *, adopt: bool) -> Follow
 def place_for(store: Store, definition: Definition) -> str:
     """Where the copy of the run is, by workspace.yaml, or else by what `satchel replicate` has left. Empty: nowhere.
     UsageError for a place that can't be one."""
+    note = transfer_file.read_note(store)
+    return _place(store, definition, note if note is not None and note.run_id == definition.run_id else None)
+
+
+def _place(store: Store, definition: Definition, note: BackupNote | None) -> str:
     if definition.backup:
         return backup_place(definition.backup, store, definition.run_id)
-    note = transfer_file.read_note(store)
-    return note.to if note is not None and note.run_id == definition.run_id else ""
+    return note.to if note is not None else ""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -37,10 +36,6 @@ from . import rewind_record
 from .acquire import Owned
 from .follower import Follower
 from .retention import Pruner
-
-if TYPE_CHECKING:
-    import asyncio
-
 
 REREAD_BYTES, FETCHED_BYTES = 1 << 20, 256 << 10
 """How much of the journal an opening may read because no checkpoint covers it: on a disk, and elsewhere."""
@@ -133,23 +128,22 @@ class Workspace:
             self.checkpoint("start")
             return
         import asyncio  # only a run has a loop
+        from concurrent.futures import Future
 
-        loop, began = asyncio.get_running_loop(), self.due.clock()
-        written: asyncio.Future[WrittenCheckpoint] = loop.create_future()
+        began, written = self.due.clock(), Future[WrittenCheckpoint]()
         at = {path: messages.at for path, messages in self.messages.items()}
         made = checkpoint.draft(self.store, self.moment, at, "start")
         self.index.add(made.path, "start")
 
         def put() -> None:
             try:
-                found = checkpoint.put(self.store, made, self.definition.keep)
+                written.set_result(checkpoint.put(self.store, made, self.definition.keep))
             except BaseException as error:
-                loop.call_soon_threadsafe(_settle, written, None, error)
-            else:
-                loop.call_soon_threadsafe(_settle, written, found, None)
+                written.set_exception(error)
 
+        written.set_running_or_notify_cancel()  # who waits may be cancelled, and the checkpoint is written all the same
         self.behind.do(made.path, put)  # a stop waits for what is behind
-        found = await written
+        found = await asyncio.wrap_future(written)
         self.due.saved(found.size, self.journal.bytes_added, began)
         self.checkpointed = found.path
         self.journal.add(Saved(file=found.path, why="start", bytes=found.size, sha256=found.sha256))
@@ -316,18 +310,6 @@ class Workspace:
         self.journal.roll_up()
         self.behind.wait()
         self.owned.end(self.store)
-
-
-def _settle(
-    written: asyncio.Future[WrittenCheckpoint], found: WrittenCheckpoint | None, error: BaseException | None
-) -> None:
-    """Wake who waits, if that was not cancelled meanwhile."""
-    if written.done():
-        return
-    if error is not None:
-        written.set_exception(error)
-    elif found is not None:
-        written.set_result(found)
 
 
 class Due(Struct):
