@@ -102,7 +102,7 @@ _manifest: Decoder[Manifest] = decoder(Manifest)
 _leaving: Decoder[_Leaving] = decoder(_Leaving)
 
 
-def encode(value: Manifest | BackupMark | BackupNote) -> bytes:
+def encode(value: Manifest | BackupMark | BackupNote | ExportResult) -> bytes:
     return jsontext.encode(value)
 
 
@@ -217,10 +217,6 @@ This folder is a copy of a workspace of Satchel, for reading. It shows the run a
 - `export.json` says what was left out, and which files were redacted.
 - Don't continue the run here: it may live on at {url}. Satchel asks before it does.
 """
-
-
-def encode_export(exported: ExportResult) -> bytes:
-    return jsontext.encode(exported)
 
 
 def about_export(exported: ExportResult) -> bytes:

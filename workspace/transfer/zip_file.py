@@ -266,7 +266,7 @@ class _Packing:
             not_set=self._redactor.not_set,
         )
         for path, data in (
-            (transfer_file.EXPORT, transfer_file.encode_export(done)),
+            (transfer_file.EXPORT, transfer_file.encode(done)),
             (transfer_file.EXPORT_ABOUT, transfer_file.about_export(done)),
         ):
             self._write(path, self._redactor.file(path, data))
