@@ -234,6 +234,8 @@ class _Connection:
             client = self._client
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while not self._reset and (head := read_head(self._from_client)):
+                if head.get("Expect"):  # boto3 would wait a second, and send the body then
+                    client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
                 request = read_body(self._from_client, head)
                 if request is None:
                     break
