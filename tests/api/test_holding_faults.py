@@ -18,7 +18,7 @@ import satchel
 from api.test_holding import SAID, add, conversation, saved, until, values
 from satchel.errors import Conflicting, Damaged, LeaseHeld, SatchelError, UsageError
 from satchel.results import Held
-from satchel.runtime.api import held_workspace
+from satchel.runtime.api import held_workspace, hold_opening
 from satchel.workspace.journal import Journal, ScopeCommitted
 from satchel.workspace.lifecycle import Workspace
 from satchel.workspace.store import Syscalls
@@ -103,6 +103,7 @@ def test_what_a_crash_leaves_empty_in_a_bucket_while_the_next_program_has_it_is_
 ) -> None:
     for name, value in moto.environment().items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(hold_opening, "_REMOTE_LOOK", 0.1)
     url = moto.place()
     bucket, _, key = url.removeprefix("s3://").partition("/")
     file = {"Bucket": bucket, "Key": f"{key}/talk/files/a.txt".lstrip("/")}
@@ -448,6 +449,7 @@ def test_it_is_held_for_as_long_as_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.usefixtures("holder_stays")
 def test_a_forked_process_does_not_have_it_too(tmp_path: Path) -> None:
     with conversation(tmp_path, idle=60) as held:
         held.append([{"n": 1}], log="calls")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import warm
 
+from satchel.runtime.supervision.supervisor import Policy
 from satchel.workspace.base import StorageFailed
 from satchel.workspace.inspect import Report, look
 from satchel.workspace.lifecycle import opened, recovery
@@ -19,6 +20,7 @@ from satchel.workspace.state import Moment
 from satchel.workspace.store import DiskStore
 
 from . import supervised
+from .serve_in_process import Served
 from .supervised import seen, wait_until
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -155,9 +157,17 @@ def test_a_person_who_starts_it_again_each_time_runs_it_for_ever(folder: Path, w
     assert len(seen(folder)) == 3 and moment_of(folder).reason == STUCK
 
 
-def test_serve_starts_it_for_ever(folder: Path, start: Start) -> None:
+def test_serve_starts_it_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEN", str(folder / "seen"))
     supervised.make(folder, source(DEADLY))
-    assert ended(start("serve", "--once", folder.parent))[0] == 0
+    served = Served(folder.parent, policy=Policy(first_delay=0.01, longest_delay=0.02))
+    try:
+        served.until_event("paused", folder.name)
+        for _ in range(3):
+            served.turn()
+        assert not served.server.running
+    finally:
+        served.end()
     assert len(seen(folder)) == 3 and moment_of(folder).reason == STUCK
 
 

@@ -18,8 +18,10 @@ from servers import Server as S3
 
 import satchel
 from satchel.runtime.present import detail
+from satchel.runtime.supervision import supervisor
 from satchel.runtime.supervision.background import started_at
 from satchel.runtime.supervision.sharing import ShareLimits, may_share
+from satchel.runtime.supervision.supervisor import Policy
 from satchel.workspace.base import UsageError
 from satchel.workspace.formats.definition import parse
 from satchel.workspace.store import DiskStore
@@ -321,8 +323,9 @@ def test_runs_in_a_bucket_get_each_others_code_or_lose_a_process(
     assert not [*temporary.glob(f"satchel-*-{pid}-*")]
 
 
-def test_runs_that_a_program_supervises_share_a_process(root: Path) -> None:
+def test_runs_that_a_program_supervises_share_a_process(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In threads of the program. What dies goes on alone, and at the end no process is left."""
+    monkeypatch.setattr(supervisor, "Policy", lambda: Policy(first_delay=0.01, longest_delay=0.02))
     deadly, other, own = make(root / "a", DEADLY), make(root / "b"), make(root / "own", extra="isolate: process\n")
     told: list[str] = []
     try:

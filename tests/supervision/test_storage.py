@@ -194,6 +194,7 @@ def test_a_folder_that_can_not_be_read_for_a_moment_is_given_up(
 def test_a_run_that_dies_while_its_folder_can_not_be_read_keeps_its_place_for_ever(
     root: Path, serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
+    monkeypatch.setattr(known_run, "_SILENCE", 0.1)  # until it starts what it has claimed before, and could not release
     folder = make(root / "a", WAITING.replace('os.environ.get("SEEN", "seen")', repr(str(root / "seen"))))
     served = serve()
     served.until(lambda: len(seen(root)) == 1)

@@ -17,6 +17,7 @@ from textual.pilot import Pilot
 from waits import PATIENCE
 
 from satchel.runtime.api import Overview
+from satchel.runtime.faces.watch import feed
 from satchel.runtime.faces.watch.list_screen import WatchApp
 
 __all__ = ["make"]
@@ -58,6 +59,13 @@ async def main(run):
     await run.todo.each(work)
 """
 """Streams, and waits in the middle of a step until the file GO is there."""
+
+
+@pytest.fixture(autouse=True)
+def it_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a run, and soon again at what could not be read: a test waits for what it shows then."""
+    monkeypatch.setattr(feed, "_AGAIN", (0.02,))
+    monkeypatch.setattr(feed, "_LOOK", feed._SOON)
 
 
 class Screen:
