@@ -46,6 +46,7 @@ def test_kinds(number): ...
 @pytest.mark.parametrize("number", range(6))
 def test_seeds(number): ...
 
+@pytest.mark.long
 @pytest.mark.soak
 def test_again(): ...
 """
@@ -73,4 +74,4 @@ def test_a_case_is_in_the_wrong_tier_or_in_none(tmp_path: Path) -> None:
 
     assert collected() == ["kinds[0]", "kinds[3]", "seeds[0]", "seeds[3]"]
     assert collected("slow") == ["kinds[1]", "kinds[2]", "kinds[4]", "kinds[5]", "seeds[1]", "seeds[4]"]
-    assert collected("slow", "soak") == ["seeds[2]", "seeds[5]", "again"]
+    assert collected("slow", "soak") == ["again", "seeds[2]", "seeds[5]"], "what takes long begins late"

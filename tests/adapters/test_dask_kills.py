@@ -264,6 +264,7 @@ def _at_work_again(chaos: Chaos) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_a_kill_leaves_is_lost_or_done_twice(
     tmp_path: Path, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
@@ -272,6 +273,7 @@ def test_what_a_kill_leaves_is_lost_or_done_twice(
     explore(plan, tmp_path, seaweedfs, monkeypatch, seed=seed())
 
 
+@pytest.mark.long
 @pytest.mark.soak
 @pytest.mark.slow
 def test_what_many_kills_leave_is_lost_or_done_twice(

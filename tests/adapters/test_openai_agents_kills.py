@@ -10,10 +10,12 @@ from killing import explore
 from properties import ROUNDS, seed
 
 
+@pytest.mark.long
 def test_a_killed_agent_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
     explore("sdk", tmp_path, "seeded", seed(), 2, needs="pydantic_ai, satchel.adapters.openai_agents")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_agent_killed_at_many_moments_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
     explore("sdk", tmp_path, "seeded", seed(), 5 * ROUNDS, needs="pydantic_ai, satchel.adapters.openai_agents")

@@ -31,6 +31,7 @@ def _start(*words: object) -> subprocess.Popen[str]:
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "edits", "items"), [(1, 60, 100), (2, 150 * ROUNDS, 300)], ids=["few", "many"])
 @pytest.mark.slow
 def test_an_edit_of_a_running_plan_is_lost(tmp_path: Path, seed: int, edits: int, items: int) -> None:

@@ -35,6 +35,7 @@ SEEN = """() => {
 }"""
 
 
+@pytest.mark.long
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (768, "dark"), (1280, "light")])
 def test_what_a_run_contains_can_not_be_seen(tmp_path: Path, chrome: Chrome, width: int, scheme: str) -> None:
@@ -61,6 +62,7 @@ def test_what_a_run_contains_can_not_be_seen(tmp_path: Path, chrome: Chrome, wid
         assert not tab.wrong
 
 
+@pytest.mark.long
 def test_a_value_opens_on_another_page(tmp_path: Path, chrome: Chrome) -> None:
     make(tmp_path / "runs/refunds", REFUNDS).run()
     with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:

@@ -140,6 +140,7 @@ async def main(run):
 """
 
 
+@pytest.mark.long
 def test_other_arguments_can_not_be_approved_or_are_not_checked(make: Make) -> None:
     folder = make(REFUNDS)
     satchel.open(folder).run()

@@ -157,6 +157,7 @@ def test_every_fault_can_be_planted() -> None:
             Explorer(WORKLOADS[workload], SEED, per_call=1).record()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "workload", "told"),
     [

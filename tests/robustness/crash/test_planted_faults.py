@@ -360,6 +360,7 @@ def _marks(plant: Callable[[], Fault]) -> list[pytest.MarkDecorator]:
     return [] if plant in _QUICK else [pytest.mark.slow, soak]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "workload", "told"),
     [

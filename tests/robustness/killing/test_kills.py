@@ -17,12 +17,14 @@ def test_a_run_killed_at_any_moment_ends_as_an_uninterrupted_one(subject: str, t
     explore(subject, tmp_path, "seeded", seed(), 2)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_run_killed_at_many_moments_ends_as_an_uninterrupted_one(subject: str, tmp_path: Path) -> None:
     explore(subject, tmp_path, "seeded", seed(), (10 if subject == "items" else 6) * ROUNDS)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(1 if ROUNDS == 1 else _EVERY))
 def test_a_kill_at_any_call_loses_a_task(part: int, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD", "")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_lost_machine_repeats_an_effect(tmp_path: Path) -> None:
     first = seed()

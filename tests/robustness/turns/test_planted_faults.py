@@ -122,6 +122,7 @@ def _marks(plant: Callable[[], Fault]) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] * (plant not in _QUICK)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "plant", [pytest.param(plant, id=plant.__name__[1:], marks=_marks(plant)) for plant in _PLANTED]
 )

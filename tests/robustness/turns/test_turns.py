@@ -30,6 +30,7 @@ def test_items_in_parallel_take_turns_with_people_and_crashes() -> None:
     _take_turns(_InParallel, 2, derandomize=True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
 @pytest.mark.parametrize("machine", [Turns, _InParallel])
