@@ -157,7 +157,7 @@ def test_a_person_who_starts_it_again_each_time_runs_it_for_ever(folder: Path, w
     assert len(seen(folder)) == 3 and moment_of(folder).reason == STUCK
 
 
-def test_serve_starts_it_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_starts_it_for_ever(folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEEN", str(folder / "seen"))
     supervised.make(folder, source(DEADLY))
     served = Served(folder.parent, policy=Policy(first_delay=0.01, longest_delay=0.02))
@@ -168,6 +168,7 @@ def test_serve_starts_it_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch)
         assert not served.server.running
     finally:
         served.end()
+    assert ended(start("serve", "--once", folder.parent))[0] == 0
     assert len(seen(folder)) == 3 and moment_of(folder).reason == STUCK
 
 
