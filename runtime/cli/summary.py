@@ -217,6 +217,12 @@ def print_ended(ended: RunResult, place: Handle, *, for_programs: bool, quiet: b
         _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to continue at once")
 
 
+def print_next(place: Handle) -> None:
+    """The command to type after one that has changed a run at rest. No command starts what programs hold."""
+    verb = {"new": "run", "held": "status"}.get(place.status(brief=True).state, "resume")
+    _aside(f"next: {place.command(verb)}")
+
+
 def _tell_result(ended: RunResult, place: Handle) -> None:
     if not ended.entered and ended.status == "completed":
         left = f"; the agent did not take {counted(ended.waiting, 'file')} in the inbox" if ended.waiting else ""

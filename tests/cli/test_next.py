@@ -46,6 +46,17 @@ async def main(run):
 """
 
 
+def test_a_start_is_proposed_of_a_workspace_that_programs_hold(cli: Cli, tmp_path: Path) -> None:
+    talk, safe, new = tmp_path / "talk", tmp_path / "safe", tmp_path / "new"
+    with satchel.hold(talk, kind="conversation") as held:
+        held.append([{"role": "user", "content": "hello"}, {"role": "user", "content": "hello?"}])
+    assert cli("replicate", talk, safe, "--once").exit_code == 0
+    restored = cli("restore", safe, new)
+    assert restored.stderr == f"next: satchel status {new}\n" and "effect" not in restored.stdout
+    for told, folder in ((cli("recover", new), new), (cli("messages", "cut", talk, "--after", "2"), talk)):
+        assert told.exit_code == 0 and told.stderr == f"next: satchel status {folder}\n", told.output
+
+
 def next_said(folder: Path, cli: Cli) -> str:
     """What `status` says, and `--json` and Python, too."""
     said: str = data_of(cli("status", "--json", folder))["next"]

@@ -20,6 +20,7 @@ from ....workspace.transfer import TransferResult
 from ...api import BackupEvent, Replication
 from ...present import counted, one_line, size
 from ...status import use_options
+from .. import summary
 from ..options import complete_folders, find, find_both, given, json_option, storage_option, together
 from ..output import print_folded, print_json, transferring
 
@@ -241,6 +242,7 @@ def restore_command(source: str, to: str, as_json: bool, nothing_after: bool, ag
     if as_json:
         print_json(transfer_as_json(result) | {"seq": result.seq})
         return
+    there = find(to, with_options=urls.is_remote(to))
     if result.was_done:
         lines = [f"{result.run_id} was restored to {result.to} already; there is nothing to do"]
     else:
@@ -248,11 +250,8 @@ def restore_command(source: str, to: str, as_json: bool, nothing_after: bool, ag
             f"restored {result.run_id} from {result.source} to {result.to}, up to record {result.seq:,}",
             f"  {counted(result.files, 'file')}, {size(result.bytes)}, each compared by its hash",
         ]
-        if not nothing_after:
+        if not nothing_after and there.status(brief=True).state != "held":
             lines.append("  it will ask before each effect that the lost owner may have done after that record")
     for line in lines:
         print_folded(line)
-    there = find(to, with_options=urls.is_remote(to))
-    is_new = there.status(brief=True).state == "new"  # lost before its first record came
-    verb = "run" if is_new else "resume"
-    click.echo(visible(f"next: {shlex.join(['satchel', verb, to])}"), err=True)
+    summary.print_next(there)

@@ -158,7 +158,7 @@ def _tell_answer(place: Handle, done: AnswerResult) -> None:
         left = counted(len(done.questions), "question")
         click.echo(f"{left} still open: {place.command('status')}", err=True)
     elif not done.was_before:
-        click.echo(f"next: {place.command('resume')}", err=True)
+        summary.print_next(place)
 
 
 def _answer_in_order(command: str, id: str, decision: str) -> UsageError:
@@ -255,7 +255,10 @@ def merge_command(
         print_remarks(found.report[1:])
         for each in found.open:
             click.echo(f"{click.style('conflict', fg='yellow')} {visible(each.path)}: {visible(str(each.places[0]))}")
-        click.echo(f"next: {place.command('merge' if found.open else 'resume')}", err=True)
+        if found.open:
+            click.echo(f"next: {place.command('merge')}", err=True)
+        else:
+            summary.print_next(place)
     ctx.exit(EXIT_CODES["waiting"] if found.open else 0)
 
 
@@ -419,4 +422,4 @@ def messages_cut_command(workspace: str, after: int, agent: str, as_json: bool) 
     if found.waits_for:
         click.echo(visible(f"{found.waits_for} takes it at its next safe point"), err=True)
     elif found.says:
-        click.echo(f"next: {place.command('resume')}", err=True)
+        summary.print_next(place)

@@ -276,7 +276,7 @@ def recover_command(
     print_remarks(found.report)
     summary.print_questions(found.questions, place)
     if found.has_begun and found.status != "completed":
-        click.echo(f"next: {place.command('resume')}", err=True)
+        summary.print_next(place)
 
 
 def _confirmed(cut: Truncation, *, asks: bool) -> Truncation:
