@@ -10,7 +10,7 @@ if not deferred(__name__):
     from .decorators import Effect, effect, step
     from .open_scope import PREVIEW, OpenCall, OpenScope, check_outside_steps, current_call
     from .parallel import ParallelScopes
-    from .raised import RecordedError
+    from .performing import RecordedError
     from .rehearsal import Rehearsal, RehearsalFinding
     from .scope import Returned, ScopeRun, check_not_stuck, returned
     from .session import Session

@@ -26,7 +26,7 @@ from ..live import AgentStopped, Suspended, reverify, verification
 from ..steps import ONCE, Step, declared, key_parameter, run_parameter
 from . import open_scope, performing
 from .open_scope import OpenCall, waits
-from .raised import is_kept
+from .performing import is_recorded
 
 Verify = Callable[..., Any]
 
@@ -253,7 +253,7 @@ async def _begin(call: OpenCall) -> Any:
         wait = retry.too_long(error) if retry else None
         is_in_doubt = call.key in call.scope.agent.recorded.scopes[call.scope.key].started
         if wait is None or (is_in_doubt and not effect.idempotent):
-            if not call.in_doubt and is_kept(error):  # it has certainly not happened, and the agent is told so
+            if not call.in_doubt and is_recorded(error):  # it has certainly not happened, and the agent is told so
                 performing.keep_failure(call, error, not_done=True, final=True)
             raise
         call.scope.context.stopping.sleep(wait, f"{call.step.name} was told to try again later")

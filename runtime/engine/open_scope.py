@@ -1,7 +1,8 @@
 """One attempt at a scope: its calls and their identity, its running work, and the content of its commit.
 
 The identity of a call within its scope is its name, its arguments, and the number of equal calls before it. Effects on
-record that the attempt has not called again are its claims: a new call may be one of them.
+record that the attempt has not called again are its claims: a new call may be one of them. An exception has notes of
+the calls that have raised it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Context, ContextVar, copy_context
 from functools import partial as bind
 from hashlib import blake2b
-from itertools import chain, combinations, islice, product
+from itertools import chain, combinations, count, islice, product
 from typing import Any
 
 import msgspec
@@ -26,8 +27,15 @@ from ...workspace.state import Scope, is_done_again
 from ..agent import of_a_future
 from ..live import PendingCalls, ScopeCopy, Suspended
 from ..steps import Step, canonical, current_scope
-from . import raised
 from .context import Abandoned, AgentContext
+
+RAISED_BY = "__satchel_calls__"
+"""The attribute of an exception that has these calls."""
+_CALLS = 32
+"""How many calls are noted on one exception: those that it has passed through."""
+
+new_place = count(1).__next__
+"""A number for each place that contains calls: an attempt at a scope, or a call whose function makes calls."""
 
 
 class Claims:
@@ -183,7 +191,7 @@ class OpenCall(Struct, eq=False):
     outer: OpenCall | None = None  # that it is made in
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
     made: PendingCalls | None = None  # of those, the ones that have not begun
-    place: int = field(default_factory=raised.new_place)
+    place: int = field(default_factory=new_place)
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
     model: str = ""  # the fallback model of this attempt
     was_stopped: bool = False  # an inner call has raised because the agent must stop
@@ -314,7 +322,7 @@ class OpenScope:
         self.agent, self.context, self.key, self.title = agent, agent.context, key, title
         self.recorded = recorded
         self.claims, self.numbering = Claims(recorded), Numbering(recorded)
-        self.work, self.place = RunningWork(agent), raised.new_place()
+        self.work, self.place = RunningWork(agent), new_place()
         self.outputs: dict[str, Output] = {}
         self.messages: list[Message] = []
         self.newest_call = 0  # the number of the one that was made last
@@ -429,3 +437,39 @@ def check_not_revoked(call: OpenCall) -> None:
     if moment.is_taken_back(*place):
         context.stopping.wait_for_person()
         raise Suspended
+
+
+# Which call raised an exception
+
+
+def mark_raised(error: BaseException, place: int, key: Key, *, is_replayed: bool) -> None:
+    """Note on an exception which call has raised it. Uses plain values, so that it can still be pickled."""
+    known = error.__dict__.setdefault(RAISED_BY, [])
+    known.append((place, key, is_replayed))
+    del known[:-_CALLS]  # it may be one object that is raised again and again
+
+
+def raising_calls(error: BaseException, place: int) -> dict[Key, bool]:
+    """The calls in `place` that an exception comes from, and whether they had raised it from the record. Looks at the
+    members of a group, else at the first exception in the chain of causes that a call has raised."""
+    found: dict[Key, bool] = {}
+    waiting, seen = [error], set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        own = {key: is_replayed for at, key, is_replayed in each.__dict__.get(RAISED_BY, ()) if at == place}
+        found |= own
+        if own:
+            continue
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+        if above := each.__cause__ or each.__context__:
+            waiting.append(above)
+    return found
+
+
+def are_replayed(calls: dict[Key, bool]) -> bool:
+    """Whether these calls only raised what is on record."""
+    return bool(calls) and all(calls.values())

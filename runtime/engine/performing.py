@@ -1,30 +1,40 @@
 """Perform a step with its retries and fallback models, and record the outcome. Each attempt calls its function, in a
-thread if it is not async. A streamed attempt continues the text of earlier ones, and keeps the text written so far.
+thread if it is not async. A streamed attempt continues the text of earlier ones, and keeps the text written so far. An
+exception is recorded so that a re-entry can raise it again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial as bind
+from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ...workspace.base import AgentError
-from ...workspace.journal import StepCompleted, StepFailed, StepProgress, StepRetry, blobs, now
+from ...workspace.base import AgentError, NotDone, NotSerializable, SatchelError
+from ...workspace.formats import decoder
+from ...workspace.journal import NOTHING, Failure, StepCompleted, StepFailed, StepProgress, StepRetry, blobs, now
 from ...workspace.secrets import RedactedStream, scrub
 from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
-from ..agent import brief, said, where
+from ..agent import brief, of_storage, said, where
 from ..live import Suspended
 from ..steps import ANYTHING, MODEL, ONCE, Partial, encode, is_limited, is_mistake, recover, round_trip
-from . import model_calls, open_scope, raised
+from . import model_calls, open_scope
 from .open_scope import OpenCall, OpenScope, current_call
+
+_LONGEST = 16 << 10
+"""Bytes of the arguments of an exception, and of each attribute, that are kept."""
+
+_members = decoder(list[Failure])
 
 
 async def invoke(call: OpenCall, injected: Mapping[str, Any] = MappingProxyType({})) -> Any:
@@ -255,7 +265,7 @@ async def _tried(call: OpenCall) -> Any:
     def failed(error: BaseException, number: int) -> None:
         comes_back = step.retry is not None and step.retry.comes_back(error, number)
         is_last = is_mistake(error) or (call.model == models[-1] and not comes_back and not waits)
-        keep_failure(call, error, number, final=is_last and raised.is_kept(error))
+        keep_failure(call, error, number, final=is_last and is_recorded(error))
 
     for model in models:
         call.model = model
@@ -316,14 +326,16 @@ async def keep(call: OpenCall, data: bytes, *, soon: bool = False, **facts: Any)
 def keep_failure(call: OpenCall, error: BaseException, attempt: int = 1, *, final: bool = False, **facts: Any) -> None:
     """Record that a call has raised; `final`: for good. Durable with the next commit."""
     scope = call.scope
-    failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
+    failure = recorded_failure(error) if final and isinstance(error, Exception) else brief(error)
     failure = replace(failure, where=where(error, scope.context.store.url))
     if call.began:
         facts.setdefault("ms", int((time.monotonic() - call.began) * 1000))
     if facts.get("cancelled"):
         scope.numbering.cancel(call.key)
     # A handled failure before an error of the function's own would lead to that error again.
-    inner = raised.calls_of(error, call.place) or [key for key in scope.recorded.failed if key[:2] in call.counts]
+    inner = open_scope.raising_calls(error, call.place) or [
+        key for key in scope.recorded.failed if key[:2] in call.counts
+    ]
     scope.context.journal.add(
         StepFailed(
             **call.identity(),
@@ -364,3 +376,98 @@ async def keep_progress(call: OpenCall, value: Any) -> None:
     await scope.durable()
     scope.context.limits.look()
     scope.agent.check_going_on()
+
+
+# Exceptions of calls: how they are recorded, and made again at a re-entry
+
+
+class RecordedError(Exception):
+    """The exception of a call in an earlier process, if one of its own class can't be made. It is also of the nearest
+    base class, and has the same text."""
+
+    def __str__(self) -> str:
+        return str(self.__dict__.get("said", ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordedError, self.args, self.__dict__  # its own class was made dynamically and can't be found
+
+
+def is_recorded(error: BaseException) -> bool:
+    """Satchel's own errors are not recorded: they occur again by themselves, or end the run."""
+    is_own = isinstance(error, SatchelError) and not isinstance(error, NotDone)
+    return isinstance(error, Exception) and not is_own and of_storage(error) is None
+
+
+def recorded_failure(error: Exception) -> Failure:
+    """The parts of an exception that can be recorded."""
+    kinds = [kind for kind in type(error).__mro__ if issubclass(kind, Exception)]
+    types = tuple(f"{kind.__module__}:{kind.__qualname__}" for kind in kinds)
+    if isinstance(error, ExceptionGroup):
+        members = msgspec.json.encode([recorded_failure(each) for each in error.exceptions])
+        return replace(brief(error), message=error.message, types=types, members=Raw(members))
+    attributes = {
+        name: value for name, value in vars(error).items() if name != open_scope.RAISED_BY and _is_json(value)
+    }
+    args = [*(OSError.__reduce__(error)[1] if isinstance(error, OSError) else error.args)]  # with the names of files
+    return replace(
+        brief(error),
+        types=types,
+        args=Raw(encode(args, "args")) if _is_json(args) else NOTHING,
+        attributes=Raw(encode(attributes, "attributes")) if attributes else NOTHING,
+    )
+
+
+def recorded_error(failure: Failure) -> Exception:
+    """The exception: of its own class if an equal one can be made, else a RecordedError of that class or the nearest
+    base class."""
+    kinds = [kind for kind in map(_known, failure.types) if kind is not None]
+    ways = [bind(_made, kind) for kind in kinds[:1] if _known(failure.types[0]) is kind]
+    for way in [*ways, *(bind(_recorded, kind) for kind in kinds)]:
+        with suppress(Exception):  # the class itself may raise anything
+            return way(failure)
+    error = RecordedError(failure.message)
+    error.__dict__["said"] = failure.message
+    return error
+
+
+def _made(kind: type[Exception], failure: Failure) -> Exception:
+    if len(failure.members):
+        members = [recorded_error(each) for each in _members.decode(failure.members)]
+        return kind.__new__(kind, failure.message, members)
+    error = kind.__new__(kind, *msgspec.json.decode(failure.args))
+    _give_attributes(error, failure)
+    if brief(error).message != failure.message:
+        raise ValueError("it says something else")
+    return error
+
+
+def _recorded(kind: type[Exception], failure: Failure) -> Exception:
+    bases = (RecordedError,) if kind is Exception else (RecordedError, kind)
+    module, _, name = failure.types[0].rpartition(":") if failure.types else ("", "", failure.kind)
+    made: type[Exception] = type(name.rpartition(".")[2] or "RecordedError", bases, {"__module__": module})
+    error = made.__new__(made, failure.message)
+    _give_attributes(error, failure)
+    error.__dict__["said"] = failure.message
+    str(error)
+    return error
+
+
+def _give_attributes(error: Exception, failure: Failure) -> None:
+    if len(failure.attributes):
+        error.__dict__.update(msgspec.json.decode(failure.attributes, type=dict[str, Any]))
+
+
+def _known(name: str) -> type[Exception] | None:
+    """A class by its name, if the process has already imported it."""
+    module, _, path = name.partition(":")
+    found = reduce(lambda of, part: getattr(of, part, None), path.split("."), sys.modules.get(module))
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+def _is_json(value: Any) -> bool:
+    """Whether the value is unchanged after a round trip through JSON."""
+    try:
+        data = encode(value, "")
+    except NotSerializable:
+        return False
+    return len(data) <= _LONGEST and repr(msgspec.json.decode(data)) == repr(value)

@@ -32,7 +32,7 @@ from ...workspace.views import step_path
 from ..agent import describe, of_storage, place
 from ..live import PendingCalls, Suspended
 from ..steps import Codec, OwnStep, Prompt, Step, canonical, encode, round_trip
-from . import open_scope, performing, raised
+from . import open_scope, performing
 from .context import AgentContext, Context
 from .open_scope import Claims, OpenCall, OpenScope, check_outside_steps, current_call
 
@@ -102,8 +102,8 @@ class ScopeRun(OpenScope):
         failed = self.recorded.failed.get(key)
         if failed is not None and not failed.cancelled:
             context.tally.answered += 1
-            failure = raised.again(failed.error)
-            raised.mark(failure, self.place if outer is None else outer.place, key, is_replayed=True)
+            failure = performing.recorded_error(failed.error)
+            open_scope.mark_raised(failure, self.place if outer is None else outer.place, key, is_replayed=True)
             raise failure
         if context.rehearsal is not None:
             number = self.numbering.number(key)
@@ -207,9 +207,9 @@ class ScopeRun(OpenScope):
                 finally:
                     self.work.resting.discard(call)
         except (Exception, asyncio.CancelledError) as error:
-            is_replayed = raised.is_replayed(raised.calls_of(error, call.place))
+            is_replayed = open_scope.are_replayed(open_scope.raising_calls(error, call.place))
             at = self.place if call.outer is None else call.outer.place
-            raised.mark(error, at, call.key, is_replayed=is_replayed)
+            open_scope.mark_raised(error, at, call.key, is_replayed=is_replayed)
             raise
         finally:
             context.running.end(call)
@@ -252,8 +252,8 @@ async def until_fresh(enter: Callable[[], Awaitable[T]]) -> T:
 def record_of(scope: OpenScope, error: BaseException) -> ScopeFailed | None:
     """The record of a scope that `error` has ended. None: no record, since the run must stop, or the disk fails. Call
     it before the scope is abandoned."""
-    found = raised.calls_of(error, scope.place)
-    is_replayed = raised.is_replayed(found)
+    found = open_scope.raising_calls(error, scope.place)
+    is_replayed = open_scope.are_replayed(found)
     # A call that the agent has cancelled runs again unless the agent has made another one since.
     calls = (*found, *(key for key in scope.numbering.cancelled_last() if key not in found))
     is_cancelled = isinstance(error, asyncio.CancelledError) and bool(calls) and not scope.is_stopping

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from satchel import NotDone
 from satchel.errors import RecordedError
-from satchel.runtime.engine import raised
+from satchel.runtime.engine import open_scope, performing
 from satchel.workspace.journal import Failure
 
 
@@ -46,8 +46,8 @@ class Group(ExceptionGroup[Exception]):
 
 
 def once_more(error: Exception) -> Exception:
-    raised.mark(error, 1, ("f", "0", 0), is_replayed=False)
-    return raised.again(raised.kept(error))
+    open_scope.mark_raised(error, 1, ("f", "0", 0), is_replayed=False)
+    return performing.recorded_error(performing.recorded_failure(error))
 
 
 @pytest.mark.parametrize(
@@ -127,23 +127,23 @@ def test_one_that_cannot_be_made_is_not_of_a_class_above_it() -> None:
 @pytest.mark.parametrize("args", [b"", b"[1]", b"{}", b"nonsense"])
 def test_a_forged_record_makes_something_else_of_a_class(types: tuple[str, ...], args: bytes) -> None:
     failure = Failure("E", "said", types=types, args=Raw(args), attributes=Raw(args))
-    found = raised.again(failure)
+    found = performing.recorded_error(failure)
     assert isinstance(found, RecordedError) and not isinstance(found, OSError) and str(found) == "said"
 
 
 def test_what_is_long_is_kept() -> None:
-    failure = raised.kept(ValueError("x" * 1_000_000))
+    failure = performing.recorded_failure(ValueError("x" * 1_000_000))
     assert len(failure.args) == 0 and len(failure.message) == 100_000
-    assert len(str(raised.again(replace(failure, types=failure.types[:1])))) == 100_000
+    assert len(str(performing.recorded_error(replace(failure, types=failure.types[:1])))) == 100_000
 
 
 def test_a_chain_ends_at_the_first_exception_of_a_call() -> None:
     first, second, third = ValueError(1), ValueError(2), ValueError(3)
     third.__cause__, second.__context__ = second, first
-    raised.mark(first, 7, ("a", "", 0), is_replayed=False)
-    raised.mark(second, 7, ("b", "", 0), is_replayed=True)
-    assert raised.calls_of(third, 7) == {("b", "", 0): True}
-    assert raised.calls_of(third, 8) == {}
+    open_scope.mark_raised(first, 7, ("a", "", 0), is_replayed=False)
+    open_scope.mark_raised(second, 7, ("b", "", 0), is_replayed=True)
+    assert open_scope.raising_calls(third, 7) == {("b", "", 0): True}
+    assert open_scope.raising_calls(third, 8) == {}
     group = ExceptionGroup("all", [first, third])
     first.__cause__ = group  # a circle
-    assert set(raised.calls_of(group, 7)) == {("a", "", 0), ("b", "", 0)}
+    assert set(open_scope.raising_calls(group, 7)) == {("a", "", 0), ("b", "", 0)}
