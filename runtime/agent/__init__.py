@@ -21,4 +21,3 @@ if not deferred(__name__):
         takes_run,
         unhindered,
     )
-    from .signature import AgentSignature, ValueKind, signature_of

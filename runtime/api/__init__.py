@@ -20,7 +20,6 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State
-    from ..agent import AgentSignature, ValueKind, signature_of
     from ..engine import RehearsalFinding
     from ..history import (
         SEVERITY,

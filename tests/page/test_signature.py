@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
-from satchel.runtime.agent import AgentSignature, signature_of
+from satchel.runtime.faces.web.starting import AgentSignature, signature_of
 from satchel.workspace.store import DiskStore
 
 MANY = '''
