@@ -177,7 +177,7 @@ class Chaos:
 
     def _submit_again(self) -> None:
         """All of them, under other keys."""
-        from satchel.adapters.dask.run_task import run_here
+        from satchel.adapters.dask.workers import run_here
 
         async def submit() -> None:
             async with distributed.Client(self.cluster.address, asynchronous=True, set_as_default=False) as client:

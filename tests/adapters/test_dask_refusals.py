@@ -15,7 +15,7 @@ from satchel.results import ServeEvent
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: `pip install --editable '.[test]'`")
 from satchel.adapters.dask import Fleet, workers  # noqa: E402
-from satchel.adapters.dask.run_task import RootsSeen  # noqa: E402
+from satchel.adapters.dask.workers import RootsSeen  # noqa: E402
 
 
 @pytest.fixture

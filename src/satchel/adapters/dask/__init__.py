@@ -4,8 +4,7 @@ The folders tell what is due, and Dask places it. A run is a task, so runs that 
 worker, and a run whose worker has died is taken over by what the storage tells. `satchel fleet` does it as a command.
 
 dispatcher  `Fleet`: submits what is due below some roots
-workers     the client of the scheduler, and which workers can have runs
-run_task    what happens on a worker
+workers     what happens on a worker; the client of the scheduler, and which workers can have runs
 command     `satchel fleet`
 """
 

@@ -25,8 +25,7 @@ except ImportError as error:
 from satchel import UsageError, due
 from satchel.results import Census, DueRun, FairOrder, ServeEvent
 
-from .run_task import NAME, REFUSED, TOPIC, UNSEEN, run_here, stop_all
-from .workers import ANSWER, Workers, connect
+from .workers import ANSWER, NAME, REFUSED, TOPIC, UNSEEN, Workers, connect, run_here, stop_all
 
 _TURN = 1.0  # seconds after which it turns, whatever comes
 _FIRST, _LONGEST, _BUSY = 0.5, 60.0, 15.0  # seconds between two starts that came to nothing
