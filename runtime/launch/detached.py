@@ -30,7 +30,7 @@ from ..supervision import (
     Background,
     KeeperProcess,
     Order,
-    background,
+    child,
     environment,
     interpreter,
     supervise_aside,
@@ -222,9 +222,9 @@ def supervise(
             ended = supervised(store, order, say)
             assert ended.code is not None
             return SupervisionResult(ended.code, ended.why)
-        order = replace(order, is_only=False, output=partial(background.open_log, store))
+        order = replace(order, is_only=False, output=partial(child.open_log, store))
         with ExitStack() as stack:
-            stack.enter_context(background.uploaded_log(store))
+            stack.enter_context(child.uploaded_log(store))
             if _may_share(store, options, isolate):
                 processes = stack.enter_context(_shared_processes())
                 warn = say if wants_keeper(store) else None
@@ -237,7 +237,7 @@ def supervise(
 def detach(place: Place, options: StartOptions) -> Background:
     """Start it in the background, and return when it is active or has ended."""
     release()  # nothing of this process has to be stopped in order
-    return background.detach(place.store_of_a_run(), options.words(place), options.given)
+    return child.detach(place.store_of_a_run(), options.words(place), options.given)
 
 
 def serve(

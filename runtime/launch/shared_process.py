@@ -29,7 +29,7 @@ from ..agent import code, file_of
 from ..execution import RunOptions
 from ..live import Interruption, release, supervisor_link
 from ..status import Place
-from ..supervision import ALONE, background
+from ..supervision import ALONE, child
 from .runner import LocalRun, RunResult
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ _log: ContextVar[IO[str] | None] = ContextVar("satchel-log", default=None)
 
 
 def _log_of(store: Store) -> IO[str]:
-    return io.TextIOWrapper(background.open_log(store), "utf-8", "backslashreplace", line_buffering=True)
+    return io.TextIOWrapper(child.open_log(store), "utf-8", "backslashreplace", line_buffering=True)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from ...workspace.inspect import define, lease, look_beside
 from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import OVER
 from ...workspace.store import DiskStore, Entry, Store, Version
-from ..supervision import background
+from ..supervision import child
 from .place import Place, at_once
 
 PAGE = 400
@@ -94,7 +94,7 @@ def _shown(text: _Text, redactor: Redactor, found: list[bytes], begin: int) -> P
     data = b"".join(found)
     if not data:
         return ProcessLog([], begin, begin, text.bytes, text.path)
-    told = [ProcessLine(each, background.started_at(each)) for each in lines_of(redactor.text(_decoded(data)))]
+    told = [ProcessLine(each, child.started_at(each)) for each in lines_of(redactor.text(_decoded(data)))]
     return ProcessLog(told, begin, begin + len(data), text.bytes, text.path)
 
 
@@ -175,16 +175,16 @@ class _Text:
     """The bytes of a log as they are now: of the file before it, and then of its own, `newest` in number."""
 
     def __init__(self, store: Store):
-        folder, name = os.path.split(background.LOG)
-        self._store, self._old = store, f"{background.LOG}.old"
+        folder, name = os.path.split(child.LOG)
+        self._store, self._old = store, f"{child.LOG}.old"
         self.before = self._version()  # of the file before it. First: what comes between is noticed later
         files = _sizes(store, folder, name)
-        self.path = background.log_of(store) if not store.abilities.remote else f"{store.url}/{background.LOG}"
+        self.path = child.log_of(store) if not store.abilities.remote else f"{store.url}/{child.LOG}"
         if store.abilities.remote and (not files or _is_held_here(store)):
-            above, own = os.path.split(background.log_of(store))
+            above, own = os.path.split(child.log_of(store))
             here = DiskStore(above)
             if _sizes(here, "", own):
-                self._store, self._old, self.path = here, f"{own}.old", background.log_of(store)
+                self._store, self._old, self.path = here, f"{own}.old", child.log_of(store)
                 self.before, files = self._version(), _sizes(here, "", own)
         self._files = files
         self.bytes = sum(each.size for each in files)

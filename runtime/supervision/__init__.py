@@ -2,17 +2,16 @@
 emergency stop.
 
 supervisor.py   drains, kills and restarts the process of a run
-child.py        starts it, talks to it, and kills it with its session. The pipes to it are in live/supervisor_link.py
+child.py        starts it, talks to it, and kills it with its session; starts a supervisor that outlives the terminal;
+                the log of both. The pipes to a child are in live/supervisor_link.py
 sharing.py      processes that several runs share, and the keeper of their model calls
 deadline.py     when a process must have stopped, whatever has requested it
 aftermath.py    repairs the workspace after a kill
-background.py   a supervisor that outlives the terminal
 kill.py         the emergency stop: writes it down, kills every process of a run, and checks that none is left
 
 run_server.py   starts the workspaces that may be started, as many at a time as there are cores
-lookout.py      decides what is due now, for those who start it, and remembers which runs of many rest
+lookout.py      decides what is due now and which of it starts next, and remembers which runs of many rest
 known_run.py    one of these: whether it may be started, the tasks of its schedule, the claim to start it
-fair_order.py   decides which of those that are due start next
 census.py       what looks have found, in numbers
 roots.py        finds workspaces below a folder or URL, and keeps what rests, for the next process and for lists of runs
 """
@@ -22,14 +21,12 @@ roots.py        finds workspaces below a folder or URL, and keeps what rests, fo
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import background
-    from .background import Background
+    from . import child
     from .census import COUNTED, Census, CensusNumbers, RunFigures, SightedRun, figures_of
-    from .child import FORCE_AFTER, RESTARTS, environment, interpreter
-    from .fair_order import FairOrder
+    from .child import FORCE_AFTER, RESTARTS, Background, environment, interpreter
     from .kill import StopResult, spared, stop
     from .known_run import Known
-    from .lookout import Lookout, ServeEvent
+    from .lookout import FairOrder, Lookout, ServeEvent
     from .roots import DueIndex, FolderRoot, RestingRow, Root, RootSignature, UrlRoot, proof_of, uncollected
     from .run_server import Server, ServeResult, serve
     from .sharing import (

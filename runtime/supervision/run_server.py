@@ -26,12 +26,10 @@ from ...workspace.inspect import define
 from ...workspace.state import EXIT_CODES
 from ...workspace.store import Store, open_store
 from ..limits import utc_now
-from .background import open_log
 from .census import Census
-from .child import listening
-from .fair_order import FairOrder
+from .child import listening, open_log
 from .known_run import NEVER, Claim, Going, Known, RowOf, Schedule, has_not_gone_on, has_taken, told, wants_merge
-from .lookout import STORAGE_ERRORS, Kind, Lookout, ServeEvent
+from .lookout import STORAGE_ERRORS, FairOrder, Kind, Lookout, ServeEvent
 from .sharing import Isolate, KeeperProcess, ShareLimits, may_share, shared_processes
 from .supervisor import STORAGE, Order, Policy, Supervisor, heard
 

@@ -20,8 +20,18 @@ from ...workspace.formats import pause_file
 from ...workspace.inspect import lease
 from ...workspace.state import EXIT_CODES
 from ...workspace.store import Store
-from .background import bound_log, mark_start
-from .child import ASKED, FORCE_AFTER, RESTARTS, Bell, Child, how_it_died, listening, reap_orphans
+from .child import (
+    ASKED,
+    FORCE_AFTER,
+    RESTARTS,
+    Bell,
+    Child,
+    bound_log,
+    how_it_died,
+    listening,
+    mark_start,
+    reap_orphans,
+)
 from .deadline import Deadline, Glance
 from .sharing import ALONE, KeeperProcess, RunSharing, Seat, wants_keeper
 

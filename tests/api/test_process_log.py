@@ -13,8 +13,8 @@ from cli.conftest import Make, make
 import satchel
 from satchel import UsageError
 from satchel.runtime.status import process_log
-from satchel.runtime.supervision import background
-from satchel.runtime.supervision.background import LOG
+from satchel.runtime.supervision import child
+from satchel.runtime.supervision.child import LOG
 from satchel.workspace.base import SatchelError
 from satchel.workspace.store import DiskStore
 
@@ -45,7 +45,7 @@ async def main(run):
 
 
 def test_no_line_tells_which_start_it_belongs_to(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background.subprocess, "Popen", warm.Popen)
+    monkeypatch.setattr(child.subprocess, "Popen", warm.Popen)
     handle = satchel.open(make(FAILING))
     for resumes in (False, True):
         handle.detach(resume=resumes)
@@ -153,7 +153,7 @@ def test_a_follower_misses_a_line(make: Make) -> None:
 def test_a_follower_misses_a_line_when_the_log_is_started_again(
     make: Make, monkeypatch: pytest.MonkeyPatch, is_slow: bool
 ) -> None:
-    monkeypatch.setattr(background, "_LOG_LIMIT", 4000)
+    monkeypatch.setattr(child, "_LOG_LIMIT", 4000)
     monkeypatch.setattr(process_log, "_KNOWN", 100)
     folder = make()
     handle = logged(folder, "".join(f"old line {number}\n" for number in range(200)))
@@ -163,7 +163,7 @@ def test_a_follower_misses_a_line_when_the_log_is_started_again(
     for number in range(3):
         with open(folder / LOG, "a") as file:
             file.write("".join(f"line {number}.{each}\n" for each in range(250)))
-        background.bound_log(DiskStore(folder))
+        child.bound_log(DiskStore(folder))
         more = 250 if number else 450 - len(seen)
         seen += [next(follower).text for _ in range(more)]
     with open(folder / LOG, "a") as file:
@@ -174,7 +174,7 @@ def test_a_follower_misses_a_line_when_the_log_is_started_again(
 
 
 def test_a_follower_says_a_line_twice_that_is_gone_from_the_disk(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_LOG_LIMIT", 100)
+    monkeypatch.setattr(child, "_LOG_LIMIT", 100)
     folder = make()
     handle = logged(folder, "first\n")
     satchel.open(folder).run()
@@ -183,7 +183,7 @@ def test_a_follower_says_a_line_twice_that_is_gone_from_the_disk(make: Make, mon
     for text in ("lost\n" * 100, "x" * 200 + "\n" + "kept\n" * 20):
         with open(folder / LOG, "a") as file:
             file.write(text)
-        background.bound_log(DiskStore(folder))
+        child.bound_log(DiskStore(folder))
     seen += [each.text for each in follower]
     assert seen == ["first", *["kept"] * 20]
 

@@ -14,7 +14,7 @@ from servers import Server
 
 import satchel
 from satchel.runtime.api import RECORD_TYPES
-from satchel.runtime.supervision import background
+from satchel.runtime.supervision import child
 from satchel.workspace.journal import (
     AnyRecord,
     Closed,
@@ -245,7 +245,7 @@ def _segment(folder: Path) -> Path:
 
 
 def test_what_a_process_prints_is_not_shown(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background.subprocess, "Popen", warm.Popen)
+    monkeypatch.setattr(child.subprocess, "Popen", warm.Popen)
     folder = make(PLAIN.replace("if not run", "print('\\x1b[31mhere')\n    if not run"))
     none = cli("log", "--process", folder)
     assert none.stdout == "" and "not started yet" in none.stderr and none.exit_code == 0

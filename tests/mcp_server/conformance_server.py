@@ -23,7 +23,7 @@ from satchel.runtime.faces.http import address_of
 from satchel.runtime.faces.mcp import descriptions, protocol_server, tools
 from satchel.runtime.faces.mcp.command import ACTIONS
 from satchel.runtime.faces.mcp.run_names import Asking, Runs
-from satchel.runtime.supervision import background
+from satchel.runtime.supervision import child
 from satchel.workspace.formats import decoder
 
 TICKING = """
@@ -153,5 +153,5 @@ class ConformanceServer(protocol_server.RunServer):
 if __name__ == "__main__":
     protocol_server.STARTING = (*protocol_server.STARTING, *AGENTS)  # type: ignore[assignment]
     protocol_server.RunServer = ConformanceServer  # type: ignore[misc]
-    background.subprocess = SimpleNamespace(Popen=warm.Popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    child.subprocess = SimpleNamespace(Popen=warm.Popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     protocol_server.over_http(Runs(sys.argv[1]), frozenset(ACTIONS), address_of(sys.argv[2]), (), print)

@@ -23,7 +23,7 @@ from satchel.runtime.faces.mcp.command import allowed_of
 from satchel.runtime.faces.mcp.protocol_server import RunServer
 from satchel.runtime.faces.mcp.run_names import Runs
 from satchel.runtime.faces.mcp.tasks import EXTENSION
-from satchel.runtime.supervision import background
+from satchel.runtime.supervision import child
 
 __all__ = ["make"]
 
@@ -128,7 +128,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 def warm_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in the background are warm processes, too."""
     shim = SimpleNamespace(Popen=warm.Popen, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(background, "subprocess", shim)
+    monkeypatch.setattr(child, "subprocess", shim)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import satchel
 from satchel.runtime.api import Overview
 from satchel.runtime.faces.web import Site
 from satchel.runtime.status import process_log
-from satchel.runtime.supervision.background import LOG
+from satchel.runtime.supervision.child import LOG
 
 from .conftest import HOSTILE, client, make, root, site
 from .test_live import Stream, serving

@@ -15,7 +15,7 @@ import warm
 import satchel
 from satchel.runtime.api import new_aside, new_place
 from satchel.runtime.launch import detached
-from satchel.runtime.supervision import background
+from satchel.runtime.supervision import child
 from satchel.workspace.base import UsageError
 
 from .acts import OURS, Person
@@ -43,7 +43,7 @@ SETTINGS = "settings:\n  # How often\n  often: 3\n  model: {name: x}\n  is_slow:
 @pytest.fixture
 def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
     """At a root with a run that never began."""
-    monkeypatch.setattr(background.subprocess, "Popen", warm.Popen)
+    monkeypatch.setattr(child.subprocess, "Popen", warm.Popen)
     monkeypatch.setenv("SATCHEL_PAGE_TEST", str(os.getpid()))
     make(tmp_path / "runs/ask", ASKED, SETTINGS)
     with Person(tmp_path / "runs", "ask") as found:

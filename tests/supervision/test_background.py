@@ -11,8 +11,8 @@ import warm
 from cli.conftest import Make, make
 
 import satchel
-from satchel.runtime.supervision import background
-from satchel.runtime.supervision.background import LOG, bound_log, mark_start, open_log, started_at
+from satchel.runtime.supervision import child
+from satchel.runtime.supervision.child import LOG, bound_log, mark_start, open_log, started_at
 from satchel.runtime.supervision.supervisor import Order, Supervisor
 from satchel.workspace.store import DiskStore
 
@@ -31,7 +31,7 @@ async def main(run):
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskStore:
-    monkeypatch.setattr(background, "_LOG_LIMIT", LIMIT)
+    monkeypatch.setattr(child, "_LOG_LIMIT", LIMIT)
     (tmp_path / "workspace.yaml").write_text("format: 1\nrun_id: log-1\nagent: agent.py:main\n")
     return DiskStore(tmp_path)
 
@@ -77,7 +77,7 @@ def test_a_run_gets_the_token_of_a_server(
     """Also of another server than the one that starts it: a person may have all three in the environment."""
     for name in ("LISTEN", "MCP", "PAGE"):
         monkeypatch.setenv(f"SATCHEL_{name}_TOKEN", "a token of a server")
-    monkeypatch.setattr(background.subprocess, "Popen", warm.Popen)
+    monkeypatch.setattr(child.subprocess, "Popen", warm.Popen)
     handle = satchel.open(make(TELLING))
     if is_detached:
         handle.detach(options=["--quiet"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from properties import examples
 
 from satchel import UsageError
-from satchel.runtime.supervision.fair_order import EACH, SHARE, FairOrder
+from satchel.runtime.supervision.lookout import EACH, SHARE, FairOrder
 
 
 class Waiting(NamedTuple):

@@ -19,7 +19,7 @@ from servers import Server as S3
 import satchel
 from satchel.runtime.present import detail
 from satchel.runtime.supervision import supervisor
-from satchel.runtime.supervision.background import started_at
+from satchel.runtime.supervision.child import started_at
 from satchel.runtime.supervision.sharing import ShareLimits, may_share
 from satchel.runtime.supervision.supervisor import Policy
 from satchel.workspace.base import UsageError
