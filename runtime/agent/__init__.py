@@ -7,8 +7,19 @@ from ...workspace.base.lazy import deferred
 if not deferred(__name__):
     from . import code
     from .code import Code, brief, describe, of_storage, place, said, where
-    from .declaration import Agent, Parameters, agent, file_of, load
-    from .migrations import Migration, check_known, check_migrated, dropped, migrate, migration
+    from .declaration import (
+        Agent,
+        Migration,
+        Parameters,
+        agent,
+        check_known,
+        check_migrated,
+        dropped,
+        file_of,
+        load,
+        migrate,
+        migration,
+    )
     from .resource import (
         TIERS,
         DaemonExecutor,

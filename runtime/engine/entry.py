@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ...workspace.base import Refused
+from ...workspace.base import Refused, UsageError
 from ...workspace.journal import Migrated, Patch, PauseRequested, ScopeBegun, ScopeCommitted
 from ...workspace.plan import Splice, Task
 from ...workspace.state import ROOT, scope_of_task
@@ -24,6 +24,11 @@ from .open_scope import current_call
 from .parallel import Begin, Dismissed
 from .scope import RaisedFromRecord, ScopeRun, ask_about_all, is_entered_again, record_of, until_fresh
 from .session import ScopeBody, Session
+
+
+def check_parallel(what: str, parallel: int) -> None:
+    if type(parallel) is not int or parallel < 1:
+        raise UsageError(f"{what} got parallel={parallel!r}", why="it is how many may run at once, 1 or more")
 
 
 async def call(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -120,7 +125,7 @@ def _migrate(session: Session) -> bool:
 
 
 class ItemFace(Protocol):
-    """What this module needs of an item (run/todo.py)."""
+    """What this module needs of an item (run/run.py)."""
 
     skipped: str | None
 

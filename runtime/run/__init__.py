@@ -7,6 +7,5 @@ from ...workspace.base.lazy import deferred
 if not deferred(__name__):
     from .ask import Answer
     from .resources import OpenResources
-    from .run import Run
+    from .run import Item, Run
     from .run_inbox import InboxTask, Offer
-    from .todo import Item

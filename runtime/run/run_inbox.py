@@ -24,7 +24,6 @@ from ...workspace.state import ROOT, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import OpenCall, OpenScope, Session, check_outside_steps, entry, performing
 from ..steps import OwnStep, Retry, awaited, current_scope
-from .todo import check_parallel
 
 Kind = Literal["task", "message", "schedule"]
 
@@ -73,7 +72,7 @@ class Inbox:
         three failures the run is paused. A begun task is dropped when `inbox/cancelled/` has a file of its name.
 
         Up to `parallel` tasks run at once, as `run.todo.each` runs items."""
-        check_parallel("run.inbox.each()", parallel)
+        entry.check_parallel("run.inbox.each()", parallel)
         self._check_is_root()
         self._check_between_scopes()
         self._session.check_between_scopes("run.inbox.each() was called")
