@@ -11,6 +11,5 @@ if not deferred(__name__):
     from .open_scope import PREVIEW, OpenCall, OpenScope, check_outside_steps, current_call
     from .parallel import ParallelScopes
     from .performing import RecordedError
-    from .rehearsal import Rehearsal, RehearsalFinding
-    from .scope import Returned, ScopeRun, check_not_stuck, returned
+    from .scope import Rehearsal, RehearsalFinding, Returned, ScopeRun, check_not_stuck, returned
     from .session import Session

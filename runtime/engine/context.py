@@ -323,7 +323,7 @@ class Context:
         self._told = LoopWatch(watch, workspace) if watch else None
         self.watch: Watch | None = self._told
         self.tap, self.only = tap, only
-        self.rehearsal = rehearsal  # a `Rehearsal` (rehearsal.py, which needs the scopes and so this module)
+        self.rehearsal = rehearsal  # a `Rehearsal` (scope.py, which needs this module)
         self.observer = observer_here()
         workspace.journal.on_durable = self._durable
         self._loop, self._thread = asyncio.get_running_loop(), get_ident()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import copy_context
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -23,9 +23,11 @@ from ...workspace.secrets import redactor_of
 from ...workspace.state import Moment
 from ...workspace.store import Store
 from ..agent import Agent, Parameters, load, said
-from ..engine import Rehearsal
 from ..live import Interruption, ReplayTarget, Tap, Watch
 from ..steps import R
+
+if TYPE_CHECKING:
+    from ..engine import Rehearsal
 
 T = TypeVar("T")
 
