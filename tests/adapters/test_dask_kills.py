@@ -128,7 +128,7 @@ class Chaos:
         for each in processes:
             with suppress(psutil.Error):
                 words = each.cmdline()
-                found += [words[-1]] * ("--supervised" in words)
+                found += words[-1:] * ("--supervised" in words)
         return found
 
     def _live(self) -> list[Tree]:
