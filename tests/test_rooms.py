@@ -40,7 +40,6 @@ TABLES = {
     ),
     "runtime": (
         "steps",
-        "limits",
         "agent",
         "live",
         "keeper",

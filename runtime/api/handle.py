@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from ...workspace.transfer import Tell, TransferResult
     from ..agent import Agent
     from ..launch import RunResult, SupervisionResult
-    from ..limits import NoticeCheck
-    from ..live import Watch
+    from ..live import NoticeCheck, Watch
     from ..status import CheckResult, Event, Execution, OpenQuestion, Result, RunStatus, Steps, StorageCheck
     from ..supervision import Background, Isolate, StopResult
     from .answers import AnswerResult

@@ -270,7 +270,7 @@ class RunFiles:
         UsageError for a limit that the run has used up already, InvalidFile for a value that can't be one. Then nothing
         was written.
         """
-        from ..limits import budget  # few callers need it
+        from ..live import rules  # few callers need it
 
         store, given = self._place.store, arguments.mapping("limits", limits)
         if not given:
@@ -280,7 +280,7 @@ class RunFiles:
             text = decode(there.data, DEFINITION)
             for kind, limit in given.items():
                 text = yamltext.set_value(text, ("budget", kind), limit)
-            for share in budget.shares_of(parse(text).budget, seen.moment, datetime.now(UTC)):
+            for share in rules.shares_of(parse(text).budget, seen.moment, datetime.now(UTC)):
                 if share.kind in given and share.is_used_up:
                     raise UsageError(
                         f"the run has used {share.words}",

@@ -27,12 +27,13 @@ from ...workspace.secrets import Redactor
 from ...workspace.state import AgentMoment
 from ...workspace.views import Files, publish, schema_files
 from ..agent import Agent
-from ..limits import Announcer, Limits
 from ..live import (
     AgentStopped,
+    Announcer,
     AnswerSource,
     Doubts,
     FolderWatch,
+    Limits,
     LoopWatch,
     Outputs,
     PendingLooks,

@@ -22,8 +22,7 @@ from ...workspace.state import CANCEL, OVER, ROOT, Pause
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, code, describe, file_of, load, of_storage, said
 from ..engine import Context, Returned, Session, check_not_stuck, entry, model_calls, returned
-from ..limits import Announcer
-from ..live import BackupNews, Doubts, StopRequests
+from ..live import Announcer, BackupNews, Doubts, StopRequests
 from ..run import Offer, OpenResources, Run
 from ..steps import result_codec, runs_going
 from . import preflight

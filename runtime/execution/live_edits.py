@@ -24,8 +24,7 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
 from ...workspace.store import FileContent, Version
 from ..engine import AgentContext, Context, ParallelScopes, Session
-from ..limits import limits
-from ..live import FOLDERS, SETTLE, Notice, PauseSource, SavedFiles, Suspension
+from ..live import FOLDERS, SETTLE, Notice, PauseSource, SavedFiles, Suspension, limits
 from .start import Start
 
 _LAST_LOOKS = 8.0

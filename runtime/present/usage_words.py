@@ -32,7 +32,7 @@ from ...workspace.journal import (
 )
 from ...workspace.state import Tone, folder_of_agent
 from ...workspace.views import RecordWords, describe_record, place_words
-from ..limits import Share
+from ..live import Share
 from .value_words import call_json, call_name, describe_ms
 
 

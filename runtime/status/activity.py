@@ -188,17 +188,17 @@ class Scheduled(NamedTuple):
 
 def schedule_of(store: Store, definition: Definition, moment: Moment, now: datetime) -> list[Scheduled]:
     """The times of its schedule. Empty for a cancelled run, and if `check` and the next start report a mistake."""
-    from ..limits import windows  # most runs have no schedule
+    from ..live import rules  # most runs have no schedule
 
     if moment.status == "cancelled":
         return []
     try:
-        windows.check(store, definition)
+        rules.check_times(store, definition)
     except SatchelError:
         return []
     found = []
     for start in definition.schedule:
-        following = windows.next_start([start], now)
+        following = rules.next_start([start], now)
         last = moment.fired.get(start.name, [])[-1:]
         due = inbox.firing_at("", following).due if following else ""
         found.append(Scheduled(start.name, last[0] if last else None, due))

@@ -53,8 +53,7 @@ from ...workspace.views import (
     running_file,
     schema_files,
 )
-from ..limits import NoticeCheck, limits, notices
-from ..live import reverify
+from ..live import NoticeCheck, limits, notices, reverify
 from .activity import OpenQuestion, questions_of
 from .place import Place, Steps
 

@@ -68,7 +68,7 @@ from .place import Place
 
 if TYPE_CHECKING:
     from ...workspace.history import FailedCall
-    from ..limits import Share
+    from ..live import Share
     from ..supervision import RestingRow, RunFigures
 
 _LOOKS = 8
@@ -296,14 +296,14 @@ def _status(place: Place, *, brief: bool) -> RunStatus:
         except SatchelError as error:
             status.problem = status.problem or error
         if (definition := status.definition) is not None:
-            from ..limits import budget, windows
+            from ..live import rules
 
             is_running = status.state == "running" or not moment.last_at
             now = datetime.now(UTC)
             until = now if is_running else datetime.fromisoformat(moment.last_at)
-            status.budget = budget.shares_of(definition.budget, moment, until)
-            if definition.schedule and (late := windows.ahead(moment, now)):
-                status.ahead = windows.said_ahead(late)
+            status.budget = rules.shares_of(definition.budget, moment, until)
+            if definition.schedule and (late := rules.ahead(moment, now)):
+                status.ahead = rules.said_ahead(late)
             status.schedule = activity.schedule_of(place.store, definition, moment, now)
             if definition.prompts == "pinned":
                 shelf = prompts.Shelf(place.store, definition.prompts_folder)
@@ -361,9 +361,9 @@ def before_a_start(status: RunStatus) -> list[str]:
     steps = ["correct pause.yaml"] if status.pause_problem else []
     steps += [f"correct {each.path}" for each in (status.noticed.refusals if status.noticed else ())]
     if pause is not None and status.budget:
-        from ..limits import budget
+        from ..live import rules
 
-        used_up = [share.kind for share in status.budget if share.is_used_up and pause.by == budget.BY]
+        used_up = [share.kind for share in status.budget if share.is_used_up and pause.by == rules.BUDGET]
         steps += [f"raise `budget: {kind}:` in {DEFINITION}" for kind in used_up]
     if status.lacks_instructions:
         steps.append("write `instructions:` into pause.yaml")

@@ -283,10 +283,10 @@ class Deadline:
 
     def _checked(self, definition: Definition) -> Definition:
         """Without invalid windows: the child has refused them, and continues with the earlier ones."""
-        from ..limits import windows
+        from ..live import rules
 
         try:
-            windows.check(self._store, definition)
+            rules.check_times(self._store, definition)
         except SatchelError:
             return replace(definition, windows=())
         return definition
@@ -295,19 +295,19 @@ class Deadline:
         """What the clock requests of a child that has not requested a pause itself. A person has overruled a window
         that was open when it started."""
         from ...workspace.journal import PauseRequested
-        from ..limits import Share, budget, pause_for, windows
+        from ..live import Share, pause_for, rules
 
         limits = []
         # One by one, as the child does: one that was overruled may last longer than one that opens in it.
         for window in definition.windows:
-            opened = windows.current([window], at)
-            if opened is not None and opened.begin > self.began and not windows.is_overruled(opened, moment):
+            opened = rules.current_window([window], at)
+            if opened is not None and opened.begin > self.began and not rules.is_overruled(opened, moment):
                 return _Seen(Late(pause_for(opened), (at - opened.begin).total_seconds()))
-        if (following := windows.next_opening(definition.windows, at)) is not None:
+        if (following := rules.next_opening(definition.windows, at)) is not None:
             limits.append(following.begin)
         if definition.budget.time is not None:
-            spent = Share("time", budget.at_work(moment, at), definition.budget.time)
+            spent = Share("time", rules.at_work(moment, at), definition.budget.time)
             if spent.is_used_up:
-                return _Seen(Late(PauseRequested(reason=spent.reason, by=budget.BY), spent.used - spent.limit))
+                return _Seen(Late(PauseRequested(reason=spent.reason, by=rules.BUDGET), spent.used - spent.limit))
             limits.append(at + timedelta(seconds=spent.limit - spent.used))
         return _Seen(None, min(limits, default=None))

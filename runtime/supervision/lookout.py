@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ...workspace.base import DEFINITION, SatchelError, StorageFailed, UsageError, arguments
 from ...workspace.inspect import define, discovery, lease
 from ...workspace.store import Store
-from ..limits import utc_now
+from ..live import utc_now
 from .census import Census
 from .known_run import NEVER, Known, RowOf, Schedule, StartVerdict, due_since, judge
 from .roots import DueIndex, FolderRoot, RestingRun, Root, RootSignature, UrlRoot, uncollected

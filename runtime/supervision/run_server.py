@@ -25,7 +25,7 @@ from ...workspace.base import SatchelError, version
 from ...workspace.inspect import define
 from ...workspace.state import EXIT_CODES
 from ...workspace.store import Store, open_store
-from ..limits import utc_now
+from ..live import utc_now
 from .census import Census
 from .child import listening, open_log
 from .known_run import NEVER, Claim, Going, Known, RowOf, Schedule, has_not_gone_on, has_taken, told, wants_merge

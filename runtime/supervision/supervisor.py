@@ -397,7 +397,7 @@ def _prepare() -> None:
     """Import what a stop or a crash needs and a short run does not. Import it now, because later the files of this
     program may be those of another version."""
     from ..agent import code  # noqa: F401
-    from ..limits import limits  # noqa: F401
+    from ..live import limits  # noqa: F401
     from . import aftermath  # noqa: F401
 
 

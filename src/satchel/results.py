@@ -43,8 +43,7 @@ if not deferred(__name__):
         SupervisionResult,
         WithdrawResult,
     )
-    from .runtime.limits import NoticeCheck
-    from .runtime.live import Watch
+    from .runtime.live import NoticeCheck, Watch
     from .runtime.supervision import Background, Census, FairOrder, ServeEvent, ServeResult, StopResult
     from .workspace.history import StepHistory
     from .workspace.inspect import BackupMark, BackupNote, ExportResult, Report, Restored

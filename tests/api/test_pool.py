@@ -21,7 +21,7 @@ from waits import PATIENCE
 import satchel
 from satchel import Run, UsageError, agent, effect, step
 from satchel.results import ServeEvent
-from satchel.runtime.limits import notices
+from satchel.runtime.live import notices
 from satchel.workspace.base import LeaseHeld
 
 Make = Callable[..., Path]

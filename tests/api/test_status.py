@@ -12,7 +12,7 @@ from cli.conftest import PLAIN, Make, contents
 
 import satchel
 from satchel.runtime.api import stops
-from satchel.runtime.limits import Announcer
+from satchel.runtime.live import Announcer
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.journal import Journal
 

@@ -16,7 +16,7 @@ import pytest
 from satchel import Run, agent
 from satchel.runtime.engine.context import Context
 from satchel.runtime.execution.live_edits import LiveEdits
-from satchel.runtime.limits import Announcer
+from satchel.runtime.live import Announcer
 from satchel.runtime.live.folder_watch import PauseSource
 from satchel.runtime.live.reverify import Doubts, Rechecks
 from satchel.runtime.live.stopping import StopRequests

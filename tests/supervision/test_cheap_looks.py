@@ -17,7 +17,7 @@ import pytest
 import satchel
 from satchel import Run, agent
 from satchel.results import ServeEvent
-from satchel.runtime.limits import utc_now
+from satchel.runtime.live import utc_now
 from satchel.runtime.status import Overview
 from satchel.runtime.supervision import roots
 from satchel.runtime.supervision.known_run import Known, RowOf, Schedule

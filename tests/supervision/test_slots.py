@@ -129,7 +129,7 @@ def test_a_short_pause_keeps_its_slot(root: Path, serve: Serve) -> None:
 
 
 SENDING = f"""
-import satchel.runtime.limits.notices as notices
+import satchel.runtime.live.notices as notices
 notices.AT_THE_END = notices.LIMIT = notices._PATIENCE = 1000.0
 notices.PAUSES = ()
 {QUICK}"""

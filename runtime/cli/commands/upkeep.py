@@ -30,7 +30,7 @@ from ..output import columns, fold, print_json, print_lines, print_remarks, prog
 if TYPE_CHECKING:
     from ....workspace.lifecycle import Truncation
     from ...api import CheckResult, Handle, StorageCheck
-    from ...limits import NoticeCheck
+    from ...live import NoticeCheck
 
 
 def abilities_as_json(can: Abilities, *, locks_fail: bool = False) -> dict[str, Any]:

@@ -19,10 +19,9 @@ from ...workspace.formats import Budget, Definition, Webhook, Window
 from ...workspace.journal import PauseRequested, Spent
 from ...workspace.lifecycle import Workspace
 from ...workspace.store import Store
-from . import budget, windows
-from .budget import Share
+from . import rules
 from .notices import Announcer
-from .windows import Open
+from .rules import Open, Share
 
 WINDOW = "a window"
 """The requester of a pause because a window is open."""
@@ -47,7 +46,7 @@ def pause_for(opened: Open) -> PauseRequested:
 
 def check(store: Store, definition: Definition) -> None:
     """InvalidFile if `windows:`, `schedule:` or `notify:` can't work as they are written."""
-    windows.check(store, definition)
+    rules.check_times(store, definition)
     if any(isinstance(place, Webhook) for place in definition.notify):
         from . import notices  # imports what sends requests
 
@@ -77,7 +76,7 @@ class Limits:
     def overrule(self) -> None:
         """A person wants the run to continue although a window is open."""
         now = utc_now()
-        found = [windows.current([window], now) for window in self._workspace.definition.windows]
+        found = [rules.current_window([window], now) for window in self._workspace.definition.windows]
         self._over |= {(opened.window, opened.begin) for opened in found if opened}
 
     def restart_with(self, restart: Callable[[str], None]) -> None:
@@ -133,7 +132,7 @@ class Limits:
         """Ask for a pause if the run has used up its budget with these tokens and this money, which are not recorded
         yet. On the loop. Returns whether it has."""
         usage, budgeted = self._moment.usage, self._workspace.definition.budget
-        for share in budget.shares(budgeted, 0, usage.tokens + tokens, usage.usd + usd, 0.0):
+        for share in rules.shares(budgeted, 0, usage.tokens + tokens, usage.usd + usd, 0.0):
             if share.kind in ("tokens", "usd") and share.is_used_up:
                 self._ask(share)
                 return True
@@ -176,11 +175,11 @@ class Limits:
 
     def _ask(self, share: Share) -> None:
         if self._moment.pause is None:
-            self._pause(PauseRequested(reason=share.reason, by=budget.BY))
+            self._pause(PauseRequested(reason=share.reason, by=rules.BUDGET))
 
     def _shares(self, now: datetime) -> Iterator[Share]:
-        usage, seconds = self._moment.usage, budget.at_work(self._moment, now)
-        return budget.shares(self._workspace.definition.budget, usage.steps, usage.tokens, usage.usd, seconds)
+        usage, seconds = self._moment.usage, rules.at_work(self._moment, now)
+        return rules.shares(self._workspace.definition.budget, usage.steps, usage.tokens, usage.usd, seconds)
 
     # The clock
 
@@ -199,7 +198,7 @@ class Limits:
         self._warn()
         definition = self._workspace.definition
         if definition.budget.time is not None:
-            spent = Share("time", budget.at_work(self._moment, now), definition.budget.time)
+            spent = Share("time", rules.at_work(self._moment, now), definition.budget.time)
             self._wake_in(spent.limit - spent.used)
             if spent.is_used_up:
                 self._ask(spent)
@@ -209,15 +208,15 @@ class Limits:
             if lasted >= every:
                 self._restart(f"restart after {lasted:.0f} s")
         for window in definition.windows:
-            self._obey(windows.current([window], now))
-            if (coming := windows.next_opening([window], now)) is not None:
+            self._obey(rules.current_window([window], now))
+            if (coming := rules.next_opening([window], now)) is not None:
                 self._announce(coming, now)
 
     def _obey(self, opened: Open | None) -> None:
         if opened is None or self._moment.pause is not None or (opened.window, opened.begin) in self._over:
             return
         self._over.add((opened.window, opened.begin))
-        if not windows.is_overruled(opened, self._moment):
+        if not rules.is_overruled(opened, self._moment):
             self._pause(pause_for(opened))
 
     def _announce(self, coming: Open, now: datetime) -> None:

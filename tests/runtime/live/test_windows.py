@@ -14,8 +14,8 @@ from properties import seed
 from waits import PATIENCE
 
 from satchel import Run, agent, run, step
-from satchel.runtime.limits import limits, windows
-from satchel.runtime.limits.windows import current, next_opening, next_start, starts
+from satchel.runtime.live import limits, rules
+from satchel.runtime.live.rules import current_window, next_opening, next_start, starts
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import yamltext
@@ -46,24 +46,24 @@ def begins(cron: str, zone: str, first: str, last: str) -> list[str]:
 
 def test_a_window_is_not_open_at_its_first_second_or_still_at_its_end() -> None:
     window = Window("0 22 * * *", 7200.0)
-    assert current([window], utc("2026-11-22 21:59:59.999")) is None
-    opened = current([window], utc("2026-11-22 22:00"))
+    assert current_window([window], utc("2026-11-22 21:59:59.999")) is None
+    opened = current_window([window], utc("2026-11-22 22:00"))
     assert opened is not None
     assert (opened.begin, opened.end) == (utc("2026-11-22 22:00"), utc("2026-11-23 00:00"))
-    assert current([window], utc("2026-11-22 23:59:59.999")) == opened
-    assert current([window], utc("2026-11-23 00:00")) is None
+    assert current_window([window], utc("2026-11-22 23:59:59.999")) == opened
+    assert current_window([window], utc("2026-11-23 00:00")) is None
 
 
 def test_of_several_open_windows_the_run_goes_on_at_the_end_of_the_first() -> None:
     short, long = Window("0 22 * * *", 60.0), Window("0 21 * * *", 7200.0)
-    opened = current([long, short], utc("2026-11-22 22:00:30"))
+    opened = current_window([long, short], utc("2026-11-22 22:00:30"))
     assert opened is not None
     assert opened.end == utc("2026-11-22 23:00")
 
 
 def test_a_window_longer_than_the_time_between_two_is_closed_between_them() -> None:
     window = Window("0 * * * *", 5400.0)
-    opened = current([window], utc("2026-11-22 22:10"))
+    opened = current_window([window], utc("2026-11-22 22:10"))
     assert opened is not None
     assert opened.end == utc("2026-11-22 23:30")
 
@@ -90,7 +90,7 @@ def test_a_time_that_the_clocks_have_twice_opens_twice() -> None:
 
 
 def test_in_the_doubled_hour_the_window_of_the_first_is_forgotten() -> None:
-    opened = current([Window("30 2 * * *", 3600.0, BERLIN)], utc("2026-10-25 01:15"))  # 02:15, the second time
+    opened = current_window([Window("30 2 * * *", 3600.0, BERLIN)], utc("2026-10-25 01:15"))  # 02:15, the second time
     assert opened is not None
     assert opened.begin == utc("2026-10-25 00:30")
 
@@ -102,7 +102,7 @@ def test_what_begins_every_quarter_stops_while_the_clocks_are_changed() -> None:
 
 
 def test_a_window_lasts_as_long_on_the_clock_as_on_other_days() -> None:
-    opened = current([Window("0 0 * * *", 6 * 3600.0, BERLIN)], utc("2026-03-29 00:00"))
+    opened = current_window([Window("0 0 * * *", 6 * 3600.0, BERLIN)], utc("2026-03-29 00:00"))
     assert opened is not None
     assert opened.end - opened.begin == timedelta(hours=6)
 
@@ -115,7 +115,7 @@ def test_looking_back_finds_another_opening_than_looking_forward(zone: str) -> N
         changes = chance.choice(["2026-03-08", "2026-03-29", "2026-04-05", "2026-10-04", "2026-10-25", "2026-11-01"])
         at = utc(changes) + timedelta(minutes=chance.randrange(-1440, 2880), seconds=chance.random())
         window = Window(chance.choice(crons), 3600.0 * 24 * 40, zone)
-        opened = current([window], at)
+        opened = current_window([window], at)
         assert opened is not None, (window, at)
         following = next_opening([window], opened.begin)
         assert following is not None
@@ -155,7 +155,7 @@ def test_a_time_that_can_not_be_is_found_only_when_it_should_come(workspace: Pat
     (workspace / "workspace.yaml").write_text(HEAD + text)
     store = open_store(str(workspace))
     with pytest.raises(InvalidFile) as caught:
-        windows.check(store, define(store))
+        rules.check_times(store, define(store))
     assert said in str(caught.value)
     with pytest.raises(InvalidFile):
         run(workspace, forbidden)
@@ -282,10 +282,10 @@ def test_who_resumes_in_a_window_is_paused_by_it_again(workspace: Path, clock: C
 
 
 def test_a_pause_of_a_clock_that_ran_ahead_overrules_all_windows_until_then() -> None:
-    opened = windows.Open(Window("0 22 * * *", 3600), utc("2026-11-22 22:00"), utc("2026-11-22 23:00"))
+    opened = rules.Open(Window("0 22 * * *", 3600), utc("2026-11-22 22:00"), utc("2026-11-22 23:00"))
     for lifted, expected in (("21:59", False), ("22:00", True), ("22:59", True), ("23:00", False)):
         moment = Moment(run_id="a", lifted=time_text(utc(f"2026-11-22 {lifted}")))
-        assert windows.is_overruled(opened, moment) == expected
+        assert rules.is_overruled(opened, moment) == expected
 
 
 def test_a_run_resumed_in_a_window_is_stopped_by_its_restart(

@@ -15,7 +15,7 @@ import pytest
 import warm
 
 from satchel import Item, Run, agent, run, step
-from satchel.runtime.limits import limits
+from satchel.runtime.live import limits
 from satchel.workspace.base.errors import AgentError, Refused, UsageError
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import load

@@ -18,7 +18,7 @@ import warm
 from waits import PATIENCE
 
 from satchel import Run, agent, effect, run, step
-from satchel.runtime.limits import limits, notices
+from satchel.runtime.live import limits, notices
 from satchel.workspace.inspect import report
 from satchel.workspace.store import open_store
 

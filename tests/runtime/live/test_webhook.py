@@ -18,7 +18,7 @@ import pytest
 
 import satchel
 from satchel import Run, agent, effect, run, step
-from satchel.runtime.limits import notices
+from satchel.runtime.live import notices
 from satchel.workspace.formats import Webhook
 from satchel.workspace.inspect import report
 from satchel.workspace.store import open_store

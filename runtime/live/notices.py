@@ -41,7 +41,7 @@ from ...workspace.journal import EndStatus
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import Moment
 from ...workspace.store import Store
-from .budget import BY
+from .rules import BUDGET
 
 Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget", "backup", "test"]
 
@@ -424,7 +424,7 @@ def told(status: EndStatus, moment: Moment, url: str) -> Iterator[str]:
         case "paused" if moment.pause is not None:
             until = f", until {moment.pause.until}" if moment.pause.until else ""
             yield f"Paused: {moment.pause.reason}, by {moment.pause.by}{until}."
-            if moment.pause.by == BY:
+            if moment.pause.by == BUDGET:
                 yield "Raise the budget in workspace.yaml first."
             yield f"To resume: satchel resume {url}"
         case "waiting":
