@@ -39,29 +39,20 @@ class Follower:
     """The copy of the run in `store` at `place`, kept up to date: by a thread (`begin` and `end`), or by who calls
     `step`."""
 
-    def __init__(
-        self,
-        store: DiskStore,
-        place: str,
-        run_id: str,
-        *,
-        on_lost: Callable[[LeaseHeld], None] = lambda error: None,
-        tell: Callable[[int, int], None] = lambda done, total: None,
-    ):
-        """`on_lost` is called, in the thread, if the run is at another place now. `tell`: the progress of a first copy,
-        in files."""
-        self.place, self.run_id, self.on_lost = place, run_id, on_lost
+    def __init__(self, store: DiskStore, place: str, run_id: str):
+        self.place, self.run_id = place, run_id
         self.looked = threading.Event()
         """The copy was seen, or can't be."""
         self.store = store
         known = transfer_file.read_note(store)
         is_of_it = known is not None and (known.run_id, known.to) == (run_id, place)
         self.note = known if known is not None and is_of_it else BackupNote(run_id=run_id, to=place, state="away")
+        self.on_lost: Callable[[LeaseHeld], None] = lambda error: None
+        """Called, in the thread, if the run is at another place now."""
         self.on_state: Callable[[], None] = lambda: None
         """Called, in the thread, when the backup has come into another state."""
         self.told: BackupState | None = None
         """The last state that `on_state` was called with: who sets that later looks here after it."""
-        self._tell = tell
         self._replica: Replica | None = None
         self._tries = 0
         self._due = self._rests_until = 0.0  # for the readable files, by time.monotonic
@@ -112,7 +103,7 @@ class Follower:
             make_place(self.place)
         replica = Replica(self.store, open_store(self.place, patience=_REQUEST), self.run_id)
         try:
-            replica.begin(tell=self._tell)
+            replica.begin()
         except LeaseHeld:
             mark = transfer_file.read_mark(replica.to)
             self.note = replace(self.note, restored=mark.restored if mark is not None else None)

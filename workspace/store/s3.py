@@ -76,11 +76,10 @@ class Unmet(RequestOutcome):
 class Unanswered(RequestOutcome):
     """No answer, or one that says to try again. It is unknown whether a write has happened."""
 
-    def __init__(self, why: str, *, pause: float | None = None, waiting: bool = True):
+    def __init__(self, why: str, *, pause: float | None = None):
         super().__init__(why)
         self.why = why
         self.pause = pause  # seconds, if the server says
-        self.waiting = waiting  # False: try again at once
 
 
 class OutOfRange(RequestOutcome):
