@@ -58,18 +58,12 @@ class RunningCalls(Struct, frozen=True, kw_only=True):
 _file: Decoder[RunningCalls] = decoder(RunningCalls)
 
 
-def parse(data: bytes) -> RunningCalls | None:
-    """None if it is not valid, or of a newer version."""
-    found = jsontext.decode(data, _file)
-    return found if found is not None and found.format == FORMAT else None
-
-
 def encode(calls: RunningCalls) -> bytes:
     return jsontext.encode(calls)
 
 
 def read(store: Store) -> RunningCalls | None:
-    """None without a file that is valid. In a bucket one request, if the listing shows the file."""
+    """None without a file that is valid and of this version. In a bucket one request, if the listing shows the file."""
     found = read_own(store, PATH, _file, limit=_LIMIT)
     return found if found is not None and found.format == FORMAT else None
 

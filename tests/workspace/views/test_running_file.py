@@ -17,18 +17,24 @@ ALL = RunningCalls(run_id="a", epoch=2, at=AT, calls=[ONE])
 WRITTEN = running_file.encode(ALL)
 
 
+def _read(folder: Path, data: bytes) -> RunningCalls | None:
+    (folder / ".satchel").mkdir()
+    (folder / running_file.PATH).write_bytes(data)
+    return running_file.read(DiskStore(folder))
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"{}", b"[" * 100_000, b"\xff", WRITTEN[:-9], WRITTEN.replace(b": 1,", b": 2,", 1)],
     ids=["empty", "other", "deep", "no text", "torn", "newer"],
 )
-def test_what_is_not_valid_says_something(data: bytes) -> None:
-    assert running_file.parse(data) is None
+def test_what_is_not_valid_says_something(data: bytes, tmp_path: Path) -> None:
+    assert _read(tmp_path, data) is None
 
 
-def test_what_a_later_version_adds_is_an_error() -> None:
+def test_what_a_later_version_adds_is_an_error(tmp_path: Path) -> None:
     written = WRITTEN.replace(b'"epoch"', b'"later": [1], "epoch"')
-    assert running_file.parse(written) == ALL
+    assert _read(tmp_path, written) == ALL
 
 
 def test_nothing_to_say_is_written_or_stays(tmp_path: Path) -> None:
