@@ -18,7 +18,7 @@ from transitions import Noted, noting
 from waits import NOBODY_SAVES
 
 from satchel.workspace.inspect import lease
-from satchel.workspace.views import stable_read
+from satchel.workspace.views import guarded_files
 
 # Many tests start Python. Without a bytecode cache each of those processes compiles all of Satchel again.
 sys.dont_write_bytecode = False
@@ -68,14 +68,14 @@ def pytest_collection() -> Iterator[None]:
 def nobody_saves() -> Iterator[None]:
     """Nobody is in the middle of saving a file, so no test waits until one has settled."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stable_read, "WAITS", NOBODY_SAVES)
+        patch.setattr(guarded_files, "WAITS", NOBODY_SAVES)
         yield
 
 
 @pytest.fixture
 def somebody_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may be half saved: it counts when it has settled."""
-    monkeypatch.setattr(stable_read, "WAITS", stable_read.Waits())
+    monkeypatch.setattr(guarded_files, "WAITS", guarded_files.Waits())
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from ...workspace.lifecycle import PauseWish, pausing
 from ...workspace.secrets import redactor_of
 from ...workspace.state import EXIT_CODES, Status
 from ...workspace.store import FileChanged
-from ...workspace.views import BRIEF, stable_read
+from ...workspace.views import BRIEF, guarded_files
 from ..status import Place, Steps
 from ..supervision import FORCE_AFTER, StopResult, spared, stop
 
@@ -170,7 +170,7 @@ def _too_late(workspace: Workspace, wanted: PauseWish | None) -> PauseResult:
     """Another request, or the agent, was faster. No record leads out of that."""
     status = workspace.moment.status
     workspace.close()
-    stable_read.remove(workspace.store, pause_file.PATH, wanted.version if wanted else None)
+    guarded_files.remove(workspace.store, pause_file.PATH, wanted.version if wanted else None)
     return PauseResult(status, f"the run is {status} by now")
 
 

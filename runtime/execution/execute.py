@@ -19,7 +19,7 @@ from ...workspace.journal import EndStatus, Failure, PauseLate, PauseRequested
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind_record
 from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, OVER, ROOT, Pause
-from ...workspace.views import stable_read
+from ...workspace.views import guarded_files
 from ..agent import Agent, Code, code, describe, file_of, load, of_storage, said
 from ..engine import Context, Returned, Session, check_not_stuck, entry, model_calls, returned
 from ..live import Announcer, BackupNews, Doubts, StopRequests
@@ -386,7 +386,8 @@ class Entering:
 
         await self._aside(close)
         if ended.status in OVER:
-            stable_read.remove(context.store, pausefile.PATH, pause_file)  # what was saved since is for the next start
+            # What was saved since is for the next start.
+            guarded_files.remove(context.store, pausefile.PATH, pause_file)
         context.announcer.ended(ended.status)
 
     def _tell_of_a_late_stop(self) -> None:

@@ -21,7 +21,7 @@ from ...workspace.base import AgentError, InvalidFile
 from ...workspace.inbound import InboxFile, Offered, archive, inbox
 from ...workspace.journal import TaskDone, TaskTaken, blobs
 from ...workspace.state import ROOT, scope_of_task
-from ...workspace.views import BRIEF, PATIENCE, stable_read
+from ...workspace.views import BRIEF, PATIENCE, guarded_files
 from ..engine import OpenCall, OpenScope, Session, check_outside_steps, entry, performing
 from ..steps import OwnStep, Retry, awaited, current_scope
 
@@ -198,7 +198,7 @@ class Inbox:
             patience = _LONGEST if self._arrivals.are_open else PATIENCE if self._arrivals.are_changing else 0.0
             if time.monotonic() - began >= patience:
                 return None
-            await asyncio.sleep(stable_read.WAITS.look)
+            await asyncio.sleep(guarded_files.WAITS.look)
             self._session.check_going_on()
 
     def _from_queue(self) -> InboxFile | None:
@@ -222,7 +222,7 @@ class Inbox:
         until = time.monotonic() + BRIEF
         self._look()
         while self._arrivals.are_changing and time.monotonic() < until:
-            await asyncio.sleep(stable_read.WAITS.look)
+            await asyncio.sleep(guarded_files.WAITS.look)
             self._look()
         self._queue.clear()
         self._session.check_going_on()

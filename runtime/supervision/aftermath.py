@@ -15,7 +15,7 @@ from ...workspace.journal import Failure, Forced, PauseRequested
 from ...workspace.lifecycle import Workspace, opened, pausing
 from ...workspace.state import ROOT, Moment, Status
 from ...workspace.store import Store
-from ...workspace.views import BRIEF, Unsettled, stable_read
+from ...workspace.views import BRIEF, Unsettled, guarded_files
 
 T = TypeVar("T")
 
@@ -134,13 +134,13 @@ def after_stop(store: Store) -> str:
                 workspace.close()
                 if not workspace.was_finished:
                     return ""
-                stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
+                guarded_files.remove(store, pause_file.PATH, wanted.version if wanted else None)
                 return "it was cancelled" if workspace.moment.status == "cancelled" else "it has completed"
             if not wanted.in_force or pausing.requested(wanted) is not None:
                 pausing.stop(workspace, wanted)
             if wanted.mode == "cancel" and not pausing.may_have_to_undo(workspace.moment):
                 workspace.close("cancelled", workspace.moment.reason)
-                stable_read.remove(store, pause_file.PATH, store.version(pause_file.PATH))
+                guarded_files.remove(store, pause_file.PATH, store.version(pause_file.PATH))
                 return "it is cancelled, as was requested before"
             workspace.close("paused", workspace.moment.reason)
     return ""

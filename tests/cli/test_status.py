@@ -21,7 +21,7 @@ from waits import PATIENCE
 
 from satchel.workspace.inbound import inbox
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import stable_read
+from satchel.workspace.views import guarded_files
 
 from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel
 
@@ -292,7 +292,7 @@ def test_a_schedule_is_not_told_or_a_clock_that_ran_ahead(make: Make, cli: Cli) 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells who has a file open")
 def test_a_file_that_is_being_saved_is_not_named(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is it waited for, or told what half of it would come to."""
-    monkeypatch.setattr(stable_read, "WAITS", stable_read.Waits())
+    monkeypatch.setattr(guarded_files, "WAITS", guarded_files.Waits())
     folder = make()
     cli("run", folder)
     (folder / "inbox").mkdir()

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views.guarded_files import ViewGuard
-from satchel.workspace.views.stable_read import Settling
+from satchel.workspace.views.guarded_files import Settling, ViewGuard
 
 NAME = "todo.md"
 

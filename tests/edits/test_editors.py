@@ -17,8 +17,8 @@ import pytest
 from waits import PATIENCE
 
 from satchel.workspace.base.errors import SatchelError
-from satchel.workspace.views import stable_read
-from satchel.workspace.views.stable_read import Waits
+from satchel.workspace.views import guarded_files
+from satchel.workspace.views.guarded_files import Waits
 
 from .folder import Place, world
 
@@ -161,7 +161,7 @@ def _slowly(path: Path, data: bytes, pieces: int, pause: float) -> threading.Thr
 def test_half_of_a_slow_save_is_obeyed(
     stopped: Place, monkeypatch: pytest.MonkeyPatch, path: str, pieces: int, pause: float
 ) -> None:
-    monkeypatch.setattr(stable_read, "WAITS", Waits())
+    monkeypatch.setattr(guarded_files, "WAITS", Waits())
     data = stopped.get(path).replace(b"[ ] three", b"[x] three").replace(b'"n": 1', b'"n": 9')
     thread = _slowly(stopped.folder / path, data, pieces, pause)
     stopped.recover()
@@ -182,15 +182,15 @@ def test_a_file_that_never_holds_still_is_obeyed(stopped: Place, monkeypatch: py
 
     stopped.put("todo.md", "- [ ] 0\n")
     clock = SimpleNamespace(monotonic=lambda: number * 0.05, sleep=sleep, time=time.time)
-    monkeypatch.setattr(stable_read, "WAITS", Waits())
-    monkeypatch.setattr(stable_read, "time", clock)
+    monkeypatch.setattr(guarded_files, "WAITS", Waits())
+    monkeypatch.setattr(guarded_files, "time", clock)
     with pytest.raises(SatchelError, match="is being saved"):
         stopped.recover()
     assert stopped.substance() == before and stopped.text() == f"- [ ] {number}\n"
 
 
 def test_a_slow_save_of_the_definition_is_obeyed_by_half(stopped: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_read, "WAITS", Waits())
+    monkeypatch.setattr(guarded_files, "WAITS", Waits())
     path = stopped.folder / "workspace.yaml"
     stopped.put("workspace.yaml", path.read_text() + "settings:\n  a: 1\n  b: 2\n")
     stopped.recover()

@@ -30,8 +30,8 @@ from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.store import DiskStore, Syscalls
-from satchel.workspace.views import stable_read
-from satchel.workspace.views.stable_read import Unsettled, Waits
+from satchel.workspace.views import guarded_files
+from satchel.workspace.views.guarded_files import Unsettled, Waits
 
 from .folder import Place
 
@@ -68,8 +68,8 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
-    monkeypatch.setattr(stable_read, "time", clock)
-    monkeypatch.setattr(stable_read, "WAITS", REAL)
+    monkeypatch.setattr(guarded_files, "time", clock)
+    monkeypatch.setattr(guarded_files, "WAITS", REAL)
     return clock
 
 

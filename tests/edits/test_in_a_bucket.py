@@ -8,7 +8,7 @@ import pytest
 from servers import Server
 
 from satchel.workspace.store import open_store
-from satchel.workspace.views.stable_read import until_settled
+from satchel.workspace.views.guarded_files import until_settled
 
 
 def test_an_object_is_not_looked_at_again_to_see_whether_it_is_being_saved(

@@ -18,8 +18,8 @@ from waits import PATIENCE
 
 from satchel import InboxTask, Item, Run, agent, effect, run
 from satchel.runtime.supervision.known_run import judge
-from satchel.workspace.views import stable_read
-from satchel.workspace.views.stable_read import Waits
+from satchel.workspace.views import guarded_files
+from satchel.workspace.views.guarded_files import Waits
 
 from .folder import Place
 from .running import Gate, going
@@ -51,7 +51,7 @@ each_seed = pytest.mark.parametrize(("seed", "longest"), SEEDS)
 
 @pytest.fixture(autouse=True)
 def people_save(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_read, "WAITS", Waits())
+    monkeypatch.setattr(guarded_files, "WAITS", Waits())
 
 
 @contextmanager

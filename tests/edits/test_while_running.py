@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from satchel import Item, Run, agent, step
 from satchel.runtime.cli.group import group as cli
 from satchel.workspace.base.errors import Conflicting, SatchelError
-from satchel.workspace.views import stable_read
-from satchel.workspace.views.stable_read import Waits
+from satchel.workspace.views import guarded_files
+from satchel.workspace.views.guarded_files import Waits
 
 from .folder import Place
 from .running import Gate, going
@@ -470,7 +470,7 @@ def test_what_is_no_file_stops_or_hangs_the_run(place: Place, kind: str) -> None
 def test_a_file_that_never_holds_still_keeps_the_run_from_going_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stable_read, "WAITS", Waits())
+    monkeypatch.setattr(guarded_files, "WAITS", Waits())
     gate = Gate("one 1")
     with going(place, make(gate, "one", "two", "three"), gate) as running:
         running.reach("one 1")

@@ -28,7 +28,7 @@ from satchel.workspace.journal import Edited, ScopeCommitted, StepStarted
 from satchel.workspace.state import json_patch
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import stable_read
+from satchel.workspace.views import guarded_files
 
 ITEMS = 12
 _KINDS = ("drop", "drop", "two", "remove", "reword", "add", "add", "revive", "revive", "data", "task")
@@ -160,7 +160,7 @@ def agent_of(folder: Path, seed: int) -> Any:
 
 
 def main(folder: str, seed: str) -> None:
-    stable_read.WAITS = NOBODY_SAVES
+    guarded_files.WAITS = NOBODY_SAVES
     session._WAITS = (0.001,)  # type: ignore[assignment]
     try:
         outcome = run(Path(folder), agent_of(Path(folder), int(seed)), wake=True)

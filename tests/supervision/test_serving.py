@@ -32,7 +32,7 @@ from satchel.workspace.journal import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views.stable_read import Unsettled
+from satchel.workspace.views.guarded_files import Unsettled
 
 from . import supervised
 from .supervised import BLOCKING, WAITING, journal, seen, wait_until

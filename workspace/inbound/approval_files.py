@@ -35,7 +35,7 @@ from ..journal import read as records_after
 from ..secrets import Redactor, parsed
 from ..state import Moment, RecordedAnswer
 from ..store import FileChanged, FileContent, Store, Version, read_if_there
-from ..views import Settling, Unsettled, stable_read, until_settled
+from ..views import Settling, Unsettled, guarded_files, until_settled
 from . import form
 from .findings import RejectedFile
 from .form import Reply, check_asked, check_form, read_reply, revoked_by
@@ -154,7 +154,7 @@ class ApprovalFiles:
                     self._refused.append(AnswerFound("refused", id, f"{problem}; kept as {kept}"))
                 shown = self._written_again(id, question or self._asked(id))
             if shown is None:
-                stable_read.remove(self._store, path, there.version)
+                guarded_files.remove(self._store, path, there.version)
                 return
             if self._replace(self._closed, id, shown, there.version):
                 return
@@ -203,7 +203,7 @@ class ApprovalFiles:
         if (problem := _problem(check_form, path, there.data)) is None:
             return False
         reject(self._store, RejectedFile(path, problem, there.data), "and was removed, because its question is closed")
-        stable_read.remove(self._store, path, there.version)
+        guarded_files.remove(self._store, path, there.version)
         return True
 
     def _replace(self, known: dict[str, Version], id: str, data: bytes, version: Version) -> bool:

@@ -28,7 +28,7 @@ from ..formats import yamltext
 from ..journal import Kept, TaskDone, TaskTaken, blobs
 from ..state import Moment, scope_of_task
 from ..store import LARGE_LIMIT, FileContent, Store, Version, open_store, read_if_there
-from ..views import BRIEF, Settling, Stage, stable_read
+from ..views import BRIEF, Settling, Stage, guarded_files
 from . import archive
 from .archive import INBOX, bring_back, changed, discard, put_away, sha_of
 from .findings import RejectedFile, sha
@@ -166,7 +166,7 @@ class Arrivals:
         self._settling = Settling(store)
         self._kinds: dict[tuple[str, Version], InboxKind | None] = {}  # of the settled files that were read for it
         self.offered: Offered = {}  # those that have settled, in order
-        self.are_changing = self.are_open = False  # some of the others, see views/stable_read.py
+        self.are_changing = self.are_open = False  # some of the others, see views/guarded_files.py
 
     def look(self) -> None:
         """Look once more."""
@@ -207,7 +207,7 @@ def look_until_settled(store: Store, moment: Moment) -> Arrivals:
     arrivals, until = Arrivals(store, moment), time.monotonic() + BRIEF
     arrivals.look()
     while arrivals.are_changing and time.monotonic() < until:
-        time.sleep(stable_read.WAITS.look)
+        time.sleep(guarded_files.WAITS.look)
         arrivals.look()
     return arrivals
 
@@ -273,7 +273,7 @@ def refuse(store: Store, error: InvalidFile) -> str:
     if (found := read_if_there(store, path, limit=LARGE_LIMIT)) is None:
         return ""
     kept = reject(store, RejectedFile(path, error, found.data), "and was moved out of the way")
-    stable_read.look_again(store, path)
+    guarded_files.look_again(store, path)
     if store.version(path) == found.version:
         discard(store, path, sha(found.data), found.version)
     return f"{error}. It is kept as {kept}"

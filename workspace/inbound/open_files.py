@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..base import DEFINITION
 from ..formats import pause_file
 from ..store import ListedDisk, Store, listed
-from ..views import is_left_open, projection, stable_read
+from ..views import guarded_files, is_left_open, projection
 from . import inbox
 from .question import APPROVALS
 
@@ -36,7 +36,7 @@ def until_saved(store: Store) -> Iterator[tuple[float, str]]:
 
 def said(path: str) -> str:
     """The message about one of them."""
-    seconds = stable_read.WAITS.open_pause if path == pause_file.PATH else stable_read.WAITS.open
+    seconds = guarded_files.WAITS.open_pause if path == pause_file.PATH else guarded_files.WAITS.open
     return (
         f"{path} is being saved: the run reads it when the program has closed it, or left it alone for {seconds:.0f} s"
     )

@@ -19,9 +19,9 @@ from ..base import Conflicting, InvalidFile, Refused, SatchelError, StorageFaile
 from ..inspect import is_sync_copy
 from ..journal import Output
 from ..state import FILES, AgentMoment, Moment
-from ..store import DISPLACED, FileChanged, Store, displaced_name, read_if_there
+from ..store import DISPLACED, FileChanged, Store, displaced_name, read_if_there, walk
 from ..views import conversation, projection
-from ..views import stable_read as settling
+from ..views import guarded_files as settling
 from .findings import CONFLICTS, FileConflict, KeptVersion, Noticed, RejectedFile, sha, version_of, versions_put
 
 KEPT = re.compile(r"\.rejected(-[0-9]+)?(\.reasons)?(\.[^./]+)?\Z")
@@ -159,7 +159,7 @@ def said(error: SatchelError) -> str:
 
 def not_settled(store: Store, moment: Moment) -> dict[str, bytes]:
     """By path, people's versions of files with an unresolved conflict."""
-    there = set(_files(store, CONFLICTS))
+    there = {entry.path for entry in walk(store, CONFLICTS)}
     found = {}
     for agent in moment.agents.values() if there else ():
         for path in _may_conflict(agent):
@@ -227,7 +227,7 @@ def _changed_copies(store: Store, noticed: Noticed) -> Iterator[str]:
 
 def clear_questions(store: Store, moment: Moment, still_open: Sequence[FileConflict]) -> None:
     """Remove the files of resolved conflicts. Other files there do not belong to Satchel."""
-    there, asked = set(_files(store, CONFLICTS)), {question.path for question in still_open}
+    there, asked = {entry.path for entry in walk(store, CONFLICTS)}, {question.path for question in still_open}
     for agent in moment.agents.values() if there else ():
         for path in _may_conflict(agent):
             written = {version_of(path, "base"), version_of(path, "ours"), version_of(path, "theirs")} & there
@@ -268,11 +268,6 @@ def _may_conflict(agent: AgentMoment) -> tuple[str, str]:
 
 def _reasons_of(path: str) -> str:
     return f"{CONFLICTS}/{path.rpartition('.')[0]}.txt"
-
-
-def _files(store: Store, folder: str) -> Sequence[str]:
-    inside = [path for below in store.folders(folder) for path in _files(store, below)]
-    return [*(entry.path for entry in store.list(folder)), *inside]
 
 
 # Saves into a file while the run was replacing it, if the process ended before it looked at them
@@ -320,8 +315,7 @@ def put_back_displaced(store: Store, moment: Moment) -> None:
 def _displaced_path(moment: Moment, name: str) -> str:
     """The path of the file whose displaced version has this name."""
     for agent in moment.agents.values() if _HASH.fullmatch(name) else ():
-        files = (agent.folder + projection.STATE, agent.folder + projection.TODO)
-        for path in (*files, *(file.path for file in projection.step_files(agent))):
+        for path in (*_may_conflict(agent), *(file.path for file in projection.step_files(agent))):
             if displaced_name(path) == name:
                 return path
     return unquote(name)

@@ -24,7 +24,7 @@ from ..journal import FORMAT, Opened, now
 from ..secrets import redactor_of, scrubbed
 from ..state import Listed, Moment, checkpoint
 from ..store import TEMPORARY, Store
-from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, running_file, schema_files, stable_read
+from ..views import PARTIALS, RECOVERED, STEPS, MessageFile, conversation, guarded_files, running_file, schema_files
 from . import recovery
 from .acquire import Adoption, Owned, judge, owned
 from .follower import following
@@ -306,7 +306,7 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
         workspace.report.add("done", text)
     for path in noticed.being_saved:
         workspace.report.add("found", open_files.said(path))
-    stable_read.remove_all(
+    guarded_files.remove_all(
         store, {path: noticed.versions[path] for path in noticed.leftovers if path in noticed.versions}
     )
     for agent in moment.agents.values():

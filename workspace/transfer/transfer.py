@@ -60,7 +60,7 @@ from ..store import (
     read_if_there,
     walk,
 )
-from ..views import schema_files, stable_read
+from ..views import guarded_files, schema_files
 from . import copy_files
 from .copy_files import READ_LIMIT, Still, Tell, TransferredFile, differs, each_of, finished, hashes, proves, transfer
 
@@ -185,7 +185,7 @@ def _owned(source: Store, run_id: str) -> Iterator[int | None]:
             left = source.version(lease.PATH)  # by an earlier call, which was killed
             yield max(map(journal.first_of, transfer_file.read_leaving(source)), default=0)
             if left is not None:
-                stable_read.remove(source, lease.PATH, left)
+                guarded_files.remove(source, lease.PATH, left)
         elif (seen := look(source)).moment.seq == 0:
             yield 0
         else:
@@ -406,7 +406,7 @@ def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[s
         with suppress(FileChanged):  # then it is left
             store.replace(path, b"", if_version=version)
     elif is_same:
-        stable_read.remove(store, path, version)
+        guarded_files.remove(store, path, version)
 
 
 def _is_left(store: Store, entry: Entry) -> bool:

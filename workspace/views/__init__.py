@@ -5,24 +5,27 @@
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import checkpoint_folder, conversation, partial_files, projection, running_file, schema_files, stable_read
+    from . import checkpoint_folder, conversation, guarded_files, partial_files, projection, running_file, schema_files
     from .checkpoint_folder import CheckpointFolders, CheckpointIndex, NewCheckpoint
     from .conversation import MessageFile, MessageRow
-    from .guarded_files import AtOnce, Behind, ViewGuard, behind
-    from .partial_files import PARTIALS, RECOVERED, PartialHead, RecoveryMarker
-    from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
-    from .projector import Files, HeldDocument, MessagesDocument, Projector
-    from .record_words import DOUBTS, RecordWords, describe_record, place_words
-    from .schema_files import publish
-    from .stable_read import (
+    from .guarded_files import (
         BRIEF,
         PATIENCE,
+        AtOnce,
+        Behind,
         Settling,
         Stage,
         Unsettled,
+        ViewGuard,
+        behind,
         is_left_open,
         read_back,
         remove,
         replace,
         until_settled,
     )
+    from .partial_files import PARTIALS, RECOVERED, PartialHead, RecoveryMarker
+    from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of, step_path
+    from .projector import Files, HeldDocument, MessagesDocument, Projector
+    from .record_words import DOUBTS, RecordWords, describe_record, place_words
+    from .schema_files import publish

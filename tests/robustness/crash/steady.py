@@ -34,7 +34,7 @@ from satchel.workspace.lifecycle import acquire, opening, recovery, retention, w
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.state import checkpoint
 from satchel.workspace.store import disk_store
-from satchel.workspace.views import stable_read
+from satchel.workspace.views import guarded_files
 from satchel.workspace.views.projector import Projector
 
 from .memory import Memory
@@ -114,7 +114,7 @@ def steady() -> Iterator[None]:
             (performing, "time", stopped),
             (effects, "time", stopped),
             (disk_store.os, "getpid", lambda: pid() if threading.get_ident() in others else 4242),
-            (stable_read, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
+            (guarded_files, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
             (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
             (code, "of", _code_of),
             (socket, "gethostname", lambda: "machine"),

@@ -60,7 +60,7 @@ from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.plan import Plan, Splice
 from satchel.workspace.state import AgentMoment, earlier_moment
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import partial_files, schema_files, stable_read
+from satchel.workspace.views import guarded_files, partial_files, schema_files
 from satchel.workspace.views.partial_files import PartialHead
 
 Files = dict[str, bytes]
@@ -333,11 +333,11 @@ def _opened_once(files: Files) -> Files:
 @contextmanager
 def unhurried() -> Iterator[None]:
     """In the body nobody is in the middle of saving a file."""
-    waits, stable_read.WAITS = stable_read.WAITS, NOBODY_SAVES
+    waits, guarded_files.WAITS = guarded_files.WAITS, NOBODY_SAVES
     try:
         yield
     finally:
-        stable_read.WAITS = waits
+        guarded_files.WAITS = waits
 
 
 def lay_out(folder: Path, files: Files) -> None:

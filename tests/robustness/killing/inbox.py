@@ -16,10 +16,10 @@ from waits import NOBODY_SAVES
 import killing
 from satchel import InboxTask, NotDone, Run, agent, effect
 from satchel.workspace.inbound import inbox
-from satchel.workspace.views import stable_read
+from satchel.workspace.views import guarded_files
 
 TASKS = ("a", "b", "c", "d")
-stable_read.WAITS = NOBODY_SAVES  # no one is in the middle of saving
+guarded_files.WAITS = NOBODY_SAVES  # no one is in the middle of saving
 
 
 def make_agent(outside: Path) -> Any:

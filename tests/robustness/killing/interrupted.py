@@ -16,10 +16,10 @@ from waits import NOBODY_SAVES
 import killing
 from satchel import Partial, Run, agent, step
 from satchel.workspace.inbound import inbox
-from satchel.workspace.views import stable_read
+from satchel.workspace.views import guarded_files
 
 WORDS = [f"word{number} " for number in range(6)]
-stable_read.WAITS = NOBODY_SAVES  # no one is in the middle of saving
+guarded_files.WAITS = NOBODY_SAVES  # no one is in the middle of saving
 
 
 def make_agent(outside: Path) -> Any:

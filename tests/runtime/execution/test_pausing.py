@@ -34,8 +34,8 @@ from satchel.workspace.journal import Closed, Opened, Paused, PauseLate, PauseRe
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.store import open_store
 from satchel.workspace.store.disk_store import DiskStore
-from satchel.workspace.views import stable_read
-from satchel.workspace.views.stable_read import until_settled
+from satchel.workspace.views import guarded_files
+from satchel.workspace.views.guarded_files import until_settled
 
 PAUSE = "pause.yaml"
 
@@ -131,7 +131,7 @@ def test_a_resume_of_a_copied_run_waits_for_its_files(
     for path in copy.rglob("*"):
         os.utime(path, (time.time() - 60,) * 2)
     clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=waits.append)
-    monkeypatch.setattr(stable_read, "time", clock)
+    monkeypatch.setattr(guarded_files, "time", clock)
     assert run(copy, main, wake=True, adopt=True).status == "completed" and waits == []
 
 

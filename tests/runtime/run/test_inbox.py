@@ -19,7 +19,7 @@ from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import stable_read
+from satchel.workspace.views import guarded_files
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -157,7 +157,7 @@ def test_a_file_that_never_held_still_counts_as_seen(workspace: Path, monkeypatc
     """It lay there when the agent was called, but somebody was saving it all the time."""
     drop(workspace, "a.md", "half of it")
     with monkeypatch.context() as patched:
-        patched.setattr(stable_read, "WAITS", stable_read.Waits(look=0.0001, closed=1000.0))
+        patched.setattr(guarded_files, "WAITS", guarded_files.Waits(look=0.0001, closed=1000.0))
         patched.setattr("satchel.runtime.run.run_inbox.PATIENCE", 0.01)
         assert run(workspace, noting).status == "completed" and left(workspace) == ["a.md"]
     assert run(workspace, noting).entered and left(workspace) == []

@@ -15,8 +15,7 @@ from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk_store import DISPLACED
 from satchel.workspace.store.syscalls import Syscalls
 from satchel.workspace.views import guarded_files as guarding
-from satchel.workspace.views.guarded_files import ViewGuard
-from satchel.workspace.views.stable_read import WAITS
+from satchel.workspace.views.guarded_files import WAITS, ViewGuard
 
 pytestmark = pytest.mark.usefixtures("somebody_saves")
 

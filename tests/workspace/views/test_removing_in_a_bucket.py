@@ -22,7 +22,7 @@ from satchel.workspace.store import Store
 from satchel.workspace.store.bucket import BucketStore
 from satchel.workspace.transfer import transfer
 from satchel.workspace.transfer.copy_files import TransferredFile, hashes
-from satchel.workspace.views import stable_read
+from satchel.workspace.views import guarded_files
 from satchel.workspace.views.guarded_files import ViewGuard
 
 PATH = "steps/1-x/01-read.json"
@@ -54,16 +54,16 @@ def save(objects: Bucket, path: str, data: bytes) -> None:
 def test_a_file_that_was_saved_since_the_listing_stays(objects: Bucket, store: Store, written: bytes) -> None:
     version = store.replace("conflicts/state.theirs.json", written)
     save(objects, "conflicts/state.theirs.json", b"newest words")
-    stable_read.remove(store, "conflicts/state.theirs.json", version)
+    guarded_files.remove(store, "conflicts/state.theirs.json", version)
     assert objects.copy() == {"conflicts/state.theirs.json": b"newest words"}
 
 
 def test_a_file_that_is_still_that_version_goes_for_one_more_request(objects: Bucket, store: BucketStore) -> None:
     version = store.replace("conflicts/state.theirs.json", b"as it was")
     with mock.patch.object(store._requests, "fetch", wraps=store._requests.fetch) as fetched:
-        stable_read.remove(store, "conflicts/state.theirs.json", version)
+        guarded_files.remove(store, "conflicts/state.theirs.json", version)
         assert fetched.call_count == 1
-        stable_read.remove(store, "conflicts/state.theirs.json", version)
+        guarded_files.remove(store, "conflicts/state.theirs.json", version)
         assert fetched.call_count == 1, "the listing tells that it is gone"
     assert objects.copy() == {}
 
@@ -72,14 +72,14 @@ def test_of_several_files_those_that_were_saved_since_the_listing_stay(objects: 
     versions = {path: store.replace(path, b"as it was") for path in ("steps/1-x/1.json", "steps/1-x/2.json")}
     save(objects, "steps/1-x/2.json", b"newest words")
     with mock.patch.object(store._requests, "once", wraps=store._requests.once) as asked:
-        stable_read.remove_all(store, versions)
+        guarded_files.remove_all(store, versions)
     assert objects.copy() == {"steps/1-x/2.json": b"newest words"}
     assert [call.args[0] for call in asked.call_args_list] == ["list_objects_v2", "delete_object"]
 
 
 def test_no_version_removes_nothing(objects: Bucket, store: Store) -> None:
     save(objects, "pause.yaml", b"mode: emergency\n")
-    stable_read.remove(store, "pause.yaml", None)
+    guarded_files.remove(store, "pause.yaml", None)
     assert objects.copy() == {"pause.yaml": b"mode: emergency\n"}
 
 

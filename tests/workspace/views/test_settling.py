@@ -15,8 +15,8 @@ import pytest
 
 from satchel.workspace.store import DiskStore, Syscalls
 from satchel.workspace.store.disk_store import DISPLACED
-from satchel.workspace.views import stable_read
-from satchel.workspace.views.stable_read import PATIENCE, WAITS, Settling, Unsettled, until_settled
+from satchel.workspace.views import guarded_files
+from satchel.workspace.views.guarded_files import PATIENCE, WAITS, Settling, Unsettled, until_settled
 
 pytestmark = pytest.mark.usefixtures("somebody_saves")
 
@@ -53,7 +53,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(stable_read, "time", clock)
+    monkeypatch.setattr(guarded_files, "time", clock)
     return clock
 
 
@@ -282,7 +282,7 @@ def test_what_is_saved_while_a_file_is_about_to_be_replaced_is_lost(tmp_path: Pa
 
     path.write_bytes(b"once")
     store = DiskStore(tmp_path, Slow())
-    stable_read.replace(store, NAME, b"ours", store.version(NAME))
+    guarded_files.replace(store, NAME, b"ours", store.version(NAME))
     with opened[0] as file:
         if not is_quick:
             file.write(b"mine")
@@ -293,5 +293,5 @@ def test_what_is_saved_while_a_file_is_about_to_be_replaced_is_lost(tmp_path: Pa
 def test_a_file_that_nobody_had_open_is_kept_when_it_is_replaced(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"once")
     store = DiskStore(tmp_path)
-    stable_read.replace(store, NAME, b"ours", store.version(NAME))
+    guarded_files.replace(store, NAME, b"ours", store.version(NAME))
     assert (tmp_path / NAME).read_bytes() == b"ours" and not [*store.list(DISPLACED)]
