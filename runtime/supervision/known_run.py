@@ -330,7 +330,7 @@ class Claim:
         try:
             if found is None:
                 self._mine = self._store.create(lease.CLAIM, data)
-            elif self._is_void(found):
+            elif found == self._mine or self._is_void(found):
                 self._mine = self._store.replace(lease.CLAIM, data, if_version=found)
             else:
                 return False
@@ -339,11 +339,12 @@ class Claim:
         return True
 
     def release(self) -> None:
-        """It has ended, or was not started after all. Where this fails, the claim soon counts no longer."""
-        mine, self._mine = self._mine, None
-        if mine is not None:
+        """It has ended, or was not started after all. Where this fails, this process takes the claim again at once, and
+        others soon take it for void."""
+        if self._mine is not None:
             with suppress(SatchelError, OSError, FileChanged):
-                self._store.remove(lease.CLAIM, if_version=mine)
+                self._store.remove(lease.CLAIM, if_version=self._mine)
+                self._mine = None
 
     def _is_void(self, found: Version) -> bool:
         if found != self._other:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -194,12 +195,13 @@ def test_a_folder_that_can_not_be_read_for_a_moment_is_given_up(
 def test_a_run_that_dies_while_its_folder_can_not_be_read_keeps_its_place_for_ever(
     root: Path, serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    monkeypatch.setattr(known_run, "_SILENCE", 0.1)  # until it starts what it has claimed before, and could not release
+    monkeypatch.setattr(known_run, "_SILENCE", math.inf)  # its own claim, which it can't release, is not waited for
     folder = make(root / "a", WAITING.replace('os.environ.get("SEEN", "seen")', repr(str(root / "seen"))))
     served = serve()
     served.until(lambda: len(seen(root)) == 1)
     with monkeypatch.context() as patched:
         patched.setattr(DiskStore, "version", mock.Mock(side_effect=StorageFailed("can't be inspected")))
+        patched.setattr(DiskStore, "remove", mock.Mock(side_effect=StorageFailed("can't be removed")))
         served.turn()
         assert served.server.wake_at > time.monotonic(), "it looks again and again without a rest"
         os.kill(seen(root)[0], signal.SIGKILL)
