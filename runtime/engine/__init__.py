@@ -10,6 +10,5 @@ if not deferred(__name__):
     from .decorators import Effect, effect, step
     from .open_scope import PREVIEW, OpenCall, OpenScope, check_outside_steps, current_call
     from .parallel import ParallelScopes
-    from .performing import RecordedError
     from .scope import Rehearsal, RehearsalFinding, Returned, ScopeRun, check_not_stuck, returned
     from .session import Session

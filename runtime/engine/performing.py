@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ...workspace.base import AgentError, NotDone, NotSerializable, SatchelError
+from ...workspace.base import AgentError, NotDone, NotSerializable, RecordedError, SatchelError
 from ...workspace.formats import decoder
 from ...workspace.journal import NOTHING, Failure, StepCompleted, StepFailed, StepProgress, StepRetry, blobs, now
 from ...workspace.secrets import RedactedStream, scrub
@@ -379,17 +379,6 @@ async def keep_progress(call: OpenCall, value: Any) -> None:
 
 
 # Exceptions of calls: how they are recorded, and made again at a re-entry
-
-
-class RecordedError(Exception):
-    """The exception of a call in an earlier process, if one of its own class can't be made. It is also of the nearest
-    base class, and has the same text."""
-
-    def __str__(self) -> str:
-        return str(self.__dict__.get("said", ""))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RecordedError, self.args, self.__dict__  # its own class was made dynamically and can't be found
 
 
 def is_recorded(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ The ones that a program is most likely to catch can be imported from `satchel`, 
 from .workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .runtime.engine import RecordedError
     from .runtime.execution import NotCompleted
     from .workspace.base import (
         AgentError,
@@ -20,6 +19,7 @@ if not deferred(__name__):
         NotDone,
         NotSerializable,
         NoWorkspace,
+        RecordedError,
         Refused,
         SatchelError,
         StorageFailed,

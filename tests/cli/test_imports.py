@@ -63,3 +63,9 @@ def test_a_command_that_does_not_run_agents_loads_what_does(demo: Path, words: s
     )
     assert "satchel.runtime.cli.group" in done.stderr, done.stderr
     assert not _HEAVY & {*done.stderr.split()}, done.stderr[:500]
+
+
+def test_an_error_that_is_imported_loads_what_raises_it() -> None:
+    command = "import sys; from satchel.errors import RecordedError, Refused, UsageError; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60)
+    assert "satchel.errors" in done.stdout and not _HEAVY & {*done.stdout.split()}

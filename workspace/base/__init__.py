@@ -18,6 +18,7 @@ if not deferred(__name__):
         NotDone,
         NotSerializable,
         NoWorkspace,
+        RecordedError,
         Refused,
         SatchelError,
         StorageFailed,

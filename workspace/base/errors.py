@@ -119,6 +119,17 @@ class NotDone(SatchelError):
         super().__init__(what, **facts)
 
 
+class RecordedError(Exception):
+    """The exception of a call in an earlier process, if one of its own class can't be made. It is also of the nearest
+    base class, and has the same text."""
+
+    def __str__(self) -> str:
+        return str(self.__dict__.get("said", ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordedError, self.args, self.__dict__  # its own class was made dynamically and can't be found
+
+
 def taken_over(path: str, why: str) -> LeaseHeld:
     """The error for a process that had the workspace."""
     return LeaseHeld(
