@@ -217,9 +217,10 @@ def print_ended(ended: RunResult, place: Handle, *, for_programs: bool, quiet: b
         _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to continue at once")
 
 
-def print_next(place: Handle) -> None:
-    """The command to type after one that has changed a run at rest. No command starts what programs hold."""
-    verb = {"new": "run", "held": "status"}.get(place.status(brief=True).state, "resume")
+def print_next(place: Handle, state: str = "") -> None:
+    """The command to type after one that has changed a run at rest. No command starts what programs hold. `state`: of
+    the run, if it is known."""
+    verb = {"new": "run", "held": "status"}.get(state or place.status(brief=True).state, "resume")
     _aside(f"next: {place.command(verb)}")
 
 

@@ -156,7 +156,7 @@ def refused(data: bytes, problems: Sequence[Problem]) -> bytes | None:
         line = int(match[1]) if (match := _LINE.match(problem.place)) else 0
         by_line.setdefault(line, []).append(_reason(problem))
     beside = _with_remarks(inside, by_line)
-    if (value := _value(beside)) is not None and value == _value(inside):
+    if (value := _value(beside)) is not _UNREADABLE and value == _value(inside):
         return _signed_like(data, beside)
     count = len(problems)  # at the top, where a comment can't become part of a value
     places = [_LINE.sub(lambda match: f"line {int(match[1]) + count}", problem.place) for problem in problems]
@@ -221,12 +221,15 @@ def fill_in(data: bytes, values: dict[str, Any]) -> bytes:
     return text.encode()
 
 
+_UNREADABLE = object()
+
+
 def _value(text: str) -> Any:
-    """None if it can't be read."""
+    """None of a form without a value, `_UNREADABLE` of one that can't be read."""
     try:
         return yamltext.latest(text, "").value
     except InvalidFile:
-        return None
+        return _UNREADABLE
 
 
 def _set(text: str, key: str, value: Any) -> str:

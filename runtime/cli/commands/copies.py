@@ -242,7 +242,6 @@ def restore_command(source: str, to: str, as_json: bool, nothing_after: bool, ag
     if as_json:
         print_json(transfer_as_json(result) | {"seq": result.seq})
         return
-    there = find(to, with_options=urls.is_remote(to))
     if result.was_done:
         lines = [f"{result.run_id} was restored to {result.to} already; there is nothing to do"]
     else:
@@ -250,8 +249,10 @@ def restore_command(source: str, to: str, as_json: bool, nothing_after: bool, ag
             f"restored {result.run_id} from {result.source} to {result.to}, up to record {result.seq:,}",
             f"  {counted(result.files, 'file')}, {size(result.bytes)}, each compared by its hash",
         ]
-        if not nothing_after and there.status(brief=True).state != "held":
-            lines.append("  it will ask before each effect that the lost owner may have done after that record")
     for line in lines:
         print_folded(line)
-    summary.print_next(there)
+    there = find(to, with_options=urls.is_remote(to))
+    state = there.status(brief=True).state
+    if not (result.was_done or nothing_after or state == "held"):
+        print_folded("  it will ask before each effect that the lost owner may have done after that record")
+    summary.print_next(there, state)

@@ -210,6 +210,12 @@ def test_the_line_in_a_reason_is_another_one(asked: Asked) -> None:
     assert lines[int(number) - 1] == "decision: 'approve"
 
 
+def test_the_remark_in_a_form_without_a_value_names_a_line() -> None:
+    told = form.refused(b"# later\n", [schemas.Problem("line 1", "nothing", "a decision", "Write one")])
+    assert told is not None
+    assert told.startswith(b"# not accepted: found nothing, expected a decision. Write one\n# later\n")
+
+
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "make",
