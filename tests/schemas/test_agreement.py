@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from satchel.workspace.plan import Splice
 from satchel.workspace.state import checkpoint, earlier_moment
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.run_state import Moment
+from satchel.workspace.store import DiskStore
 from satchel.workspace.views import conversation, partial_files, projection, running_file
 
 AT = "2025-11-21T09:30:00.123Z"
@@ -306,9 +308,10 @@ RUNNING = running_file.RunningCalls(
 )
 
 
-def test_running_calls_are_written_that_their_schema_refuses() -> None:
-    written = running_file.encode(RUNNING)
-    assert problems("running", json.loads(written)) == [] and running_file._file.decode(written) == RUNNING
+def test_running_calls_are_written_that_their_schema_refuses(tmp_path: Path) -> None:
+    store, written = DiskStore(tmp_path), running_file.encode(RUNNING)
+    store.create(running_file.PATH, written)
+    assert problems("running", json.loads(written)) == [] and running_file.read(store) == RUNNING
 
 
 def test_a_tombstone_is_written_that_its_schema_refuses() -> None:

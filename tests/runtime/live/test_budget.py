@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import warm
+from noticing import Watching
 
 from satchel import Item, Run, agent, run, step
 from satchel.runtime.live import limits
@@ -36,17 +37,6 @@ def moment(workspace: Path) -> Moment:
 def pause(workspace: Path) -> dict[str, Any]:
     found: dict[str, Any] = yamltext.load((workspace / "pause.yaml").read_text(), "pause.yaml").value
     return found
-
-
-class Watching:
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
-
-    def noticed(self, kind: str, text: str) -> None:
-        self.lines.append((kind, text))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args: None
 
 
 def spending(calls: list[str], **amount: Any) -> Any:

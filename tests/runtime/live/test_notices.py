@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 import warm
+from noticing import Watching, completes, doubts, fails, pay, spends
 from waits import PATIENCE
 
-from satchel import Run, agent, effect, run, step
+from satchel import Run, agent, run
 from satchel.runtime.live import limits, notices
 from satchel.workspace.inspect import report
 from satchel.workspace.store import open_store
@@ -73,50 +74,8 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     found.close()
 
 
-class Watching:
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
-
-    def noticed(self, kind: str, text: str) -> None:
-        self.lines.append((kind, text))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args: None
-
-
 def notify(workspace: Path, *urls: str, more: str = "") -> None:
     (workspace / "workspace.yaml").write_text(f"{HEAD}notify: {json.dumps(urls)}\n{more}")
-
-
-@step
-async def pay(run: Run[Any], n: int) -> None:
-    run.spend(usd=0.9)
-
-
-@effect
-async def send() -> None:
-    raise TimeoutError
-
-
-@agent
-async def completes(run: Run[Any]) -> str:
-    return "done"
-
-
-@agent
-async def fails(run: Run[Any]) -> None:
-    raise ValueError("no such file: brief.md")
-
-
-@agent
-async def asks(run: Run[Any]) -> None:
-    await send()
-
-
-@agent
-async def spends(run: Run[Any]) -> None:
-    for n in range(4):
-        await pay(n=n)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +83,7 @@ async def spends(run: Run[Any]) -> None:
     [
         (completes, "completed", "info", "Completed."),
         (fails, "failed", "failure", "ValueError: no such file: brief.md"),
-        (asks, "waiting", "info", "Has it happened?"),
+        (doubts, "waiting", "info", "Has it happened?"),
         (spends, "paused", "info", "Paused: cost: the budget of $1.00 is used up ($1.80), by the budget."),
     ],
 )

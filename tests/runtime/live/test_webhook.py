@@ -15,9 +15,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from noticing import Watching, completes, doubts, fails, spends
 
 import satchel
-from satchel import Run, agent, effect, run, step
+from satchel import Run, agent, run, step
 from satchel.runtime.live import notices
 from satchel.workspace.formats import Webhook
 from satchel.workspace.inspect import report
@@ -98,18 +99,6 @@ def verified() -> Any:
     return names["is_from_satchel"]
 
 
-class Watching:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def noticed(self, kind: str, text: str) -> None:
-        if kind == "notice":
-            self.lines.append(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args: None
-
-
 def notify(workspace: Path, url: str, secret: str = "${WEBHOOK_SECRET}", more: str = "") -> None:
     places = json.dumps([{"webhook": url, "secret": secret}])
     (workspace / "workspace.yaml").write_text(f"{HEAD}notify: {places}\n{more}")
@@ -119,47 +108,17 @@ def told(workspace: Path, main: Any) -> list[str]:
     """What was not sent."""
     watch = Watching()
     run(workspace, main, watch=watch)
+    lines = [text for kind, text in watch.lines if kind == "notice"]
     kept = [remark.text for remark in report.last(open_store(str(workspace)))]
-    assert all(line in kept for line in watch.lines)
+    assert all(line in kept for line in lines)
     everything = str(watch.lines) + "".join(path.read_text() for path in workspace.rglob("*.json*"))
     assert SECRET[6:] not in everything and "sesame" not in str(watch.lines)
-    return watch.lines
-
-
-@step
-async def pay(run: Run[Any], n: int) -> None:
-    run.spend(usd=0.9)
-
-
-@effect
-async def send() -> None:
-    raise TimeoutError
-
-
-@agent
-async def completes(run: Run[Any]) -> str:
-    return "done"
-
-
-@agent
-async def fails(run: Run[Any]) -> None:
-    raise ValueError("no such file: brief.md")
-
-
-@agent
-async def doubts(run: Run[Any]) -> None:
-    await send()
+    return lines
 
 
 @agent
 async def asks(run: Run[Any]) -> None:
     await run.ask("Send it?", choices=["yes", "no"], context={"to": "ada"}, wait_for=0)
-
-
-@agent
-async def spends(run: Run[Any]) -> None:
-    for n in range(4):
-        await pay(n=n)
 
 
 @pytest.mark.parametrize("main", [completes, fails, asks, doubts, spends])

@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from noticing import Watching
 from properties import seed
 from waits import PATIENCE
 
@@ -198,17 +199,6 @@ def windowed(workspace: Path, more: str = "") -> None:
 @agent
 async def forbidden(run: Run[Any]) -> None:
     raise AssertionError("it was entered")
-
-
-class Watching:
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
-
-    def noticed(self, kind: str, text: str) -> None:
-        self.lines.append((kind, text))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args: None
 
 
 def test_a_window_that_opens_lets_the_run_go_on(workspace: Path, clock: Clock, calls: list[str]) -> None:
