@@ -74,7 +74,7 @@ frameworks: .venv-adk/made .venv-strands/made
 	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install $(PACKAGES) . && touch $@
 
 soak: $(VENV)/tests
-	export SATCHEL_SEED=$${SATCHEL_SEED:-$$(date +%s)} SATCHEL_ROUNDS=4; $(MAKE) test && $(MAKE) test-slow SLOW="slow or hypothesis"
+	export SATCHEL_ROUNDS=4; $(MAKE) test && $(MAKE) test-slow SLOW="slow or hypothesis"
 
 lint: $(VENV)/tests conflict-markers retired-words
 	$(BIN)/ruff check

@@ -14,6 +14,7 @@ second in the slow tier and the others to `make soak`. Marked `soak` is what onl
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -29,9 +30,9 @@ ROUNDS = int(os.environ.get("SATCHEL_ROUNDS") or 1)
 def seed() -> int:
     """For what a test draws by chance: the same at every run, so that CI tells of the change; or `SATCHEL_SEED`.
 
-    `make soak` takes another one each time. A test that fails shows it.
+    In `make soak`, which has more rounds, another one each time. A test that fails shows it.
     """
-    number = int(os.environ.get("SATCHEL_SEED") or 1)
+    number = int(os.environ.get("SATCHEL_SEED") or (random.randrange(1 << 30) if ROUNDS > 1 else 1))
     print(f"SATCHEL_SEED={number}")
     return number
 
