@@ -386,6 +386,10 @@ def group() -> None:
 
 def main() -> None:
     """The entry point of the command line."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):  # closed, as by `>&-`
+        from ...workspace.store import open_standard
+
+        open_standard()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal may not be able to show every character

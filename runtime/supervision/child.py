@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from ...workspace.base import SatchelError, UsageError, slug, time_text
 from ...workspace.inspect import lease
-from ...workspace.store import FileChanged, Store, read_if_there
+from ...workspace.store import FileChanged, Store, open_standard, read_if_there
 from ..live import Word, release, supervisor_link
 
 ASKED = (signal.SIGINT, signal.SIGTERM)
@@ -93,6 +93,7 @@ class Child:
         this process supervises no other child, and may be stopped with it. `patience` (seconds): how long it may
         drain if this process dies, until `may_drain_for` tells it otherwise; None: for ever. `output` is where
         it writes; None: where this process does. `variables` are added to its environment."""
+        open_standard()  # the child writes there, and no pipe may have their numbers
         reading, self._lifeline = os.pipe()
         self._uplink, writing = os.pipe()
         os.set_blocking(self._uplink, False)

@@ -27,4 +27,4 @@ if not deferred(__name__):
     from .disk_store import DISPLACED, LOCK, TEMPORARY, DiskStore, displaced_name, link, make_place, settle_place
     from .registry import PROBE, ListedDisk, check_conditional_puts, check_lock, check_writes, listed, open_store
     from .remote_store import RemoteStore
-    from .syscalls import Syscalls
+    from .syscalls import Syscalls, apart, open_standard

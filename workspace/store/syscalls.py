@@ -33,17 +33,19 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # a FIFO planted in a workspace must not hang its reader
 
+_STDERR = 2
+
 
 class Syscalls:
     """The real calls. Paths are absolute; errors are the OSErrors of the calls."""
 
     def open_new(self, path: str) -> int:
         """A private file that did not exist, for appending. FileExistsError if it did."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | _NOFOLLOW | _CLOEXEC, 0o600)
+        return apart(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | _NOFOLLOW | _CLOEXEC, 0o600))
 
     def open_append(self, path: str) -> int:
         """A file to append to. FileNotFoundError if there is none, ELOOP for a symbolic link."""
-        return os.open(path, os.O_WRONLY | os.O_APPEND | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
+        return apart(os.open(path, os.O_WRONLY | os.O_APPEND | _NOFOLLOW | _CLOEXEC | _NONBLOCK))
 
     def give(self, fd: int, mode: int, owner: tuple[int, int] | None) -> None:
         """Set mode and owner of a new file. `owner`: user and group, if it changes. Some file systems have neither, and
@@ -201,6 +203,26 @@ class Syscalls:
 
         with _open_file(path) as (file, _), suppress(BlockingIOError):  # it is locked by another process
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def apart(fd: int) -> int:
+    """The file under a number other than those of stdin, stdout and stderr. If a process was started without one of
+    these, the next file gets its number, and all that a library prints: that damages a journal."""
+    if fd > _STDERR:
+        return fd
+    import fcntl
+
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
+    os.close(fd)
+    open_standard()
+    return moved
+
+
+def open_standard() -> None:
+    """Open stdin, stdout and stderr to nowhere, where this process was started without them."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
 
 
 def _try(change: Callable[..., None], *args: Any, **options: Any) -> None:

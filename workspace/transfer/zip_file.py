@@ -20,7 +20,7 @@ from ..inspect import ExportResult, define, goes_along, look_beside, transfer_fi
 from ..journal import Line, LineReader, as_it_says, blobs, whole, written
 from ..secrets import redactor_of
 from ..state import Moment, checkpoint
-from ..store import Entry, Store, Syscalls, read_if_there, walk
+from ..store import Entry, Store, Syscalls, apart, read_if_there, walk
 from ..views import STATE, TODO, projection
 from . import copy_files
 from .copy_files import READ_LIMIT, Tell
@@ -66,7 +66,7 @@ def export(store: Store, to: str, tell: Tell = lambda *_: None) -> ExportResult:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return apart(os.open(path, flags, 0o600))
 
 
 def _name(half: str, path: str) -> None:
