@@ -47,6 +47,8 @@ _HELD_BYTES = 1 << 20
 """Readable files up to this size are read before the journal, so that they show nothing that it does not have."""
 
 _NAMED = 3  # of what is left out
+_ATTEMPTS = 3
+_CONTENDED = "another process writes it again and again"
 _NEEDED = {journal.FOLDER, blobs.BLOBS, os.path.dirname(blobs.BLOBS)}
 
 _SENT = transfer_file.BACKUP_SENT
@@ -399,14 +401,15 @@ class Replica:
         """If the copy does not have it as it is."""
         if self._sent.get(path) == version:
             return
+        if below := _SEGMENT_BELOW.fullmatch(path):
+            self._send_segment_below(path, below[1])
+            return
         if data is None:
             found = read_if_there(self.source, path, limit=_READ_LIMIT)
             if found is None:
                 return
             data, version = found
-            if below := _SEGMENT_BELOW.fullmatch(path):
-                self._send_files(entry.path for entry in self.source.list(f"{below[1]}/{blobs.BLOBS}"))
-            elif _BLOBS not in path and not first_of(path):  # it may show more than was sent before it
+            if _BLOBS not in path and not first_of(path):  # it may show more than was sent before it
                 self.follow()
                 self._follow_around(path)
         there = self.to.version(path) if path not in self._sent else None  # what was sent is another version
@@ -414,6 +417,27 @@ class Replica:
             self.to.replace(path, data, sync="data")
         self._sent[path] = version
         self._is_sent_kept = False
+
+    def _send_segment_below(self, path: str, folder: str) -> None:
+        """Another process that follows, too, or a new owner may have sent more of it: it must not become less."""
+        for _ in range(_ATTEMPTS):
+            there = self.to.version(path)  # looked at first
+            found = read_if_there(self.source, path, limit=_READ_LIMIT)
+            if found is None:
+                return
+            self._send_files(entry.path for entry in self.source.list(f"{folder}/{blobs.BLOBS}"))
+            try:
+                if there is None:
+                    self.to.create(path, found.data)
+                elif not self._is_there(path, there, found.data):
+                    self.to.replace(path, found.data, sync="data", if_version=there)
+            except (FileExistsError, FileChanged):
+                self._check_owner(path)
+                continue
+            self._sent[path] = found.version
+            self._is_sent_kept = False
+            return
+        raise StorageFailed(_CONTENDED, path=path)
 
     def _follow_around(self, path: str) -> None:
         """Send the journal of the workspace below the run that this file is in."""
@@ -471,7 +495,7 @@ class Replica:
 
     def _write_mark(self, *, whole: bool) -> None:
         """LeaseHeld if the run was restored meanwhile."""
-        for _ in range(3):
+        for _ in range(_ATTEMPTS):
             mark = self._mark
             assert mark is not None
             new = replace(
@@ -490,10 +514,14 @@ class Replica:
                 self._mark = new
                 return
             except FileChanged:
-                self._read_mark()
-                if self._mark is None or self._mark.restored is not None or self._mark.source != self.source.url:
-                    raise self._overtaken(transfer_file.BACKUP_MARK) from None
-        raise StorageFailed("another process writes it again and again", path=transfer_file.BACKUP_MARK)
+                self._check_owner(transfer_file.BACKUP_MARK)
+        raise StorageFailed(_CONTENDED, path=transfer_file.BACKUP_MARK)
+
+    def _check_owner(self, path: str) -> None:
+        """LeaseHeld if who has written this path meanwhile is not another process that follows, too."""
+        self._read_mark()
+        if self._mark is None or self._mark.restored is not None or self._mark.source != self.source.url:
+            raise self._overtaken(path) from None
 
 
 def _from_alone(before: bytes, data: bytes) -> bytes:

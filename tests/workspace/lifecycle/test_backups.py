@@ -372,6 +372,62 @@ def test_a_workspace_below_the_run_shows_more_than_its_journal(place: Place) -> 
         assert [len(held.rows()), *(each.path for each in held.list())] == [3, "1.md", "2.md", "3.md"]
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "grown"])
+def test_a_slower_process_that_follows_takes_rows_of_a_held_workspace_away(place: Place, is_new: bool) -> None:
+    place.dies_at("b")
+    one, other = place.replica(), place.replica()
+    one.begin()
+    other.begin()
+    with satchel.hold(str(place.run / "memory"), kind="notes") as held:
+
+        def is_faster() -> None:
+            held.append([{"n": 3}], log="rows")
+            other.complete()
+
+        held.append([{"n": 1}], log="rows")
+        if not is_new:
+            one.complete()
+            held.append([{"n": 2}], log="rows")
+        for name in ("create", "replace"):
+            late(one.to, name, "memory/journal/000000000001.jsonl", is_faster)
+        one.complete()
+        journals = [each / "memory/journal/000000000001.jsonl" for each in (place.run, place.copy)]
+        assert journals[0].read_bytes() == journals[1].read_bytes()
+
+
+def test_a_lost_owner_takes_rows_of_a_held_workspace_away(place: Place) -> None:
+    place.dies_at("b")
+    replica = place.replica()
+    replica.begin()
+    with satchel.hold(str(place.run / "memory"), kind="notes") as held:
+        held.append([{"n": 1}], log="rows")
+        replica.complete()
+        held.append([{"n": "of the lost machine"}], log="rows")
+    path = "memory/journal/000000000001.jsonl"
+
+    def new_owner() -> None:
+        place.restore()
+        (place.copy / path).write_bytes(b"of the new owner")
+
+    late(replica.to, "replace", path, new_owner)
+    with pytest.raises(LeaseHeld, match=ELSEWHERE):
+        replica.complete()
+    assert (place.copy / path).read_bytes() == b"of the new owner"
+
+
+def late(store: Any, name: str, of: str, before: Callable[[], None]) -> None:
+    """Something happens just before this method writes the path for the first time."""
+    real = getattr(store, name)
+
+    def write(path: str, data: bytes, **how: Any) -> Any:
+        if path == of:
+            setattr(store, name, real)
+            before()
+        return real(path, data, **how)
+
+    setattr(store, name, write)
+
+
 def test_what_no_copy_can_have_is_left_out_in_silence(place: Place) -> None:
     place.write(AGENT, following(place))
     with satchel.hold(str(place.run / "threads/user:1"), kind="notes") as held:
