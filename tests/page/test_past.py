@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.api import Overview, RunStatus, records_before
-from satchel.runtime.faces.web import Site, facts, make_app, reading
+from satchel.runtime.faces.web import Site, make_app, reading
 from satchel.runtime.faces.web import site as site_module
 from satchel.runtime.present import json_line
 from satchel.workspace import journal
@@ -211,7 +211,7 @@ async def main(run):
 
 def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
     step = journal.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
-    (told,) = facts.timeline([Line(7, 7, "2026-11-24T03:00:00Z", 1, step)])
+    (told,) = reading.timeline([Line(7, 7, "2026-11-24T03:00:00Z", 1, step)])
     assert told.took == 3100 and "(3.1 s)" not in told.words.text
 
 
@@ -240,9 +240,9 @@ def test_a_piece_of_a_streamed_text_changes_while_it_grows() -> None:
     text, known = "", dict[int, str]()
     for number in range(2000):
         text += f"{number}\n" if number % 7 else "x" * (number % 1300)
-        found = [*facts.pieces(text)]
+        found = [*reading.pieces(text)]
         shown = "".join(each.text for each in found)
-        assert text.endswith(shown) and min(len(text), facts.STREAM - facts.PIECE) <= len(shown) <= facts.STREAM
+        assert text.endswith(shown) and min(len(text), reading.STREAM - reading.PIECE) <= len(shown) <= reading.STREAM
         for each, after in pairwise(found):
             assert after.at == each.at + len(each.text) and known.setdefault(each.at, each.text) == each.text
 
@@ -292,27 +292,27 @@ def test_a_huge_run_makes_a_huge_page(root: Path) -> None:
     from satchel.workspace.plan import Plan
 
     plan = Plan("".join(f"- [{'x' if number < 3000 else ' '}] item {number}\n" for number in range(5000)))
-    part = facts.plan_part(plan, centred=True)
-    assert (len(part.rows), part.before, part.after) == (facts.PLAN, 2992, 5000 - 2992 - facts.PLAN)
-    assert part.rows[facts.BEFORE].text == "item 3000"
-    assert facts.plan_part(plan, begin=4990, most=200).after == 0
-    assert facts.plan_part(None).rows == []
+    part = reading.plan_part(plan, centred=True)
+    assert (len(part.rows), part.before, part.after) == (reading.PLAN, 2992, 5000 - 2992 - reading.PLAN)
+    assert part.rows[reading.BEFORE].text == "item 3000"
+    assert reading.plan_part(plan, begin=4990, most=200).after == 0
+    assert reading.plan_part(None).rows == []
 
     state = {f"key {number}": {"text": "y" * 1000, "list": [*range(1000)]} for number in range(5000)}
-    whole = facts.folded(state)
-    assert (len(whole.parts), whole.size, whole.rest) == (facts.NODES, 5000, facts.NODES)
+    whole = reading.folded(state)
+    assert (len(whole.parts), whole.size, whole.rest) == (reading.NODES, 5000, reading.NODES)
     assert max(len(each.text) for each in whole.parts) <= 160
     assert {(len(each.parts), each.rest) for each in whole.parts} == {(0, 0)}, "what is not there can not be opened"
-    (last,) = facts.folded(state, "", 4999).parts
+    (last,) = reading.folded(state, "", 4999).parts
     assert (last.key, [each.key for each in last.parts], len(last.parts[1].parts)) == (
         "key 4999",
         ["text", "list"],
         297,
     )
-    assert facts.folded(state, "/key 7/text").text == "y" * 1000
+    assert reading.folded(state, "/key 7/text").text == "y" * 1000
     assert json_line(state).startswith('{"key 0": {"text": "yyy')
     with pytest.raises(UsageError):
-        facts.folded(state, "/key 7/list/1000")
+        reading.folded(state, "/key 7/list/1000")
     for value in ({}, [], "", None, 1.5, {"a": [1, {"b": "ü"}]}, [[], {}]):
         assert json_line(value) == json.dumps(value, ensure_ascii=False)
 

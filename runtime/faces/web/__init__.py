@@ -4,11 +4,10 @@ command      `satchel page`
 server       listens, and serves the page with uvicorn: the routes of the modules below, and what an error looks like
 site         what all requests share: the runs below the root, notes of what was done, and how a template is rendered
 listing      the list of all runs, acts on several of them, and the page that stops all
-reading      the pages that read: one run; its log, plan, any moment, origins, calls, time, cost; and what two moments
-             or two runs differ in
+reading      the pages that read: one run; its log, plan, any moment, origins, calls, time, cost; what two moments or
+             two runs differ in; and JSON of any size, folded
 contents     what a run contains: conversations, files, images, and JSON of any size, a part at a time
 live         server-sent events: parts of a page when they change
-facts        what the page of a run shows, and JSON of any size
 starting     the form of a new run, and of the arguments of one that never began; start and resume
 forms        the forms of a run: pause, resume, stop, answer, send; edit, settle conflicts, rewind, redo, fork
 templates/   Jinja2, each value escaped. layout.html is around every page. run/*.html are parts of run.html, which

@@ -33,7 +33,7 @@ from ...api import (
     messages_of,
 )
 from ...present import MessagePart, message_parts, message_role
-from . import facts
+from . import reading
 from .site import RunRequest, Site, run_url
 from .site import query as query_of
 
@@ -88,7 +88,7 @@ class ShownPart(Struct, frozen=True):
 
     part: MessagePart
     html: Markup | None = None
-    value: facts.Folded | None = None
+    value: reading.Folded | None = None
     image: str = ""
     link: str = ""
 
@@ -178,14 +178,14 @@ def _part(part: MessagePart, reader: Reader, run: str, of: dict[str, object]) ->
     if part.kind in ("text", "thought"):
         if len(part.text) <= LONGEST:
             return ShownPart(part, html=reader.markdown(part.text))
-        return ShownPart(part, value=facts.folded(part.text, text=LONGEST))
+        return ShownPart(part, value=reading.folded(part.text, text=LONGEST))
     if part.kind == "image":
         if data := _bytes_of(part.text, 64):
             is_known = image_type(data) is not None
             url = f"{run_url(run, 'image')}?{query_of(of)}" if is_known and of["at"] != -1 else ""
             return ShownPart(part, image=url)
         return ShownPart(part, link=part.text if urlsplit(part.text).scheme in ("http", "https") else "")
-    return ShownPart(part, value=facts.folded(part.value, nodes=_NODES, text=_TEXT))
+    return ShownPart(part, value=reading.folded(part.value, nodes=_NODES, text=_TEXT))
 
 
 def _hit(said: ConversationMessage, text: str) -> FoundMessage:
@@ -263,8 +263,8 @@ def value(asked: RunRequest) -> Response:
     if kind not in _WHOLES or (pointer and not pointer.startswith("/")):
         raise UsageError(f"a run has no value {kind}{pointer}", remedy="open the page that shows it")
     whole = _WHOLES[kind](asked)
-    part = facts.folded(whole.value, pointer, asked.number("begin") or 0)
-    shown: dict[str, Any] = {"whole": whole, "part": part, "above": facts.above(pointer)}
+    part = reading.folded(whole.value, pointer, asked.number("begin") or 0)
+    shown: dict[str, Any] = {"whole": whole, "part": part, "above": reading.above(pointer)}
     if asked.request.headers.get("hx-request-type") == "partial":
         return asked.site.page(asked.request, "run/piece.html", name=asked.name, **shown)
     return asked.page("value.html", **shown)
@@ -366,7 +366,7 @@ def one_file(asked: RunRequest) -> Response:
     if kind == "markdown" and text is not None:
         shown["html"] = _reader(asked, near=path).markdown(text)
     elif kind == "json":
-        shown["json"] = facts.folded(_json(data))
+        shown["json"] = reading.folded(_json(data))
     shown |= _compared(asked, query.get("with", ""), query.get("run", "").strip(), path, text)
     return asked.page("file.html", **shown)
 

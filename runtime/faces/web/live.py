@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from ....workspace.base import SatchelError, StorageFailed, lines
 from ...api import Latest, SeenRun, Shot
-from . import contents, facts, listing, reading
+from . import contents, listing, reading
 from .site import RunRequest, Site
 
 STREAMS = 100
@@ -202,7 +202,7 @@ async def _run_events(site: Site, watching: Watching, run: SeenRun, request: Req
 
 def _parts(site: Site, run: SeenRun, request: Request, shot: Shot, names: Iterable[str]) -> list[tuple[str, str]]:
     """The content of parts of run.html. In a thread."""
-    told = facts.of_shot(shot)
+    told = reading.of_shot(shot)
     name = site.name_of(run)
     return [(part, site.render(f"run/{part}.html", request=request, name=name, run=run, **told)) for part in names]
 

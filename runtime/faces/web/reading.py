@@ -1,21 +1,52 @@
 """The pages that read: one run, its past (log, plan, any moment, who set a value, each call, time, cost), and what two
-moments or two runs differ in."""
+moments or two runs differ in. Each is bounded: a huge run makes no huge page, and of JSON values of any size it has a
+part; the rest comes when it is opened."""
 
 from __future__ import annotations
 
 import functools
+import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, StorageFailed, UsageError
-from ...api import RECORD_TYPES, Latest, LogRow, RunQuery, SeenRun, agent_of, records_before
-from ...present import GAPS, PARTS, call_name, cost_curve, cost_tables, describe_call, draw, json_line, side_rows
-from . import facts
+from ....workspace.journal import Line
+from ....workspace.plan import Plan, Task
+from ....workspace.state import ROOT, json_patch
+from ...api import (
+    RECORD_TYPES,
+    Latest,
+    LogRow,
+    RunningCall,
+    RunQuery,
+    RunStatus,
+    SeenRun,
+    Shot,
+    agent_of,
+    records_before,
+)
+from ...present import (
+    GAPS,
+    PARTS,
+    Timeline,
+    TimelineEvent,
+    agent_lines,
+    call_name,
+    cost_curve,
+    cost_tables,
+    describe_call,
+    draw,
+    json_line,
+    side_rows,
+    stream_name,
+)
 from .site import RunRequest, Site, run_url
 
 LOG = 200
@@ -32,6 +63,28 @@ LANES = 60
 
 CELLS = 100
 """Marks in a layer of a row, at most."""
+
+
+PLAN = 24
+"""Items of a plan on the page of a run; the plan has a page of its own."""
+
+DONE = 12
+"""Items of a plan without anything left to do: what came of it is more worth the room."""
+
+BEFORE = 8
+"""Of these, how many come before the first that is not finished."""
+
+TIMELINE = 40
+"""Records on the page of a run; the log has pages of its own."""
+
+LISTED = 12
+"""Files, sub-agents and scopes that are listed."""
+
+STREAM = 4000
+"""Characters of streamed text, from its end."""
+
+PIECE = 500
+"""Characters of a piece of it, at most. Its beginning goes away piece by piece."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -68,7 +121,7 @@ def one_run(site: Site, request: Request) -> Response:
         shot = Latest(site.handle(run)).look()
     except SatchelError as error:
         return site.page(request, "gone.html", 503, name=name, error=error)
-    return site.page(request, "run.html", name=name, run=run, **facts.of_shot(shot))
+    return site.page(request, "run.html", name=name, run=run, **of_shot(shot))
 
 
 def to_run(site: Site, request: Request) -> Response:
@@ -95,7 +148,7 @@ def log(asked: RunRequest) -> Response:
         except SatchelError as error:
             problem = error
         rows = [*wanted]
-    found = facts.timeline(row.line for row in rows)[::-1]
+    found = timeline(row.line for row in rows)[::-1]
     query = {"type": kind, "item": item}
     return asked.page(
         "log.html",
@@ -114,7 +167,7 @@ def plan(asked: RunRequest) -> Response:
     agents = status.moment.agents if status.moment else {}
     agent = asked.query.get("agent", "")
     found = agents[agent].plan if agent in agents and agent else status.plan
-    part = facts.plan_part(found, begin=asked.number("begin") or 0, most=LOG)
+    part = plan_part(found, begin=asked.number("begin") or 0, most=LOG)
     others = [path for path, each in agents.items() if each.plan.tasks]
     return asked.page("plan.html", status=status, plan=part, agent=agent, agents=others, most=LOG)
 
@@ -144,15 +197,15 @@ def moment(asked: RunRequest) -> Response:
     pointer = asked.query.get("path", "")
     pointer = pointer if pointer.startswith("/") else ""
     around = [row for row in (shown.before, shown.record, shown.after) if row is not None]
-    part = facts.plan_part(shown.moment.agents[agent.path].plan, centred=True)
+    part = plan_part(shown.moment.agents[agent.path].plan, centred=True)
     return asked.page(
         "moment.html",
         shown=shown,
         agent=agent,
-        state=facts.folded(agent.data, pointer, asked.number("begin") or 0),
-        above=facts.above(pointer),
+        state=folded(agent.data, pointer, asked.number("begin") or 0),
+        above=above(pointer),
         plan=part,
-        around=facts.timeline(row.line for row in around),
+        around=timeline(row.line for row in around),
         is_latest=at == "latest",
         at=at,
     )
@@ -170,9 +223,9 @@ def call(asked: RunRequest) -> Response:
     found = asked.handle.history.call(asked.text("of"))
     facts_of: dict[str, Any] = {
         "call": found.call,
-        "arguments": None if found.arguments is None else facts.folded(found.arguments),
-        "result": facts.folded(found.result) if found.call.state == "completed" else None,
-        "timeline": facts.timeline(found.records),
+        "arguments": None if found.arguments is None else folded(found.arguments),
+        "result": folded(found.result) if found.call.state == "completed" else None,
+        "timeline": timeline(found.records),
     }
     return asked.page("call.html", found=found, **facts_of)
 
@@ -268,3 +321,213 @@ def _is_fork(run: SeenRun, original: SeenRun) -> bool:
     forked = run.status.moment.forked if run.status.moment else None
     there = original.status.definition
     return forked is not None and there is not None and forked.run_id == there.run_id
+
+
+# What the page of one run shows, from a look at it
+
+
+class PlanRow(Struct, frozen=True):
+    """An item of a plan."""
+
+    id: str
+    text: str
+    mark: str
+    depth: int
+
+
+class PlanPart(Struct, frozen=True):
+    """Rows of a plan, with how many come before and after them."""
+
+    rows: list[PlanRow]
+    before: int
+    after: int
+
+
+class Doing(Struct, frozen=True):
+    """An open scope: an item, or a named part of the agent. `running`: its calls that run for long. `began`: other
+    effects that have begun and not ended."""
+
+    agent: str
+    scope: str
+    title: str
+    finished: int
+    newest: str
+    running: tuple[RunningCall, ...]
+    began: tuple[str, ...]
+    failures: int
+
+
+class Piece(NamedTuple):
+    """A line of a streamed text, or a part of a long one, and the number of characters before it. It stays the same
+    while the text grows, so that a browser can keep it in its place."""
+
+    at: int
+    text: str
+
+
+class StreamedText(Struct, frozen=True):
+    """Text that is streamed, or that a crash has cut off: its end, in pieces."""
+
+    path: str
+    call: str
+    agent: str
+    attempt: int
+    pieces: list[Piece]
+    characters: int
+    damaged: bool
+
+
+def of_shot(shot: Shot) -> dict[str, Any]:
+    """All that run.html needs besides the name."""
+    status, plan = shot.status, shot.status.plan
+    is_open = plan is not None and plan.next_to_do() is not None
+    return {
+        "status": status,
+        "shot": shot,
+        "moment": status.moment,
+        "plan": plan_part(plan, centred=True, most=PLAN if is_open else DONE),
+        "timeline": timeline(row.line for row in shot.rows)[: -TIMELINE - 1 : -1],
+        "doing": doing(status),
+        "streams": [*streams(status)],
+        "below": [*agent_lines(status.moment)] if status.moment else [],
+        "outputs": sorted((path, each.bytes) for path, each in status.moment.outputs.items()) if status.moment else [],
+    }
+
+
+def plan_part(plan: Plan | None, *, centred: bool = False, begin: int = 0, most: int = PLAN) -> PlanPart:
+    """A part of a plan: from item `begin` on, or around the next one."""
+    tasks = plan.tasks if plan else ()
+    at = plan.next_to_do() if plan else None
+    if centred:
+        first = at.index if at else len(tasks)
+        begin = max(0, min(first - BEFORE, len(tasks) - most))
+    begin = min(begin, max(0, len(tasks) - 1))
+    shown = tasks[begin : begin + most]
+    rows = [PlanRow(each.id or "", each.text, each.mark, _depth(each, tasks)) for each in shown]
+    return PlanPart(rows, begin, len(tasks) - begin - len(shown))
+
+
+def _depth(task: Task, tasks: Sequence[Task]) -> int:
+    depth = 0
+    while task.parent is not None and depth < 6:
+        task, depth = tasks[task.parent], depth + 1
+    return depth
+
+
+def timeline(lines: Iterable[Line]) -> list[TimelineEvent]:
+    """Records in words, in their order."""
+    return [*map(Timeline().of, lines)]
+
+
+def doing(status: RunStatus) -> list[Doing]:
+    """The open scopes of all agents, the run's own first."""
+    found = []
+    for path, agent in status.moment.agents.items() if status.moment else ():
+        for key, scope in agent.scopes.items():
+            newest = next(scope.newest(1), None)
+            running = tuple(each for each in status.running if (each.agent, each.scope) == (path, key))[:LISTED]
+            if key == ROOT and not scope.started and not running:
+                continue
+            shown = {each.key for each in running}
+            begun = tuple(call_name(each) for each in scope.started.values() if each.key not in shown)
+            done = call_name(newest) if newest else ""
+            calls = done, running, begun[:LISTED]
+            found.append(Doing(path, key, scope.title, scope.finished, *calls, scope.failures))
+    return found
+
+
+def streams(status: RunStatus) -> Iterator[StreamedText]:
+    """The ends of streamed texts."""
+    for each in status.streams[:LISTED]:
+        head = each.head
+        agent, attempt = (head.agent, head.attempt) if head else ("", 1)
+        yield StreamedText(
+            each.path, stream_name(each), agent, attempt, [*pieces(each.text)], len(each.text), each.damaged
+        )
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """The pieces that are whole in the last `STREAM` characters of a text, in their order."""
+    first = max(0, len(text) - STREAM)
+    at = line = text.rfind("\n", 0, first) + 1
+    at += (first - line) // PIECE * PIECE
+    while at < len(text):
+        end = text.find("\n", at, at + PIECE) + 1 or min(at + PIECE, len(text))
+        if at >= first:
+            yield Piece(at, text[at:end])
+        at = end
+
+
+# JSON of any size
+
+NODES = 300
+"""Values of a folded value that are on a page from the beginning; the others come when they are opened."""
+
+DEPTH = 8
+
+PIECE_OF_TEXT = 20_000
+"""Characters of a long text in one piece."""
+
+_SHORT_TEXT = 2_000
+
+_WIDTH = 160
+
+
+class Folded(Struct, frozen=True):
+    """A JSON value to unfold. `path` is its JSON pointer. `text`: the value itself, or the beginning of a long text.
+    `parts`: the values in it, of which there are `size` (None: it has none). `rest`: where to go on, in values or in
+    characters; None at its end."""
+
+    key: str
+    path: str
+    text: str
+    is_text: bool
+    size: int | None
+    parts: list[Folded]
+    rest: int | None = None
+
+
+def folded(value: Any, pointer: str = "", begin: int = 0, *, nodes: int = NODES, text: int = PIECE_OF_TEXT) -> Folded:
+    """The value at a JSON pointer, its first `nodes` values unfolded, those of a level before those in them, and so
+    many characters of its text. Bounded, whatever its size. UsageError if there is nothing."""
+    for part in json_patch.split(pointer):
+        value = _inside(value, part, pointer)
+    return _fold(pointer.rpartition("/")[2], pointer, value, begin, [nodes], text, 0)
+
+
+def above(pointer: str) -> list[tuple[str, str]]:
+    """The pointers that lead to a value, and it, each with its key."""
+    found = [("", "")]
+    for part in json_patch.split(pointer):
+        found.append((f"{found[-1][0]}/{json_patch.escape(part)}", part))
+    return found[1:]
+
+
+def _fold(key: str, path: str, value: Any, begin: int, left: list[int], longest: int, depth: int) -> Folded:
+    if isinstance(value, str):
+        rest = begin + longest if len(value) > begin + longest else None
+        return Folded(key, path, value[begin : begin + longest], True, None, [], rest)
+    if not isinstance(value, dict | list):
+        return Folded(key, path, json.dumps(value, ensure_ascii=False), False, None, [])
+    most = left[0] if depth < DEPTH else 0
+    here = [*islice(_parts(value), begin, begin + most)]
+    left[0] -= len(here)
+    inside = min(longest, _SHORT_TEXT)
+    parts = [_fold(name, f"{path}/{json_patch.escape(name)}", each, 0, left, inside, depth + 1) for name, each in here]
+    at = begin + len(here)
+    return Folded(key, path, json_line(value, _WIDTH), False, len(value), parts, at if at < len(value) else None)
+
+
+def _inside(value: Any, part: str, pointer: str) -> Any:
+    if isinstance(value, dict) and part in value:
+        return value[part]
+    if isinstance(value, list) and part.isascii() and part.isdecimal() and int(part[:9]) < len(value):
+        return value[int(part[:9])]
+    raise UsageError(f"there is no value {pointer}", remedy="look at the whole of it")
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list):
+        yield from ((str(index), each) for index, each in enumerate(value))

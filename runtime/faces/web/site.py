@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
@@ -27,9 +28,8 @@ from ....workspace.base import SatchelError, UsageError, moment_of, version, vis
 from ....workspace.inbound import with_changes
 from ....workspace.state import tone
 from ... import api, present
-from ...api import Handle, Overview, Seen, SeenRun
+from ...api import Handle, Overview, RunStatus, Seen, SeenRun
 from ...supervision import Census
-from . import facts
 
 _MOST = 500
 
@@ -215,6 +215,9 @@ def run_url(name: str, *parts: str | int) -> str:
 LONG = 20_000
 """Characters of one text that a page shows at most."""
 
+NOTICES = 8
+"""Files of each kind that differ from what the run has written."""
+
 
 def ago(at: str) -> Markup:
     """`3 min ago`, with the whole time as its title. The script keeps it current."""
@@ -260,6 +263,33 @@ def timed(text: object, *times: str) -> Markup:
             found += escape(shown[at : match.start()]) + clock(then.isoformat())
             at = match.end()
     return found + escape(shown[at:])
+
+
+def times(status: RunStatus) -> list[str]:
+    """The times that the words about its state, its pause and its schedule tell."""
+    moment, holder = status.moment, status.holder
+    found = [holder.since if holder else "", status.heard]
+    for pause in (moment.pause if moment else None, status.wish):
+        found += [pause.until] if pause else []
+    found += [moment.until] if moment else []
+    for each in status.schedule:
+        found += [each.next, each.last.due if each.last else ""]
+    return [each for each in found if each]
+
+
+def notices(status: RunStatus) -> list[present.StatusLine]:
+    """What is to be said of its files: at most `NOTICES` of each kind, so that none hides the others."""
+    kinds, found = Counter[tuple[str, object]](), list[present.StatusLine]()
+    for each in present.file_lines(status):
+        kind = each.title, each.tone
+        kinds[kind] += 1
+        if kinds[kind] <= NOTICES:
+            found.append(each)
+    return found + [
+        present.StatusLine(title, f"and {number - NOTICES} more ({title})")
+        for (title, _), number in kinds.items()
+        if number > NOTICES
+    ]
 
 
 def one_line(text: object, width: int = 120) -> str:
@@ -368,9 +398,7 @@ def _templates(site: Site) -> Environment:
     found.filters.update(FILTERS)
     names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version(), "zone": zone}
     told = {name: getattr(present, name) for name in _WORDS}
-    found.globals.update(
-        names, **told, notices=facts.notices, times=facts.times, wanted=api.wanted, new_key=secrets.token_urlsafe
-    )
+    found.globals.update(names, **told, notices=notices, times=times, wanted=api.wanted, new_key=secrets.token_urlsafe)
     return found
 
 
