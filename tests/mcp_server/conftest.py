@@ -20,8 +20,8 @@ from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ConfigDict
 
 from satchel.runtime.faces.mcp.command import allowed_of
+from satchel.runtime.faces.mcp.descriptions import Runs
 from satchel.runtime.faces.mcp.protocol_server import RunServer
-from satchel.runtime.faces.mcp.run_names import Runs
 from satchel.runtime.faces.mcp.tasks import EXTENSION
 from satchel.runtime.supervision import child
 

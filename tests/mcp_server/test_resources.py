@@ -16,8 +16,8 @@ from mcp import Client, MCPError
 from mcp.client.extension import ClientExtension, NotificationBinding
 
 import satchel
-from satchel.runtime.faces.mcp import descriptions, protocol_server, run_names
-from satchel.runtime.faces.mcp.run_names import Asking, Runs
+from satchel.runtime.faces.mcp import descriptions, protocol_server
+from satchel.runtime.faces.mcp.descriptions import Asking, Runs
 from satchel.runtime.faces.mcp.tasks import EXTENSION, Tasks
 from satchel.runtime.faces.mcp.tasks import Client as TaskClient
 
@@ -69,7 +69,7 @@ def test_a_client_reads_what_is_no_file_of_a_run(make: Make, root: Path, monkeyp
     (folder / "outputs/link.txt").symlink_to(root / "secret.txt")
     (folder / "steps").mkdir(exist_ok=True)
     (folder / "outputs/folder").symlink_to(root)
-    (folder / "outputs/big.txt").write_bytes(b"x" * (run_names.LIMIT + 1))
+    (folder / "outputs/big.txt").write_bytes(b"x" * (protocol_server.LIMIT + 1))
     (folder / "outputs/token.txt").write_text("it is hunter-2-hunter")
     (folder / ".env").write_text("secret")
     monkeypatch.setenv("MY_TOKEN", "hunter-2-hunter")
@@ -103,7 +103,7 @@ def test_a_client_reads_what_is_no_file_of_a_run(make: Make, root: Path, monkeyp
 def test_a_long_list_is_not_given_in_pages(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c"):
         satchel.open(make(PLAIN, name)).run()
-    monkeypatch.setattr(run_names, "_PAGE", 4)
+    monkeypatch.setattr(protocol_server, "_PAGE", 4)
 
     async def work() -> None:
         async with connected(serve(root)) as client:

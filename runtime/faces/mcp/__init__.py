@@ -1,11 +1,10 @@
 """Runs for other agents: a server of the Model Context Protocol over the workspaces below a folder or URL.
 
 command          `satchel mcp`, and what starts the server
-protocol_server  what the protocol asks for, put together from the modules below, and who is told when something
-                 changes: on stdin and stdout, or over HTTP
-run_names        the runs below the root, by name, and their files as resources
+protocol_server  what the protocol asks for, put together from the modules below; the files of runs as resources; and
+                 who is told when something changes: on stdin and stdout, or over HTTP
 tools            the tools, with what they take
-descriptions     what they give of a run
+descriptions     the runs below the root, by name, and what clients are told of them
 tasks            a run as a task of the protocol
 
 Only `command` may be imported without the package `mcp`.

@@ -86,8 +86,8 @@ def serve_mcp(
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("`satchel mcp` needs the package mcp", remedy="install it with `pip install 'satchel[mcp]'`")
     from ..http import address_of, tokens_of
+    from .descriptions import Runs
     from .protocol_server import over_http, over_stdio
-    from .run_names import Runs
 
     place = address_of(http) if http is not None else None
     tokens = tokens_of(token)

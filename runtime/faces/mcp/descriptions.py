@@ -1,20 +1,36 @@
-"""What the tools give of a run: its names as a resource and a task, its status, its questions, and what to do next. The
-schemas that clients get are made of these."""
+"""The runs below a folder or URL, by name: their folder, relative to the root. And what clients are told of a run: its
+names as a resource and a task, its status, its questions, and what to do next. The schemas that clients get are made of
+these."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from ....workspace.base import visible
+from ....workspace.base import DEFINITION, SatchelError, UsageError, arguments, myself, urls, visible
 from ....workspace.history import CallDetail
+from ....workspace.inspect import transfer_file
 from ....workspace.state import Moment
-from ...api import ACTIVE, OVER, LogRow, OpenQuestion, RunStatus, State, before_a_start, is_readable
+from ... import api
+from ...api import (
+    ACTIVE,
+    OVER,
+    Handle,
+    LogRow,
+    OpenQuestion,
+    RunStatus,
+    State,
+    before_a_start,
+    is_readable,
+    is_run,
+    leads_below,
+)
 from ...present import (
     answered,
     choice_meaning,
@@ -29,6 +45,108 @@ from ...present import (
     one_line,
     run_id_of,
 )
+
+_NAMED = 20  # runs that an error names
+
+
+class Runs:
+    """Each method looks again: nothing is kept, so a server can be killed at any moment. Methods block."""
+
+    def __init__(self, root: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None):
+        typed = urls.checked(arguments.place("root", root))
+        self.is_remote = urls.is_remote(typed)  # each look is a request over a network
+        self.root = typed.rstrip("/") if self.is_remote else os.path.realpath(typed)
+        api.open_all(typed, storage_options=storage_options)  # says now what is wrong with the root
+        self._is_run = is_run(self.root)
+
+    def all(self) -> dict[str, Handle]:
+        """A handle on each run, by name, in the order of the names."""
+        found = {self.name(each): each for each in api.open_all(self.root)}
+        return {name: found[name] for name in sorted(found)}
+
+    def statuses(self) -> dict[str, RunStatus]:
+        """The brief status of each run, by name, in the order of the names. Includes places that a run has left."""
+        found = {self._name_at(each.folder): each for each in api.ls(self.root)}
+        return {name: found[name] for name in sorted(found)}
+
+    def find(self, name: str) -> Handle:
+        """The run of this name, or with this run_id if only one has it. UsageError names those that there are."""
+        if (found := self.at(name)) is not None:
+            return found
+        statuses = self.statuses()
+        same = [known for known, each in statuses.items() if each.definition and each.definition.run_id == name]
+        if len(same) == 1 and (found := self.at(same[0])) is not None:
+            return found
+        known = [*statuses]
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        there = f"there are: {', '.join(known[:_NAMED])}{more}" if known else "there is none"
+        raise UsageError(
+            f"there is no run {name!r}",
+            why=there,
+            remedy="name one of them" if known else f"`satchel new` makes one below {self.root}",
+        )
+
+    def _run_above(self, name: str) -> str | None:
+        """The run in whose folder this name leads. What lies there are its files, perhaps copied from strangers."""
+        if self._is_run:
+            return self.root
+        names = name.split("/")
+        places = (f"{self.root}/{'/'.join(names[:number])}" for number in range(1, len(names)))
+        return next(filter(is_run, places), None)
+
+    def at(self, name: str) -> Handle | None:
+        """The run of this name, found without a look at the others; None if there is none."""
+        places = [self.root] if name == self._own_name else []
+        if leads_below(name, is_remote=self.is_remote) and self._run_above(name) is None:
+            places.append(f"{self.root}/{name}")
+        return next((handle for place in places if (handle := self._opened(place)) is not None), None)
+
+    def _opened(self, place: str) -> Handle | None:
+        """None if no run is there, or was there before it moved."""
+        if not self.is_remote and (os.path.realpath(place) != place or not os.path.isdir(place)):
+            return None
+        handle = api.open(place)
+        try:
+            is_run = any(handle.store.version(name) is not None for name in (DEFINITION, transfer_file.MOVED))
+        except SatchelError:
+            return handle  # its methods say what is wrong
+        return handle if is_run else None
+
+    @property
+    def _own_name(self) -> str:
+        """The name of the root, for the case that it is a workspace itself."""
+        return self.root.rpartition("/")[2]
+
+    def name(self, handle: Handle) -> str:
+        """The name of a run of this root."""
+        return self._name_at(handle.url)
+
+    def _name_at(self, place: str) -> str:
+        return place.removeprefix(self.root).strip("/") or self._own_name
+
+
+_LONGEST = 40  # characters of a client's name
+
+
+class Asking(NamedTuple):
+    """One call. `client` is what the client calls itself."""
+
+    runs: Runs
+    allowed: frozenset[str]
+    client: str
+
+    @property
+    def by(self) -> str:
+        """Who acts, for the record: the person of this process, and the client."""
+        client = visible(" ".join(self.client.split()))[:_LONGEST]
+        return f"{myself()} over MCP ({client})" if client else f"{myself()} over MCP"
+
+    def status(self, handle: Handle) -> RunSummary:
+        """The status of a run, read now."""
+        return status(self.runs.name(handle), handle.status(), self.allowed)
+
+
+# What clients are told
 
 Json = Any
 

@@ -4,7 +4,10 @@ process, and HTTP with a guard that says who may talk."""
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
+import mimetypes
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -33,8 +36,8 @@ from ....workspace.base import SatchelError, version
 from ....workspace.inspect import lease, signature
 from ...api import Handle
 from ..http import Address, HttpProblem, Senders, bound
-from . import descriptions, run_names, tools
-from .run_names import Asking, Runs
+from . import descriptions, tools
+from .descriptions import Asking, Runs
 from .tasks import EXTENSION, STARTING, Client, Tasks, not_allowed, status_of
 from .tools import Tool
 
@@ -129,15 +132,21 @@ class RunServer(Server[anyio.abc.TaskGroup]):
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        return await _in_thread(lambda: run_names.listed(self._runs, params.cursor if params else None))
+        return await _in_thread(lambda: _listed(self._runs, params.cursor if params else None))
 
     async def _list_templates(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        return run_names.templates()
+        template = types.ResourceTemplate(
+            uri_template=f"{descriptions.SCHEME}{{run}}/{{+path}}",
+            name="file of a run",
+            description="A file of a run, such as todo.md, state.json or outputs/report.md. `run` as list_runs "
+            "names it, percent-encoded.",
+        )
+        return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await _in_thread(lambda: run_names.read(self._runs, params.uri))
+        return await _in_thread(lambda: _read(self._runs, params.uri))
 
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
@@ -230,6 +239,95 @@ def _of_tasks(ctx: Context, params: TaskRequest) -> Client:
     if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != params.task_id:
         raise MCPError(types.HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the task id of the request")
     return client
+
+
+# The files of the runs as resources: `satchel://RUN/PATH`
+
+LIMIT = 1 << 20
+"""Bytes of a file that is handed out."""
+
+_PAGE = 200  # resources
+_KINDS = {
+    ".md": "text/markdown",
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".yaml": "application/yaml",
+    ".txt": "text/plain",
+}
+
+
+def _listed(runs: Runs, cursor: str | None) -> types.ListResourcesResult:
+    """The files of all runs, by run and path, a page at a time."""
+    after = _position(cursor)
+    found: list[types.Resource] = []
+    for name, handle in runs.all().items():
+        if name < after[0]:
+            continue
+        try:
+            files = handle.files.list()
+        except SatchelError:
+            continue  # `status` says what is wrong with it
+        for file in files:
+            if (name, file.path) <= after:
+                continue
+            if len(found) == _PAGE:
+                last = descriptions.of_uri(found[-1].uri)
+                return types.ListResourcesResult(resources=found, next_cursor=json.dumps(last))
+            found.append(_resource(name, file.path, file.bytes))
+    return types.ListResourcesResult(resources=found)
+
+
+def _position(cursor: str | None) -> tuple[str, str]:
+    if cursor is None:
+        return "", ""
+    try:
+        run, path = json.loads(cursor)
+        return str(run), str(path)
+    except (ValueError, TypeError, RecursionError):
+        raise MCPError(
+            types.INVALID_PARAMS, descriptions.error(f"{cursor!r} is no cursor of this server", cursor)
+        ) from None
+
+
+def _resource(run: str, path: str, size: int) -> types.Resource:
+    return types.Resource(
+        uri=descriptions.uri(run, path),
+        name=f"{run}/{path}",
+        description=f"{path} of the run {run}",
+        mime_type=_kind(path),
+        size=size,
+    )
+
+
+def _read(runs: Runs, uri: str) -> types.ReadResourceResult:
+    """The content of a file: as text if it is UTF-8."""
+    place = descriptions.of_uri(uri)
+    try:
+        if place is None:
+            raise _unknown_resource(uri, f"a resource is {descriptions.SCHEME}RUN/PATH")
+        data = runs.find(place[0]).files.read(place[1], limit=LIMIT)
+    except SatchelError as error:
+        raise _unknown_resource(uri, str(error)) from error
+    except FileNotFoundError:
+        raise _unknown_resource(uri, "the file is gone") from None
+    contents: types.TextResourceContents | types.BlobResourceContents
+    try:
+        contents = types.TextResourceContents(uri=uri, mime_type=_kind(place[1]) or "text/plain", text=data.decode())
+    except UnicodeDecodeError:
+        contents = types.BlobResourceContents(
+            uri=uri, mime_type=_kind(place[1]) or "application/octet-stream", blob=base64.b64encode(data).decode()
+        )
+    return types.ReadResourceResult(contents=[contents])
+
+
+def _kind(path: str) -> str | None:
+    name = path.rpartition("/")[2]
+    return _KINDS.get(f".{name.rpartition('.')[2]}") or mimetypes.guess_type(name)[0]
+
+
+def _unknown_resource(uri: str, why: str) -> MCPError:
+    said = descriptions.error(f"Resource not found: {why}", (uri, *(descriptions.of_uri(uri) or ())))
+    return MCPError(types.INVALID_PARAMS, said, {"uri": descriptions.error(uri, uri)})
 
 
 # Who is told what has changed: looks only while a client waits

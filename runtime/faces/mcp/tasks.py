@@ -20,7 +20,7 @@ from ....workspace.inbound import APPROVE, properties_of
 from ...api import ACTIVE, OVER, Handle, OpenQuestion, RunStatus
 from ...present import choice_meaning, not_called
 from . import descriptions, tools
-from .run_names import Asking
+from .descriptions import Asking
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 STARTING = ("start", "resume")

@@ -17,8 +17,7 @@ from ....workspace.inbound import inbox
 from ...api import ACTIVE, BY_NEED, ORDERS, Handle, RunQuery, SeenRun, State, is_pausing, new_place
 from ...supervision import Background
 from . import descriptions
-from .descriptions import AskedQuestion, Json, RunLine, RunSummary, ShownCall, ShownRecord
-from .run_names import Asking
+from .descriptions import AskedQuestion, Asking, Json, RunLine, RunSummary, ShownCall, ShownRecord
 
 _LISTED = 500
 
