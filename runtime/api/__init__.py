@@ -6,8 +6,7 @@ handle      a handle: `handle_history` has its methods for the past of a run
 latest      one run, kept current for screens
 stops       pause and cancel, and take a pause back; the emergency stop
 answers     answers questions
-mail        tasks and messages
-handle_files  the files of a run, to read and to edit as a person does
+handle_files  the files of a run, to read and to edit as a person does; tasks and messages for its inbox
 repair      repairs, removes old history, and resolves conflicts of files and the run
 transport   moves a run and copies it, lets copies follow, and goes on from one
 held_workspace  `hold`: a program is the one writer of a workspace, without an agent function; and reading such a one
@@ -99,11 +98,10 @@ if not deferred(__name__):
     from .answers import AnswerResult, changes_of, say_what
     from .finder import Below, is_run, leads_below, new_place, open, open_all
     from .handle import Handle
-    from .handle_files import Draft, EditResult, MessageCut, RunFile, RunFiles, is_readable
+    from .handle_files import UNNAMED, Draft, EditResult, MessageCut, RunFile, RunFiles, SendResult, is_readable
     from .handle_history import RunHistory
     from .held_workspace import FileEntry, Held, HeldFile, Row, hold, remove
     from .latest import Latest, Shot, records_before
-    from .mail import UNNAMED, SendResult
     from .repair import MergeResult, PruneResult, RecoveryResult, forgotten
     from .stops import PauseResult, WithdrawResult, is_pausing, stop_all, undo_all
     from .transport import BackupEvent, Replication, RunBackup

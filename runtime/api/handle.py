@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from ..status import CheckResult, Event, Execution, OpenQuestion, Result, RunStatus, Steps, StorageCheck
     from ..supervision import Background, Isolate, StopResult
     from .answers import AnswerResult
-    from .handle_files import RunFiles
+    from .handle_files import RunFiles, SendResult
     from .held_workspace import FileEntry, HeldFile, Row
-    from .mail import SendResult
     from .repair import Files, MergeResult, PruneResult, RecoveryResult
     from .stops import PauseResult, WithdrawResult
     from .transport import RunBackup
@@ -536,9 +535,9 @@ class Handle(Place):
         Nothing is sent if one of them can't be a task (InvalidFile, UsageError), or if the run was cancelled. Returns
         what was sent, in order. Not guaranteed: that an agent takes it.
         """
-        from . import mail
+        from .handle_files import send
 
-        return mail.send(self, contents, as_message=message, key=arguments.text("key", key))
+        return send(self, contents, as_message=message, key=arguments.text("key", key))
 
     @in_steps
     def answer(

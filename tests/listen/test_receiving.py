@@ -23,9 +23,9 @@ from click.testing import CliRunner
 from servers import Server
 
 import satchel
-from satchel.runtime.api import mail
 from satchel.runtime.cli.group import group
 from satchel.workspace.base.errors import StorageFailed, UsageError
+from satchel.workspace.inbound import inbox
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
@@ -161,14 +161,14 @@ def test_a_sender_that_tries_again_makes_a_second_task(client: Client, root: Pat
 def test_two_requests_with_one_key_at_once_make_two_tasks(client: Client, root: Path) -> None:
     """The first is held back before it writes: the second must wait for it."""
     arrived, may_go_on = threading.Semaphore(0), threading.Event()
-    real = mail.inbox.send
+    real = inbox.send
 
     def slowly(*args: Any, **more: Any) -> str:
         arrived.release()
         assert may_go_on.wait(PATIENCE)
         return real(*args, **more)
 
-    with mock.patch.object(mail.inbox, "send", slowly), ThreadPoolExecutor(4) as threads:
+    with mock.patch.object(inbox, "send", slowly), ThreadPoolExecutor(4) as threads:
         same = [threads.submit(client.post, "letters", "Write to Ada", idempotency_key="a") for _ in range(3)]
         other = threads.submit(client.post, "letters", "Write to Ada", idempotency_key="b")
         assert arrived.acquire(timeout=PATIENCE) and arrived.acquire(timeout=PATIENCE)  # one of each key
@@ -354,7 +354,7 @@ def test_a_run_that_takes_no_tasks_gets_one(client: Client, root: Path, tmp_path
 
 def test_a_full_disk_counts_as_accepted(client: Client, root: Path) -> None:
     full = StorageFailed("can't write", path="inbox/x.md", why="No space left on device")
-    with mock.patch.object(mail.inbox, "send", side_effect=full):
+    with mock.patch.object(inbox, "send", side_effect=full):
         reply = client.post("letters", idempotency_key="a")
     assert (reply.status, reply.headers["retry-after"]) == (503, "30")
     assert "No space left" in reply.said["detail"]
