@@ -450,6 +450,9 @@ def tell_error(error: Exception, *, with_traceback: bool) -> int:
         case SatchelError():
             _line(str(error))
             return code_of(error)
+        case FileNotFoundError(filename=None):
+            _line("the current folder was removed: `cd` to another one")
+            return 2
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             _line(f"{where}{error.strerror or error}")

@@ -194,7 +194,10 @@ class Child:
 
 def interpreter() -> list[str]:
     """The command that runs `satchel` like this process. The current folder is importable there only if it is here."""
-    is_safe = not sys.path or sys.path[0] not in ("", os.getcwd())
+    here = [""]
+    with suppress(FileNotFoundError):  # it was removed, as by a deploy while `serve` goes on
+        here.append(os.getcwd())
+    is_safe = not sys.path or sys.path[0] not in here
     return [sys.executable, *(["-P"] if is_safe else []), "-m", "satchel"]
 
 
