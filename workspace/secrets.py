@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from ...schemas import Problem
-from ..base import AgentError, InvalidFile, Refused, SatchelError
-from ..formats import Definition
+from ..schemas import Problem
+from .base import AgentError, InvalidFile, Refused, SatchelError
+from .formats import Definition
 
 SHORTEST = 4
 """Characters. A shorter value would be found in every other word."""
