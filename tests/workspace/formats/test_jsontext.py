@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.workspace.base.errors import InvalidFile, NotSerializable
-from satchel.workspace.formats.json_diagnostics import scan
-from satchel.workspace.formats.jsontext import DEPTH, dump, load, place_of
+from satchel.workspace.formats.jsontext import DEPTH, dump, load, place_of, scan
 
 TEXT = st.text().filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text))
 JSON = st.recursive(
@@ -38,8 +37,8 @@ def test_a_value_is_read_back_as_another(value: Any) -> None:
 
 @given(JSON)
 def test_the_slow_scanner_finds_fault_with_what_the_fast_one_takes(value: Any) -> None:
-    assert scan(dump(value), DEPTH)[1] == []
-    assert scan(json.dumps(value), DEPTH)[1] == []
+    assert scan(dump(value))[1] == []
+    assert scan(json.dumps(value))[1] == []
 
 
 @given(st.text(alphabet='{}[],:"\\u12dtrufalsen0.eE+-/# \n', max_size=30))
@@ -50,7 +49,7 @@ def test_the_two_scanners_disagree(text: str) -> None:
     except InvalidFile as error:
         assert all(problem.place.startswith("line ") for problem in error.problems)
     else:
-        assert scan(text, DEPTH)[1] == []
+        assert scan(text)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +170,7 @@ def test_a_long_text_is_looked_at_character_by_character(text: str) -> None:
 
         sys.setprofile(count)
         try:
-            lines, problems = scan(text.format("x\\n" * length), 100)
+            lines, problems = scan(text.format("x\\n" * length))
         finally:
             sys.setprofile(None)
         assert lines and problems
