@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from ...workspace.base import LeaseHeld, Refused, UsageError
 from ...workspace.formats import pause_file
-from ...workspace.inbound import Noticed, inbox, nothing_has_come, notice, open_files
+from ...workspace.inbound import Noticed, Point, inbox, nothing_has_come, notice, open_files, rewind_record
 from ...workspace.inspect import Look, Report, look, transfer_file
 from ...workspace.journal import EndStatus, PauseRequested, blobs
-from ...workspace.lifecycle import PauseWish, Point, Workspace, acquire, opening, pausing, recovery, rewind_record
+from ...workspace.lifecycle import PauseWish, Workspace, acquire, opening, pausing, recovery
 from ...workspace.state import Moment
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF

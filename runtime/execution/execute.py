@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from ...workspace.base import DEFINITION, DRIFTED, SIGNAL, AgentError, SatchelError, StorageFailed, myself
 from ...workspace.formats import pause_file as pausefile
-from ...workspace.inbound import inbox
+from ...workspace.inbound import Point, inbox, rewind_record
 from ...workspace.inspect import Look, Report, lease
 from ...workspace.journal import EndStatus, Failure, PauseLate, PauseRequested
-from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind_record
+from ...workspace.lifecycle import Workspace, opening, pausing
 from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, OVER, ROOT, Pause
 from ...workspace.views import guarded_files

@@ -19,10 +19,10 @@ from ...schemas import Where, dotted
 from ...workspace.base import DEFINITION, Refused, SatchelError, UsageError, version
 from ...workspace.formats import Definition
 from ...workspace.history import BlamedValue, data_origins, story
-from ...workspace.inbound import notice
+from ...workspace.inbound import notice, rewind_record
 from ...workspace.inspect import Look, Report, define
 from ...workspace.journal import Configured, PauseRequested
-from ...workspace.lifecycle import Workspace, rewind_record
+from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import as_recorded, redactor_of
 from ...workspace.state import Moment, json_patch, prompts
 from ...workspace.store import Store

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from ...workspace import transfer
 from ...workspace.base import UsageError, arguments, myself
 from ...workspace.history import LATEST, Records, Work, check_kept, moment_at, records_of, seq_of
-from ...workspace.inbound import reopen_parents
+from ...workspace.inbound import Return, reopen_parents, rewind_record
 from ...workspace.inspect import Remark, Report, look, look_beside
 from ...workspace.journal import Edited, Key, StepCompleted
-from ...workspace.lifecycle import Return, Workspace, opened, rewind_record
+from ...workspace.lifecycle import Workspace, opened
 from ...workspace.plan import Task
 from ...workspace.state import ROOT, AgentMoment, LaterEffect, Moment, Status, checkpoint, earlier_moment, scope_of_task
 from ...workspace.transfer import ForkResult, Tell

@@ -1,8 +1,8 @@
 """What people and programs put in: their edits of the readable files, their answers to questions, which are typed into
 the files in approvals/, and the tasks and messages in inbox/.
 
-    detection.py       finds all edits: each kind is one of plan_edits, json_edits, message_edits and held_files, and
-                       checkpoint_copies asks about a copy from checkpoints/
+    detection.py       finds all edits: each kind is one of plan_edits, json_edits, message_edits and held_files
+    rewind_record.py   returns to an earlier record, and asks about files that were copied from checkpoints/
     findings.py        what a look finds: edits, conflicts, files to refuse
     rejection.py       keeps what is refused next to its file
     question.py        a question to a person, form.py its file as text, approval_files.py the files as they are kept
@@ -15,7 +15,7 @@ the files in approvals/, and the tasks and messages in inbox/.
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import archive, detection, inbox, open_files, rejection
+    from . import archive, detection, inbox, open_files, rejection, rewind_record
     from .approval_files import ApprovalFiles, answer_text, filled_in, nothing_has_come, outcome_text, read_form
     from .archive import INBOX
     from .detection import cut_off, editable, judge, notice, notice_saved, reopen_parents, untaken
@@ -47,3 +47,4 @@ if not deferred(__name__):
     from .open_files import being_saved
     from .question import APPROVALS, APPROVE, DENY, Question, find_question, open_questions, path_of, with_changes
     from .rejection import is_known, not_settled, reject
+    from .rewind_record import Point, Return

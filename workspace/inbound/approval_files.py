@@ -18,12 +18,12 @@ import msgspec
 from msgspec import Raw
 
 from ..base import InvalidFile, Refused, SatchelError, is_blank
+from ..inspect import Report
 from ..journal import (
     NOTHING,
     ApprovalAnswered,
     ApprovalAsked,
     ApprovalRevoked,
-    Back,
     Doubt,
     Journal,
     Kept,
@@ -41,6 +41,7 @@ from .findings import RejectedFile
 from .form import Reply, check_asked, check_form, read_reply, revoked_by
 from .question import APPROVALS, Question, closed, find_question, open_questions, path_of, with_changes
 from .rejection import reject
+from .rewind_record import obey_answer
 
 _NAME = re.compile(rf"{APPROVALS}/([ad])([0-9]{{1,9}})\.yaml")
 _LOOKED_AT = 200
@@ -48,10 +49,6 @@ _LOOKED_AT = 200
 
 _TIMES = 3
 BY_DEFAULT = "the default"
-
-
-ObeyAnswer = Callable[[Journal, Back, str, str], None]
-"""Does what a person has decided about files of a checkpoint: the decision, and who it was."""
 
 
 class AnswerFound(NamedTuple):
@@ -65,10 +62,9 @@ class AnswerFound(NamedTuple):
 class ApprovalFiles:
     """The work on approvals/ for one opening. Used from one thread, like the moment that it reads."""
 
-    def __init__(self, store: Store, moment: Moment, redactor: Callable[[], Redactor], go_back: ObeyAnswer):
-        """`redactor` returns that of the workspace as it is now. `go_back` obeys an answer about files of a
-        checkpoint, before it is on record."""
-        self._store, self._moment, self._redactor, self._go_back = store, moment, redactor, go_back
+    def __init__(self, store: Store, moment: Moment, report: Report, redactor: Callable[[], Redactor]):
+        """`redactor` returns that of the workspace as it is now."""
+        self._store, self._moment, self._report, self._redactor = store, moment, report, redactor
         self._seen: dict[str, Version] = {}  # by id: files that need no change
         self._closed: dict[str, Version] = {}  # by id: files whose question is closed
         self._revoked: set[str] = set()  # the files of these show that their approval was revoked
@@ -353,7 +349,8 @@ class ApprovalFiles:
             )
         else:
             if isinstance(question.asked, ApprovalAsked) and question.asked.back is not None:
-                self._go_back(journal, question.asked.back, str(reply.decision), reply.by)
+                back, meant_to = question.asked.back, str(reply.decision)
+                obey_answer(self._store, self._moment, self._report, journal, back, meant_to, reply.by)
             changes = Raw(msgspec.json.encode({**reply.arguments})) if reply.arguments else NOTHING
             said = ApprovalAnswered(
                 id=question.id,

@@ -22,7 +22,7 @@ from ..secrets import as_recorded, redactor_of
 from ..state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, is_of_task, json_patch
 from ..store import FileContent, Store, read_if_there
 from ..views import BRIEF, PATIENCE, STATE, TODO, owner, projection
-from . import checkpoint_copies, held_files, json_edits, message_edits, plan_edits, rejection
+from . import held_files, json_edits, message_edits, plan_edits, rejection
 from .findings import (
     CheckData,
     ConflictPlace,
@@ -35,6 +35,7 @@ from .findings import (
     StillMoving,
     version_of,
 )
+from .rewind_record import ask_about_copies
 
 
 def notice(
@@ -90,7 +91,7 @@ def notice(
                 continue
             except (InvalidFile, Refused) as error:  # what can't even be read: too large, a folder
                 looking.refuse(error.path or agent.folder, error)
-    checkpoint_copies.ask(looking)
+    ask_about_copies(looking)
     _ask_again(looking)
     if looking.redactor:
         _refuse_secrets(looking)

@@ -22,7 +22,6 @@ from ..journal import NOTHING, OfCall, Patch, StepCompleted, StepEdit, StepFaile
 from ..state import ABSENT, AgentMoment, Conflict, Moment, json_patch, merge
 from ..store import Store
 from ..views import projection, schema_files
-from . import checkpoint_copies
 from .findings import (
     ConflictPlace,
     Edit,
@@ -36,6 +35,7 @@ from .findings import (
     object_of_run,
     sha,
 )
+from .rewind_record import note_copy
 
 _TOLD = 5
 
@@ -65,7 +65,7 @@ def judge(looking: Looking, agent: AgentMoment, data: bytes) -> None:
     if looking.moment.is_new:
         raise no_journal(path, None)
     try:
-        if not checkpoint_copies.look(looking, agent, path, data, _usable):
+        if not note_copy(looking, agent, path, data, _usable):
             looking.judge(agent, path, data, stamp.read_json(data), _is_ours(looking, data), edited)
     except (InvalidFile, Refused) as error:
         looking.refuse(path, error, data)

@@ -15,9 +15,9 @@ from ..journal import Doubt, OfCall, StepCompleted
 from ..plan import Plan, Task, between, plainly
 from ..state import AgentMoment, Scope, is_of_item
 from ..views import projection
-from . import checkpoint_copies
 from .findings import ConflictPlace, Edit, FileConflict, Looking, RejectedFile, check_size, foreign
 from .json_edits import no_journal
+from .rewind_record import note_copy
 
 if TYPE_CHECKING:
     from ..plan import Changes, Move
@@ -43,7 +43,7 @@ def judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped) -
     """The finding about one content of the file, in it or about to be saved."""
     path = agent.folder + projection.TODO
     try:
-        if checkpoint_copies.look(looking, agent, path, data):
+        if note_copy(looking, agent, path, data):
             return
         if agent.has_plan:
             looking.judge(agent, path, data, stamped, stamped.untouched, edited)

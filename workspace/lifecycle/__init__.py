@@ -1,16 +1,15 @@
-"""Take a workspace, open it, pause it, return to a checkpoint, prune it, let a backup follow it, and close it."""
+"""Take a workspace, open it, pause it, prune it, let a backup follow it, and close it."""
 
 # mypy: implicit-reexport
 
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import acquire, opening, pausing, recovery, retention, rewind_record
+    from . import acquire, opening, pausing, recovery, retention
     from .acquire import clock, end_other
     from .follower import FIRST_LOOK, LOOK, Follower, place_for
     from .opening import opened
     from .pausing import PauseWish, said
     from .recovery import Leftover, Truncation
     from .replica import Replica, backup_place
-    from .rewind_record import Point, Return
     from .workspace import Workspace

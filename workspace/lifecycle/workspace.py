@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -32,7 +31,6 @@ from ..views import (
     behind,
     conversation,
 )
-from . import rewind_record
 from .acquire import Owned
 from .follower import Follower
 from .retention import Pruner
@@ -62,9 +60,7 @@ class Workspace:
         self.owned: Owned
         self.files: dict[str, Files] = {}  # by agent
         self.messages: dict[str, MessageFile] = {}  # by the key of the log
-        self.desk = ApprovalFiles(
-            store, moment, lambda: self.redactor, partial(rewind_record.obey_answer, store, moment, report)
-        )
+        self.desk = ApprovalFiles(store, moment, report, lambda: self.redactor)
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
         self.follower: Follower | None = None  # lets a copy follow
         self.checkpointed = ""  # the last checkpoint that was written

@@ -25,6 +25,7 @@ from satchel.schemas import problems
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, DoesNotFit, InvalidFile, NewerFormat, SatchelError
 from satchel.workspace.formats.definition import Keep, Rule
+from satchel.workspace.inbound import rewind_record
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import (
     NOTHING,
@@ -71,7 +72,6 @@ from satchel.workspace.journal import (
     TaskTaken,
     Uncalled,
 )
-from satchel.workspace.lifecycle import rewind_record
 from satchel.workspace.plan import Plan, Splice
 from satchel.workspace.state import checkpoint, encoding
 from satchel.workspace.state import json_patch as patch
