@@ -3,14 +3,14 @@
     records.py     what every record is, and the records of what a run does
     people.py      the records of what people settle: questions, edits, returns, pauses
     line.py        one line: how a record is written and read
-    segment.py     one segment: its name, and its content; refuses damage that no crash explains
+    segment.py     the names and the content of segments; refuses damage that no crash explains. Removes old segments,
+                   and keeps what stays of their records for ever
     reader.py      reads the records after a position, repairs the end, and tells the histories of a run apart whose
                    copies were put into one folder
     blobs.py       writes and reads results that are too large for a record
     writer.py      `Journal` takes secrets out of records, collects them, and writes all waiting ones as one group
     segment_log.py writes groups: to the end of the segment where files can grow; else each as an object, after a
                    fence that keeps earlier writers off
-    pruning.py     removes old segments, and keeps what stays of their records for ever
 
 Invariant: when a segment exists, everything in those before it is durable. So only the last one can be torn, and only
 in its last group.
@@ -62,22 +62,6 @@ if not deferred(__name__):
         Rewound,
         StepEdit,
     )
-    from .pruning import (
-        Gone,
-        OldSegments,
-        Own,
-        conversation,
-        encode_kept,
-        gone,
-        kept_lines,
-        kept_of,
-        kept_path,
-        left_behind,
-        old_bytes,
-        old_segments,
-        remove_old,
-        roll_kept,
-    )
     from .reader import Tail, check_joints, expected, mend, once, read, woven
     from .records import (
         FORMAT,
@@ -127,11 +111,25 @@ if not deferred(__name__):
     from .segment import (
         CHECKPOINTS,
         FOLDER,
+        Gone,
+        OldSegments,
+        Own,
         checkpoint_position,
+        conversation,
+        encode_kept,
         first_kept,
         first_of,
+        gone,
         kept_files,
+        kept_lines,
+        kept_of,
+        kept_path,
+        left_behind,
         new_opening,
+        old_bytes,
+        old_segments,
+        remove_old,
+        roll_kept,
         segment_of,
         segment_path,
         segments,

@@ -30,7 +30,6 @@ from ..formats import decoder
 from ..store import LARGE_LIMIT, Store
 from .blobs import filled
 from .line import FIRST, NO_CRC, BadLine, Before, Line, LineReader, crc_of, is_whole, parse_each, place_of
-from .pruning import gone
 from .records import Fenced, Opened
 from .segment import (
     CHECKPOINTS,
@@ -40,6 +39,7 @@ from .segment import (
     apart,
     checkpoint_position,
     first_kept,
+    gone,
     segment_of,
     segment_path,
     segments,

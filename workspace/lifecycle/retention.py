@@ -1,6 +1,6 @@
 """What may be removed of a run's past, and removing it: `keep:` in workspace.yaml.
 
-Effects, questions, answers and edits stay for ever (journal/pruning.py), and whatever the run may still need. `plan`
+Effects, questions, answers and edits stay for ever (journal/segment.py), and whatever the run may still need. `plan`
 finds what may go now. The record of that comes first. So a process that has lost the workspace meanwhile removes only
 what the journal has given up already: the process that took it over has read that record. Then `carry_out` removes,
 each step durable before the next: the old records, by `journal/kept-SEQ`, from which on every reader begins;

@@ -15,7 +15,7 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inbound import rejection
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal import Line, Output, Tail, pruning, segment_log, writer, written
+from satchel.workspace.journal import Line, Output, Tail, segment, segment_log, writer, written
 from satchel.workspace.journal.reader import Chain
 from satchel.workspace.journal.segment import segment_path, segments
 from satchel.workspace.journal.segment_log import Fence, SegmentObjects
@@ -136,16 +136,16 @@ def _what_came_between_a_look_and_a_fence_is_not_taken_in() -> Fault:
 
 
 def _fences_are_pruned() -> Fault:
-    return mock.patch.object(pruning._Old, "fence", b"")
+    return mock.patch.object(segment._Old, "fence", b"")
 
 
 def _the_journal_may_begin_anywhere() -> Fault:
     """A frozen owner then rolls up, from behind the new beginning, what comes after it."""
-    return mock.patch.object(pruning, "_may_begin", lambda store, first, size, own: True)
+    return mock.patch.object(segment, "_may_begin", lambda store, first, size, own: True)
 
 
 def _segments_are_removed_before_their_effects_are_kept() -> Fault:
-    def hasty(store: Store, old: pruning.OldSegments) -> None:
+    def hasty(store: Store, old: segment.OldSegments) -> None:
         store.remove_many(old.paths)
         roll_kept(store, old)
 
@@ -154,7 +154,7 @@ def _segments_are_removed_before_their_effects_are_kept() -> Fault:
 
 
 def _effects_are_pruned() -> Fault:
-    return mock.patch.object(pruning, "chosen", lambda lines: [])
+    return mock.patch.object(segment, "chosen", lambda lines: [])
 
 
 def _fences_are_removed_by_a_roll_up() -> Fault:
