@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ...workspace.base import LeaseHeld, Refused, UsageError
 from ...workspace.formats import pause_file
-from ...workspace.inbound import Noticed, Point, inbox, nothing_has_come, notice, open_files, rewind_record
+from ...workspace.inbound import Noticed, Point, detection, inbox, nothing_has_come, notice, rewind_record
 from ...workspace.inspect import Look, Report, look, transfer_file
 from ...workspace.journal import EndStatus, PauseRequested, blobs
 from ...workspace.lifecycle import PauseWish, Workspace, acquire, opening, pausing, recovery
@@ -160,11 +160,11 @@ def _point(store: Store, seen: Look) -> Point:
 async def until_saved(start: Start) -> None:
     """Wait until people have finished saving files, or for a signal."""
     told: set[str] = set()
-    looks = open_files.until_saved(start.store)
+    looks = detection.until_saved(start.store)
     while (found := await start.aside(lambda: next(looks, None))) is not None:
         pause, path = found
         if start.watch and path not in told:
-            start.watch.noticed("waiting", open_files.said(path))
+            start.watch.noticed("waiting", detection.describe_saving(path))
         told.add(path)
         await asyncio.sleep(pause)
         if start.interruption.count:

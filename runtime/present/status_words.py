@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...workspace.base import Mode, counted, duration, one_line, since, usd
-from ...workspace.inbound import open_files
+from ...workspace.inbound import describe_saving
 from ...workspace.inspect import BackupMark, BackupState
 from ...workspace.journal import Failure
 from ...workspace.lifecycle import said
@@ -370,7 +370,7 @@ def file_lines(status: RunStatus, merge: str = "satchel merge") -> list[StatusLi
                 StatusLine("edited", f"{path} was saved; the run reads it at the next safe point", "hold", path)
             )
     for path in status.being_saved:
-        found.append(StatusLine("saving", open_files.said(path), "hold", path))
+        found.append(StatusLine("saving", describe_saving(path), "hold", path))
     for refusal in noticed.refusals if noticed else ():
         found.append(StatusLine("edited", f"refused: {refusal.error}", "bad", refusal.path))
     for path in status.refused:

@@ -30,7 +30,7 @@ from ...workspace.base import (
     visible,
 )
 from ...workspace.formats import jsontext, pause_file
-from ...workspace.inbound import APPROVALS, archive, form_problems, inbox, notice, open_files, rejection
+from ...workspace.inbound import APPROVALS, archive, describe_saving, form_problems, inbox, notice, rejection
 from ...workspace.inspect import Look, begun, define, discovery, lease, look
 from ...workspace.journal import BadLine, Kept, LineReader, StepCompleted, blobs
 from ...workspace.lifecycle import recovery
@@ -449,7 +449,7 @@ def _foresee(store: Store, seen: Look, checked: CheckResult) -> None:
     for edit in noticed.edits:
         checked.planned += [f"{edit.record.file}: {say}" for say in edit.record.says]
     checked.planned += noticed.told
-    checked.planned += [open_files.said(path) for path in noticed.being_saved]
+    checked.planned += [describe_saving(path) for path in noticed.being_saved]
     if noticed.leftovers:
         checked.planned.append(f"{counted(len(noticed.leftovers), 'step file')} of finished items would be removed")
     for path in noticed.plans:

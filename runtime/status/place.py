@@ -188,14 +188,14 @@ def check_free(store: Store) -> None:
 def wait_until_free(place: Place) -> Steps[None]:
     """Wait until the workspace may be taken and no program is saving one of its files. LeaseHeld if its holder is
     alive. Calls `tell` with what it waits for."""
-    from ...workspace.inbound import open_files
+    from ...workspace.inbound import describe_saving, until_saved
     from ...workspace.lifecycle import acquire  # slow, and most handles never wait
 
     store = place.store
     told: set[str] = set()
-    for pause, path in open_files.until_saved(store):
+    for pause, path in until_saved(store):
         if path not in told:
-            place.tell(f"waiting: {open_files.said(path)}")
+            place.tell(f"waiting: {describe_saving(path)}")
         told.add(path)
         yield pause
     is_told = False

@@ -104,7 +104,7 @@ def test_a_definition_that_is_being_saved_is_read_before_it_is_whole(
         (folder / "workspace.yaml").write_bytes(whole)
         return saving if found else []
 
-    monkeypatch.setattr("satchel.workspace.inbound.open_files.being_saved", is_saved)
+    monkeypatch.setattr("satchel.workspace.inbound.detection.being_saved", is_saved)
     with pytest.raises(UsageError, match="nothing to resume yet"):
         satchel.open(folder).resume(ending("completed"))
     assert satchel.open(folder).run(ending("completed")).status == "completed"

@@ -22,8 +22,7 @@ from satchel.runtime.live.reverify import Doubts, Rechecks
 from satchel.runtime.live.stopping import StopRequests
 from satchel.runtime.live.supervisor_link import Interruption
 from satchel.workspace.base.errors import SatchelError
-from satchel.workspace.inbound import Noticed, inbox, notice
-from satchel.workspace.inbound.open_files import being_saved
+from satchel.workspace.inbound import Noticed, being_saved, inbox, notice
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle import pausing

@@ -7,7 +7,6 @@ the files in approvals/, and the tasks and messages in inbox/.
     rejection.py       keeps what is refused next to its file
     question.py        a question to a person, form.py its file as text, approval_files.py the files as they are kept
     inbox.py           what waits in inbox/, and how it is taken; archive.py is where it goes afterwards
-    open_files.py      what is being saved
 """
 
 # mypy: implicit-reexport
@@ -15,10 +14,21 @@ the files in approvals/, and the tasks and messages in inbox/.
 from ..base.lazy import deferred
 
 if not deferred(__name__):
-    from . import archive, detection, inbox, open_files, rejection, rewind_record
+    from . import archive, detection, inbox, rejection, rewind_record
     from .approval_files import ApprovalFiles, answer_text, filled_in, nothing_has_come, outcome_text, read_form
     from .archive import INBOX
-    from .detection import cut_off, editable, judge, notice, notice_saved, reopen_parents, untaken
+    from .detection import (
+        being_saved,
+        cut_off,
+        describe_saving,
+        editable,
+        judge,
+        notice,
+        notice_saved,
+        reopen_parents,
+        untaken,
+        until_saved,
+    )
     from .findings import (
         CheckData,
         ConflictChoice,
@@ -44,7 +54,6 @@ if not deferred(__name__):
     from .held_files import saved_files
     from .inbox import Arrivals, InboxFile, Offered
     from .message_edits import CutOff
-    from .open_files import being_saved
     from .question import APPROVALS, APPROVE, DENY, Question, find_question, open_questions, path_of, with_changes
     from .rejection import is_known, not_settled, reject
     from .rewind_record import Point, Return

@@ -1,9 +1,10 @@
-"""Look at all readable files of a run, work out what an edit of one agent means for its parents, and record what was
-found.
+"""Look at all readable files of a run: which are being saved at this moment, and what a person has changed in the rest.
+Work out what an edit of one agent means for its parents, and record what was found.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -14,15 +15,15 @@ from msgspec.structs import replace
 
 from ...schemas import short
 from ..base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
-from ..formats import Definition, parse
+from ..formats import Definition, parse, pause_file
 from ..inspect import Report
 from ..journal import ApprovalAsked, Edited, Journal, PlanChanged, blobs
 from ..plan import Plan, Splice, Task, between
 from ..secrets import as_recorded, redactor_of
 from ..state import ROOT, AgentMoment, Listed, Moment, PastMoments, folder_of_agent, is_of_task, json_patch
-from ..store import FileContent, Store, read_if_there
-from ..views import BRIEF, PATIENCE, STATE, TODO, owner, projection
-from . import held_files, json_edits, message_edits, plan_edits, rejection
+from ..store import FileContent, ListedDisk, Store, listed, read_if_there
+from ..views import BRIEF, PATIENCE, STATE, TODO, guarded_files, is_left_open, owner, projection
+from . import held_files, inbox, json_edits, message_edits, plan_edits, rejection
 from .findings import (
     CheckData,
     ConflictPlace,
@@ -35,7 +36,11 @@ from .findings import (
     StillMoving,
     version_of,
 )
+from .question import APPROVALS
 from .rewind_record import ask_about_copies
+
+_LONGEST_SAVE = 60.0  # seconds
+_BETWEEN_LOOKS = 0.1
 
 
 def notice(
@@ -269,6 +274,49 @@ def _reach(looking: Looking) -> None:
     noticed.edits += found.edits
     for path, why in found.unreached.items():
         looking.find(moment.agents[path].folder + TODO, f"adds work to {path}, but {why}")
+
+
+# Files that are being saved: `status` names them, and a start waits for them
+
+
+def being_saved(store: Store, *, with_inbox: bool = False) -> list[str]:
+    """The files that a program has open for writing and that are not taken yet, because they may be half saved."""
+    if store.abilities.remote:
+        return []
+    looked = listed(store)
+    paths = [*_may_be_saved(looked), *(inbox.files(looked) if with_inbox else ())]
+    recent = [path for path in paths if _is_recent(looked, path)]  # asking for a writer means opening the file
+    return [path for path in recent if store.has_writer(path) and not is_left_open(store, path)]
+
+
+def until_saved(store: Store) -> Iterator[tuple[float, str]]:
+    """Seconds to wait before the next look, and what for, as long as a program is saving a file. Gives up after a
+    minute: the active run then takes such a file, or leaves it."""
+    give_up = time.monotonic() + _LONGEST_SAVE
+    while (paths := being_saved(store)) and time.monotonic() < give_up:
+        yield _BETWEEN_LOOKS, paths[0]
+
+
+def describe_saving(path: str) -> str:
+    """The message about one of them."""
+    seconds = guarded_files.WAITS.open_pause if path == pause_file.PATH else guarded_files.WAITS.open
+    return (
+        f"{path} is being saved: the run reads it when the program has closed it, or left it alone for {seconds:.0f} s"
+    )
+
+
+def _is_recent(store: Store, path: str) -> bool:
+    """Whether it was written in the last minute, as far as a listing tells. An older one is not half saved, although a
+    program may have it open."""
+    folder, _, name = path.rpartition("/")
+    status = store.facts(folder).get(name) if isinstance(store, ListedDisk) else None
+    return status is None or status.st_mtime > time.time() - _LONGEST_SAVE
+
+
+def _may_be_saved(store: Store) -> Iterator[str]:
+    yield from (DEFINITION, pause_file.PATH)
+    yield from (entry.path for entry in store.list(APPROVALS))
+    yield from projection.files_there(store)
 
 
 # workspace.yaml

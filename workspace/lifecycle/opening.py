@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from .. import journal
 from ..base import SatchelError, myself, version
 from ..formats import pause_file
-from ..inbound import CheckData, Noticed, Side, archive, inbox, notice, open_files, path_of, rejection
+from ..inbound import CheckData, Noticed, Side, archive, describe_saving, inbox, notice, path_of, rejection
 from ..inspect import Look, Report, begun, is_unchanged, lease, look, transfer_file
 from ..journal import FORMAT, Opened, now
 from ..secrets import redactor_of, scrubbed
@@ -305,7 +305,7 @@ def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     for text in () if is_born else noticed.told:
         workspace.report.add("done", text)
     for path in noticed.being_saved:
-        workspace.report.add("found", open_files.said(path))
+        workspace.report.add("found", describe_saving(path))
     guarded_files.remove_all(
         store, {path: noticed.versions[path] for path in noticed.leftovers if path in noticed.versions}
     )
