@@ -274,7 +274,8 @@ def definition_of(source: Store) -> FileContent:
 
 def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
     """Write at the destination what is coming. True if an earlier call has. UsageError if the place is not free for
-    it."""
+    it, or can't be told where the run comes from."""
+    urls.check_text(mine.source)
     to.refresh()
     if to.version(DEFINITION) is not None:
         held = read_definition(to).run_id

@@ -34,6 +34,7 @@ _STAYING = frozenset((transfer_file.MOVED, transfer_file.EXPORT, transfer_file.E
 
 def export(store: Store, to: str, tell: Tell = lambda *_: None) -> ExportResult:
     """Write the zip file `to`, wholly or not at all. UsageError if it exists, or is inside the workspace."""
+    urls.check_text(store.url)  # the zip says where it comes from
     path = os.path.abspath(urls.local(to))
     here = store.url.rstrip("/")
     if not store.abilities.remote and os.path.realpath(path).startswith(f"{os.path.realpath(here)}{os.sep}"):

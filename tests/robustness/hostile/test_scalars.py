@@ -121,6 +121,22 @@ def test_a_folder_whose_name_is_no_text_ends_a_run_in_the_middle(tmp_path: Path)
     assert not (folder / "journal").exists()
 
 
+@pytest.mark.parametrize("way", ["copy", "move", "fork", "export"])
+def test_a_run_in_a_folder_whose_name_is_no_text_goes_elsewhere_with_a_bare_error(way: str, tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/workspace.yaml").write_text(HEAD)
+
+    @agent
+    async def main(run: Run[dict[str, object]]) -> None: ...
+
+    run(tmp_path / "run", main).raise_for_status()
+    (tmp_path / "run").rename(folder)
+    ran = CliRunner().invoke(group, [way, str(folder), str(tmp_path / "there")])
+    assert ran.exit_code == 2 and "Rename that folder" in ran.output
+    assert not (tmp_path / "there/journal").exists() and not (tmp_path / "there").is_file()
+
+
 def test_a_name_that_is_no_text_is_told_to_a_terminal_or_a_record() -> None:
     assert not is_name(os.fsdecode(b"a\xff"))
 
