@@ -15,11 +15,11 @@ from cli.conftest import ASKING, PLAIN, Cli, Make, cli, make
 
 import satchel
 from satchel.runtime.api import Handle, Overview
-from satchel.runtime.cli import history_lines
 from satchel.runtime.present import (
     Timeline,
     budget_lines,
     call_name,
+    describe_record,
     describe_retry,
     describe_stop,
     detail,
@@ -89,7 +89,7 @@ def test_a_record_is_said_in_other_words_by_a_face(run: Handle, cli: Cli) -> Non
         event = timeline.of(row.line)
         said = squeezed(one_line(event.words.text, 200).removesuffix("…"))
         assert said in page and said in squeezed(lines.event_line(event, 1000).plain), event
-        line = squeezed(history_lines.describe_record(row.line.record).line)
+        line = squeezed(describe_record(row.line.record).line)
         assert line in log and squeezed(descriptions.record(row).words).startswith(line[:300]), event
 
 

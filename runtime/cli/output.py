@@ -1,4 +1,5 @@
-"""What commands print: JSON for programs, tables and progress bars for people, and words that only they need."""
+"""What commands print: JSON for programs; for people tables, progress bars, lines that fit a terminal, and words that
+only commands need."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ...workspace.base import UNSAFE, visible
-from ..present import counted, cut, size
+from ..present import counted, cut, one_line, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...workspace.history import DataChange
     from ...workspace.inspect import Remark
     from ...workspace.transfer import Tell
 
@@ -38,6 +40,12 @@ def listed(parts: Sequence[str]) -> str:
 _GAP = 2  # columns between those of a table
 _LEAST = 8  # columns that the first one keeps
 _TITLE = 8  # columns of the marks
+
+INDENT = "  "
+SHORT = 60  # columns of a value in a line, away from a terminal
+_NARROWEST = 12  # columns that it has at least
+
+json_text = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would make one for each of thousands of results
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
@@ -119,6 +127,47 @@ def _cells(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def line(text: str, width: int, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
+    """`text` in one line, cut to the width of the terminal."""
+    shown = visible(text)
+    if not shown.isprintable():
+        shown = " ".join(shown.splitlines())
+    shown = cut(shown, width) if width else shown
+    return click.style(shown, fg=fg, bold=bold or None, dim=dim or None) if fg or bold or dim else shown
+
+
+def data_change(change: DataChange, width: int) -> str:
+    from ..present import CHANGES, colour, json_line  # `--help` needs no tones
+
+    sign, tone = CHANGES[change.kind]
+    name = f"{INDENT}{sign} {change.path or '/'}  "
+    if change.kind == "changed":
+        said = pair(json_text(change.old), json_text(change.new), left_after(name, width))
+    else:
+        said = json_line(change.new if change.kind == "added" else change.old, left_after(name, width) or SHORT)
+    return line(name + said, width, fg=colour(tone))
+
+
+def pair(old: str, new: str, width: int) -> str:
+    """Two texts in one line, both cut to the part where they begin to differ."""
+    room = max(_NARROWEST, (width or 2 * SHORT) // 2 - 2)
+    common = next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), 0)
+    start = common - room // 3 if common > room // 2 and max(len(old), len(new)) > room else 0
+    head = "…" if start else ""
+    return " -> ".join(one_line(head + each[start:], room) for each in (old, new))
+
+
+def left_after(name: str, width: int) -> int:
+    """The columns after `name`; 0 away from a terminal."""
+    return max(2 * _NARROWEST, width - len(name)) if width else 0
+
+
+def data_json(change: DataChange) -> dict[str, Any]:
+    sides = [name for name, without in (("old", "added"), ("new", "removed")) if change.kind != without]
+    said = {"agent": change.agent, "path": change.path, "kind": change.kind}
+    return said | {name: getattr(change, name) for name in sides}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -9,28 +10,37 @@ from typing import Any, TypeVar
 import click
 import msgspec
 from click.shell_completion import CompletionItem
+from msgspec.structs import asdict
 
-from ....workspace.base import UsageError, visible
-from ....workspace.history import Call, CallDetail, Origin, Work
+from ....workspace.base import UsageError, lines, visible
+from ....workspace.history import Call, CallChange, CallDetail, MessageChange, Origin, StepHistory, Work
+from ....workspace.journal import Line
 from ....workspace.state import folder_of_agent
 from ...api import Blame, Blamed, Difference, Handle, LogRow, ShowResult
 from ...present import (
     CALLS,
+    CHANGES,
+    Piece,
     answer_line,
     attempt_line,
     call_facts,
+    call_json,
     call_name,
     colour,
+    cost_json,
+    cost_lines,
     counted,
     cut,
     describe_call,
+    describe_record,
     detail_json,
     json_line,
     one_line,
     place_words,
     side_rows,
+    timing_json,
+    timing_lines,
 )
-from .. import history_lines
 from ..options import (
     complete_moment,
     complete_position,
@@ -41,7 +51,20 @@ from ..options import (
     split,
     storage_option,
 )
-from ..output import columns, print_json, print_lines, utc
+from ..output import (
+    INDENT,
+    SHORT,
+    columns,
+    data_change,
+    data_json,
+    json_text,
+    left_after,
+    line,
+    pair,
+    print_json,
+    print_lines,
+    utc,
+)
 
 _PROMPT = "prompt:"
 _NEWEST_MESSAGES = 10  # messages of each agent
@@ -95,30 +118,30 @@ def _told_detail(found: CallDetail, width: int) -> Iterator[str]:
     call = found.call
     kind = "effect" if call.effect else "step"
     tone = colour(CALLS.get(call.state))
-    yield history_lines.line(f"{found.name}  {kind} {call_name(call)}  ({call.state})", width, fg=tone, bold=True)
+    yield line(f"{found.name}  {kind} {call_name(call)}  ({call.state})", width, fg=tone, bold=True)
     for name, text in call_facts(found):
-        yield history_lines.line(f"  {name:<8}  {text}", width)
+        yield line(f"  {name:<8}  {text}", width)
     yield from _told_part("arguments", found.arguments)
     if found.arguments is None:
-        yield history_lines.line(f"  only the beginning is kept: {call.call}", width, dim=True)
+        yield line(f"  only the beginning is kept: {call.call}", width, dim=True)
     if call.state == "completed":
         yield from _told_part(f"result (also in {call.result_in})" if call.result_in else "result", found.result)
     elif call.error:
-        yield from ("", history_lines.line("error", width, bold=True))
-        yield from history_lines.text(call.error, 0)
-        yield from (history_lines.line(f"    {each}", width) for each in found.frames)
+        yield from ("", line("error", width, bold=True))
+        yield from _text(call.error, 0)
+        yield from (line(f"    {each}", width) for each in found.frames)
     said = [*map(attempt_line, call.troubles), *map(answer_line, found.answers)]
     if said:
-        yield from ("", history_lines.line("attempts and answers", width, bold=True))
-        yield from (history_lines.line(f"  {each}", width) for each in said)
-    yield from ("", history_lines.line("records", width, bold=True))
-    yield from (history_lines.record(line, width, is_dim=False) for line in found.records)
+        yield from ("", line("attempts and answers", width, bold=True))
+        yield from (line(f"  {each}", width) for each in said)
+    yield from ("", line("records", width, bold=True))
+    yield from (_record(each, width, is_dim=False) for each in found.records)
 
 
 def _told_part(name: str, value: Any) -> Iterator[str]:
     """Whole: a person has asked for this one."""
-    yield from ("", history_lines.line(name, 0, bold=True))
-    yield from history_lines.text(value, 0) if isinstance(value, str) else history_lines.value(value, 0)
+    yield from ("", line(name, 0, bold=True))
+    yield from _text(value, 0) if isinstance(value, str) else _value(value, 0)
 
 
 def _print_prompt(place: Handle, named: str, as_json: bool) -> None:
@@ -167,39 +190,61 @@ def _rows(shown: ShowResult) -> dict[str, LogRow | None]:
 
 def _told_agent(shown: ShowResult, width: int) -> Iterator[str]:
     reason = f": {shown.moment.reason}" if shown.moment.reason else ""
-    yield history_lines.line(f"record {shown.seq:,} of {shown.newest:,}: {shown.status}{reason}", width, bold=True)
+    yield line(f"record {shown.seq:,} of {shown.newest:,}: {shown.status}{reason}", width, bold=True)
     if shown.record is None:
         yield f"  the record itself is not kept; this is the checkpoint of record {shown.seq:,}"
     for name, row in _rows(shown).items():
         if row is not None:
-            yield history_lines.record(row.line, width, is_dim=name != "record")
+            yield _record(row.line, width, is_dim=name != "record")
     for agent in shown.agents:
         folder = folder_of_agent(agent.path)
         yield ""
         named = f" ({agent.status}; open: {', '.join(agent.open) or 'nothing'})" if folder else ""
-        yield history_lines.line(f"{folder}todo.md{named}", width, bold=True)
-        yield from history_lines.text(agent.plan, width)
+        yield line(f"{folder}todo.md{named}", width, bold=True)
+        yield from _text(agent.plan, width)
         yield ""
-        yield history_lines.line(f"{folder}state.json", width, bold=True)
-        yield from history_lines.value(agent.data, width)
+        yield line(f"{folder}state.json", width, bold=True)
+        yield from _value(agent.data, width)
         if agent.messages:
             yield ""
-            yield history_lines.line(
-                f"{folder}messages.jsonl ({counted(len(agent.messages), 'message')})", width, bold=True
-            )
+            yield line(f"{folder}messages.jsonl ({counted(len(agent.messages), 'message')})", width, bold=True)
             for said in agent.messages[-_NEWEST_MESSAGES:]:
-                yield history_lines.message(said["seq"], said, width)
+                yield _message(said["seq"], said, width)
         for name, rows in agent.logs.items():
             yield ""
-            yield history_lines.line(f"{folder}logs/{name}.jsonl ({counted(rows, 'row')})", width, bold=True)
+            yield line(f"{folder}logs/{name}.jsonl ({counted(rows, 'row')})", width, bold=True)
         if agent.files:
             yield ""
-            yield history_lines.line(f"{folder}files ({counted(len(agent.files), 'file')})", width, bold=True)
+            yield line(f"{folder}files ({counted(len(agent.files), 'file')})", width, bold=True)
             yield from (f"  {visible(path)}  version {version}" for path, version in agent.files.items())
+
+
+def _record(found: Line, width: int, *, is_dim: bool) -> str:
+    """As in the log."""
+    said = describe_record(found.record)
+    text = f"{found.seq:>8}  {utc(found.at)}  {said.line}"
+    return line(text, width, fg=None if is_dim else colour(said.tone), dim=is_dim)
+
+
+def _text(content: str, width: int) -> Iterator[str]:
+    """A text of several lines."""
+    for each in lines(content.removesuffix("\n")) if content else ():
+        yield line(INDENT + each, width)
+
+
+def _value(found: Any, width: int) -> Iterator[str]:
+    """JSON in several lines."""
+    yield from _text(json.dumps(found, indent=2, ensure_ascii=False), width)
+
+
+def _message(seq: int, said: dict[str, Any], width: int) -> str:
+    name = f"{INDENT}{seq:>6}  {said['role']}: "
+    return line(name + _spoken(said, left_after(name, width)), width)
 
 
 T = TypeVar("T")
 _SHOWN_CHANGES = 60  # lines of a part
+_LONG = 10_000  # characters of a result that are compared
 
 _DIFF_EXAMPLES = """\b
 Examples:
@@ -224,7 +269,7 @@ def diff_command(ctx: click.Context, words: tuple[str, ...], as_code: bool, as_j
     """
     found = _compare(words)
     if as_json:
-        print_json(history_lines.as_json(found) | {"is_empty": found.is_empty})
+        print_json(_difference_json(found) | {"is_empty": found.is_empty})
     else:
         print_lines(_told_diff(found, columns(sys.stdout)))
         for side in {each.url: each for each in (found.old, found.new)}.values():
@@ -248,23 +293,23 @@ def _told_diff(found: Difference, width: int) -> Iterator[str]:
     names = [f"record {side.seq:,}" for side in (old, new)]
     if old.url != new.url:
         names = [f"{side.url} at {name}" for side, name in zip((old, new), names, strict=True)]
-        yield history_lines.line(f"- {names[0]}", width, bold=True)
-        yield history_lines.line(f"+ {names[1]}", width, bold=True)
+        yield line(f"- {names[0]}", width, bold=True)
+        yield line(f"+ {names[1]}", width, bold=True)
     else:
-        yield history_lines.line(" -> ".join(names), width, bold=True)
+        yield line(" -> ".join(names), width, bold=True)
     rows = [row for row in side_rows(found) if row.differs]
     for row in rows:
-        yield history_lines.line(f"{row.name:<10}  {row.old} -> {row.new}", width)
+        yield line(f"{row.name:<10}  {row.old} -> {row.new}", width)
     for agent, changes in _by_agent(found.data):
-        yield from _part(f"{folder_of_agent(agent)}state.json", changes, history_lines.data_change, width)
+        yield from _part(f"{folder_of_agent(agent)}state.json", changes, data_change, width)
     for plan in found.plans:
-        yield from _part(f"{folder_of_agent(plan.agent)}todo.md", plan.lines, history_lines.plan_line, width)
+        yield from _part(f"{folder_of_agent(plan.agent)}todo.md", plan.lines, _plan_line, width)
     for agent, said in _by_agent(found.messages):
-        yield from _part(f"{folder_of_agent(agent)}messages.jsonl", said, history_lines.message_change, width)
+        yield from _part(f"{folder_of_agent(agent)}messages.jsonl", said, _message_change, width)
     for file in found.files:
         lines = file.lines or [f"{file.kind}, and no short text"]
-        yield from _part(f"files/{file.path} ({file.kind})", lines, history_lines.plan_line, width)
-    yield from _part("steps and effects", found.calls, history_lines.call_change, width)
+        yield from _part(f"files/{file.path} ({file.kind})", lines, _plan_line, width)
+    yield from _part("steps and effects", found.calls, _call_change, width)
     if found.is_empty:
         yield "nothing else differs" if rows else "no difference"
 
@@ -280,11 +325,63 @@ def _part(title: str, changes: Sequence[T], tell: Callable[[T, int], str], width
     if not changes:
         return
     yield ""
-    yield history_lines.line(title, width, bold=True)
+    yield line(title, width, bold=True)
     for change in changes[:_SHOWN_CHANGES]:
         yield tell(change, width)
     if len(changes) > _SHOWN_CHANGES:
         yield f"  and {len(changes) - _SHOWN_CHANGES:,} more: --json shows all"
+
+
+def _plan_line(found: str, width: int) -> str:
+    """A line of a unified diff."""
+    return line(INDENT + found, width, fg={"+": "green", "-": "red", "@": "cyan"}.get(found[:1]))
+
+
+def _message_change(change: MessageChange, width: int) -> str:
+    sign, tone = CHANGES[change.kind]
+    said = change.new or change.old or {}
+    name = f"{INDENT}{sign} {change.seq}  {said['role']}: "
+    if change.old and change.new:
+        room = left_after(name, width)
+        text = pair(json_text(change.old["content"]), json_text(change.new["content"]), room)
+    else:
+        text = _spoken(said, left_after(name, width))
+    return line(name + text, width, fg=colour(tone))
+
+
+def _spoken(said: dict[str, Any], width: int) -> str:
+    content = said["content"]
+    return one_line(content, width or SHORT) if isinstance(content, str) else json_line(content, width or SHORT)
+
+
+def _call_change(change: CallChange, width: int) -> str:
+    sign, tone = CHANGES[change.kind]
+    found = change.new or change.old
+    assert found is not None
+    name = f"{INDENT}{sign} {place_words(change.agent, change.scope)}  {call_name(found, width // 2)}  "
+    if change.old and change.new:
+        said = pair(describe_call(change.old, _LONG), describe_call(change.new, _LONG), left_after(name, width))
+    else:
+        said = describe_call(found, left_after(name, width))
+    return line(name + said, width, fg=colour(tone))
+
+
+def _difference_json(found: Difference) -> dict[str, Any]:
+    """With whole values."""
+    return {
+        "old": msgspec.to_builtins(found.old),
+        "new": msgspec.to_builtins(found.new),
+        "data": [data_json(change) for change in found.data],
+        "plans": msgspec.to_builtins(found.plans),
+        "calls": [_change_json(change) for change in found.calls],
+        "messages": msgspec.to_builtins(found.messages),
+        "files": msgspec.to_builtins(found.files),
+    }
+
+
+def _change_json(change: CallChange) -> dict[str, Any]:
+    said = {"agent": change.agent, "scope": change.scope, "title": change.title, "kind": change.kind}
+    return said | {name: call_json(call) for name, call in (("old", change.old), ("new", change.new)) if call}
 
 
 _STEPS_EXAMPLES = """\b
@@ -323,11 +420,11 @@ def steps_command(words: tuple[str, ...], at: str | None, shown: str | None, as_
     """Show what the items have done, finished or open: steps and effects with results, times and failed attempts."""
     place, item = split(words, 1)
     if shown:
-        history_lines.print_drawn(place, shown, item, at, as_json)
+        _print_drawn(place, shown, item, at, as_json)
         return
     found = place.history.steps(*item, at=at)
     if as_json:
-        print_json(history_lines.work_as_json(found))
+        print_json(_work_json(found))
     else:
         width = columns(sys.stdout)
         for work in found.work:
@@ -351,7 +448,7 @@ def _told_work(work: Work, width: int) -> Iterator[str]:
     facts = (state, counted(len(work.calls), "call"), f"{work.ms:,} ms", failures, records)
     said = ", ".join(filter(None, facts if work.scope or work.state == "undone" else facts[1:3]))
     title = f"  {one_line(work.title)}" if work.title else ""
-    yield history_lines.line(f"{place_words(work.agent, work.scope)}{title}  ({said})", width, fg=colour, bold=True)
+    yield line(f"{place_words(work.agent, work.scope)}{title}  ({said})", width, fg=colour, bold=True)
     for call in work.calls:
         yield from _told_call(call, width)
 
@@ -359,13 +456,45 @@ def _told_work(work: Work, width: int) -> Iterator[str]:
 def _told_call(call: Call, width: int) -> Iterator[str]:
     took = f"{call.ms:,} ms" if call.ms else ""
     head = f"{call.no:>4}  {'effect' if call.effect else 'step'}  {took:>8}  {call_name(call, width // 2)}"
-    yield history_lines.line(f"{head} -> {describe_call(call, width)}", width, fg=colour(CALLS.get(call.state)))
+    yield line(f"{head} -> {describe_call(call, width)}", width, fg=colour(CALLS.get(call.state)))
     for trouble in call.troubles:
-        yield history_lines.line(f"{'':6}{attempt_line(trouble)}", width, fg="red")
+        yield line(f"{'':6}{attempt_line(trouble)}", width, fg="red")
     more = [f"model {call.model}"] * bool(call.model)
     more += [f"prompt {name}@{version}" for name, version in call.prompts.items()]
     if more:
-        yield history_lines.line(f"{'':6}{', '.join(more)}", width, dim=True)
+        yield line(f"{'':6}{', '.join(more)}", width, dim=True)
+
+
+def _work_json(found: StepHistory) -> dict[str, Any]:
+    """With whole results."""
+    work = [
+        {name: each for name, each in asdict(work).items() if name != "calls"}
+        | {"ms": work.ms, "calls": [*map(call_json, work.calls)]}
+        for work in found.work
+    ]
+    problem = str(found.problem) if found.problem else ""
+    return {"seq": found.moment.seq, "since": found.since, "problem": problem, "work": work}
+
+
+def _print_drawn(place: Handle, shown: str, item: Sequence[str], at: str | None, as_json: bool) -> None:
+    """`satchel steps --timeline` and `--cost`."""
+    width = columns(sys.stdout)
+    found: dict[str, Any] | Iterator[list[Piece]]
+    if shown == "timeline":
+        timing = place.history.timing(*item, at=at)
+        problem, found = timing.problem, timing_json(timing) if as_json else timing_lines(timing, width)
+    elif item:
+        raise UsageError("--cost is that of the whole run", remedy=f"leave out {item[0]}, and look at its row")
+    else:
+        costs, budget = place.history.costs(at=at), place.status().budget
+        problem, found = costs.problem, cost_json(costs, budget) if as_json else cost_lines(costs, budget, width)
+    if isinstance(found, dict):
+        print_json(found)
+        return
+    for pieces in found:
+        click.echo("".join(click.style(visible(text), fg=colour(tone)) for text, tone in pieces))
+    if problem:
+        click.echo(visible(f"note: {problem}"), err=True)
 
 
 _WIDE = 40  # columns of a path, and of a value
@@ -429,7 +558,7 @@ def _told_blame(found: Blame, width: int) -> Iterator[str]:
     for path, value, each in zip(paths, values, found.values, strict=True):
         origin = each.origin
         text = f"{path:<{wide[0]}}  {value:<{wide[1]}}  {origin.seq:>6}  {utc(origin.at):<20}  {_what(each)}"
-        yield history_lines.line(text.rstrip(), width)
+        yield line(text.rstrip(), width)
 
 
 def _what(each: Blamed) -> str:

@@ -24,10 +24,9 @@ from ...api import (
     rehearse_here,
     typed_changes,
 )
-from ...present import call_json, call_name, describe_call, json_line, one_line, size, usd
+from ...present import CHANGES, call_json, call_name, colour, describe_call, json_line, one_line, size, usd
 from ...steps import take_keys
-from .. import history_lines, summary
-from ..history_lines import INDENT, data_change, line, pair
+from .. import summary
 from ..options import (
     by_option,
     complete_change,
@@ -39,7 +38,7 @@ from ..options import (
     json_option,
     storage_option,
 )
-from ..output import columns, fold, print_json, remarks
+from ..output import INDENT, columns, data_change, data_json, fold, left_after, line, pair, print_json, remarks
 
 _REHEARSE_EXAMPLES = """\b
 Examples:
@@ -166,23 +165,18 @@ def _replayed_part(title: str, lines: list[str], width: int) -> Iterator[str]:
 def _replayed_call(each: CallPair, width: int) -> str:
     call = each.new or each.old
     assert call is not None
-    sign, colour = (
-        ("=", None)
-        if each.is_same
-        else ("~", "yellow")
-        if each.old and each.new
-        else (("+", "green") if each.new else ("-", "red"))
-    )
+    kind = "changed" if each.old and each.new else "added" if each.new else "removed"
+    sign, tone = ("=", None) if each.is_same else CHANGES[kind]
     above = f"{each.agent}:" if each.agent else ""
     name = f"{INDENT}{sign} {above}{call_name(call, width // 2)}  "
-    room = max(24, width - len(name)) if width else 0
+    room = left_after(name, width)
     if each.kept:
         said = "not done again"
     elif each.is_same or not (each.old and each.new):
         said = describe_call(call, room)
     else:
         said = pair(describe_call(each.old, _LONG), describe_call(each.new, _LONG), room)
-    return line(name + said, width, fg=colour, dim=each.is_same)
+    return line(name + said, width, fg=colour(tone), dim=each.is_same)
 
 
 def _replayed_outputs(found: ReplayResult, width: int) -> Iterator[str]:
@@ -298,5 +292,5 @@ def _replayed_as_json(found: ReplayResult) -> dict[str, Any]:
         | {name: call_json(call) for name, call in (("old", pair.old), ("new", pair.new)) if call}
         for pair in found.calls
     ]
-    data = None if found.data is None else [*map(history_lines.data_json, found.data)]
+    data = None if found.data is None else [*map(data_json, found.data)]
     return said | {"calls": calls, "data": data, "questions": summary.questions_json(found.questions)}
