@@ -23,7 +23,7 @@ from waits import PATIENCE
 from satchel.results import Census
 from satchel.runtime.agent.resource import Resource
 from satchel.runtime.cli.group import COMMANDS
-from satchel.runtime.faces.http import guard
+from satchel.runtime.faces.http import HEALTHY, READY
 from satchel.runtime.faces.http.metrics import families
 from satchel.runtime.supervision import FORCE_AFTER, roots
 from satchel.workspace.formats import yamltext
@@ -90,7 +90,7 @@ def check_probes(container: dict[str, Any]) -> None:
     """They ask for what the command serves, where it serves it."""
     (port,) = container["ports"]
     assert container["command"][-2:] == ["--metrics", f"0.0.0.0:{port['containerPort']}"]
-    for name, path in {"livenessProbe": guard.HEALTHY, "readinessProbe": guard.READY}.items():
+    for name, path in {"livenessProbe": HEALTHY, "readinessProbe": READY}.items():
         assert container[name]["httpGet"] == {"path": path, "port": port["name"]}
     assert container["env"][0]["name"] == "SATCHEL_METRICS_TOKEN", "it would refuse to serve other machines"
 
@@ -186,7 +186,7 @@ def test_an_image_does_not_hold_or_may_not_write_what_is_started_in_it() -> None
     assert serves["volumes"] == [f"{next(iter(composed['volumes']))}:{folder}"]
     check_grace(serves["stop_grace_period"].removesuffix("s"))
     compile(serves["healthcheck"]["test"][-1], "healthcheck", "exec")
-    assert guard.READY in serves["healthcheck"]["test"][-1]
+    assert READY in serves["healthcheck"]["test"][-1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there another process than the first collects orphans")

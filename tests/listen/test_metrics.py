@@ -29,9 +29,9 @@ from starlette.testclient import TestClient
 from waits import PATIENCE
 
 from satchel.runtime.cli.group import group
-from satchel.runtime.faces.http.guard import Rules
 from satchel.runtime.faces.http.metrics import families, metering
 from satchel.runtime.faces.web import Site, make_app
+from satchel.runtime.faces.web.server import Rules
 from satchel.runtime.status import Overview
 from satchel.runtime.supervision import Census
 from satchel.workspace.base.errors import UsageError

@@ -19,10 +19,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from satchel.runtime.faces.http import Address, Names, access, bound, given_token, guard
-from satchel.runtime.faces.http.guard import Guard, Rules
+from satchel.runtime.faces.http import Address, Names, access, bound, given_token
+from satchel.runtime.faces.web import server
 from satchel.runtime.faces.web import site as site_module
-from satchel.runtime.faces.web.server import Access
+from satchel.runtime.faces.web.server import Access, Guard, Rules
 from satchel.workspace.base.errors import UsageError
 
 TOKEN = "correct-horse-battery"
@@ -200,19 +200,19 @@ def test_an_unknown_method_reaches_the_app(method: str) -> None:
 def test_a_huge_or_odd_form_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page()
     form = page.form()
-    monkeypatch.setattr(guard, "BODY_LIMIT", 500)
+    monkeypatch.setattr(server, "BODY_LIMIT", 500)
     assert page.client.post("/", data={**form, "text": "x" * 500}, headers=OURS).status_code == 413
     assert page.client.post("/", json=form, headers=OURS).status_code == 415
     assert page.client.post("/", files={"a": b"x"}, data=form, headers=OURS).status_code == 415
     kind = {**OURS, "content-type": "application/x-www-form-urlencoded"}
     for body in (b"form_token=\xff", b"&".join([b"a=b"] * 300), b"a=%ff"):
-        monkeypatch.setattr(guard, "BODY_LIMIT", 5000)
+        monkeypatch.setattr(server, "BODY_LIMIT", 5000)
         assert page.client.post("/", content=body, headers=kind).status_code == 403
     assert not page.done
 
 
 def test_a_form_that_never_comes_is_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "PATIENCE", 0.0)
+    monkeypatch.setattr(server, "FORM_PATIENCE", 0.0)
     headers = [(b"host", b"127.0.0.1:8420"), (b"content-type", b"application/x-www-form-urlencoded")]
     headers += [(name.encode(), value.encode()) for name, value in OURS.items()]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": b""}
@@ -238,7 +238,7 @@ def test_a_form_that_never_comes_is_kept_for_ever(monkeypatch: pytest.MonkeyPatc
 
 def test_a_stranger_sends_more_than_a_token() -> None:
     page = Page(Rules(token=TOKEN))
-    long = page.client.post("/-/login", data={"token": "x" * guard.LOGIN_LIMIT}, headers=OURS)
+    long = page.client.post("/-/login", data={"token": "x" * server.LOGIN_LIMIT}, headers=OURS)
     assert long.status_code == 413
 
 

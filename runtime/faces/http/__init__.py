@@ -2,7 +2,6 @@
 
 access       where a server listens, its names, the token that requests have to show, and what slows down those who
              guess it; around what programs ask: who may, what an error looks like, and the thread that answers
-guard        around a whole page: which requests are let in, and what no answer may do in a browser
 listen       `satchel serve --listen`: tasks that arrive by HTTP
 metrics      `--metrics`, and on the page: /metrics, /healthz and /readyz
 """
@@ -12,7 +11,17 @@ metrics      `--metrics`, and on the page: /metrics, /healthz and /readyz
 from ....workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from .access import Address, HttpProblem, Names, Senders, address_of, bound, given_token, tokens_of
-    from .guard import Guard, Rules
+    from .access import (
+        Address,
+        Guesses,
+        HttpProblem,
+        Names,
+        Senders,
+        address_of,
+        bound,
+        given_token,
+        is_bearer,
+        tokens_of,
+    )
     from .listen import listening
-    from .metrics import metric_routes
+    from .metrics import HEALTHY, METRICS, READY, metric_routes

@@ -26,7 +26,8 @@ from ....workspace.base import UsageError
 from ....workspace.state import STATES
 from ...supervision import Census, CensusNumbers
 from .access import Senders, address_of, answering, given_token, handlers, healthy, tokens_of
-from .guard import HEALTHY, METRICS, READY
+
+METRICS, HEALTHY, READY = "/metrics", "/healthz", "/readyz"
 
 _TOKEN = "SATCHEL_METRICS_TOKEN"
 

@@ -1,7 +1,8 @@
 """The web page for people who run agents.
 
 command      `satchel page`
-server       listens, and serves the page with uvicorn: the routes of the modules below, and what an error looks like
+server       listens, and serves the page with uvicorn: the routes of the modules below, what an error looks like, and
+             around all of it a guard: which requests are let in, and what no answer may do in a browser
 site         what all requests share: the runs below the root, notes of what was done, and how a template is rendered
 listing      the list of all runs, acts on several of them, and the page that stops all
 reading      the pages that read: one run; its log, plan, any moment, origins, calls, time, cost; what two moments or
