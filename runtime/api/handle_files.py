@@ -273,7 +273,7 @@ class RunFiles:
         UsageError for a limit that the run has used up already, InvalidFile for a value that can't be one. Then nothing
         was written.
         """
-        from ..live import rules  # few callers need it
+        from ..live import shares_of  # few callers need it
 
         store, given = self._place.store, arguments.mapping("limits", limits)
         if not given:
@@ -283,7 +283,7 @@ class RunFiles:
             text = decode(there.data, DEFINITION)
             for kind, limit in given.items():
                 text = yamltext.set_value(text, ("budget", kind), limit)
-            for share in rules.shares_of(parse(text).budget, seen.moment, datetime.now(UTC)):
+            for share in shares_of(parse(text).budget, seen.moment, datetime.now(UTC)):
                 if share.kind in given and share.is_used_up:
                     raise UsageError(
                         f"the run has used {share.words}",

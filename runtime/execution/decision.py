@@ -21,7 +21,7 @@ from ...workspace.state import Moment
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
 from ..agent import load
-from ..live import Announcer, limits, rules
+from ..live import Announcer, limits
 from ..steps import ANY, result_codec
 from . import preflight
 from .start import After, Outcome, Start, arguments_to_record, record_arguments
@@ -72,7 +72,7 @@ def decide(start: Start, seen: Look) -> Leave | Stay | NothingToDo | Go:
         return Leave() if wanted is None or wanted.in_force else Stay(wanted)
     if wanted is not None and wanted.mode != "cancel":
         if wanted.in_force or start.wake:
-            rules.check_budget(seen.definition.budget, moment)
+            limits.check_budget(seen.definition.budget, moment)
         if wanted.is_missing or not (start.wake or wanted.is_lifted):
             return Stay(wanted, arguments=arguments)
     if wanted is not None:
@@ -138,8 +138,8 @@ def _window(seen: Look) -> PauseRequested | None:
     """The pause for an open window, if the run would do something in it."""
     if seen.moment.is_finished:
         return None
-    opened = rules.current_window(seen.definition.windows, limits.utc_now())
-    if opened is None or rules.is_overruled(opened, seen.moment):
+    opened = limits.current_window(seen.definition.windows, limits.utc_now())
+    if opened is None or limits.is_overruled(opened, seen.moment):
         return None
     return limits.pause_for(opened)
 

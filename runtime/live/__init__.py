@@ -6,14 +6,13 @@ it, and notices to people."""
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import limits, notices, reverify, rules, supervisor_link
+    from . import limits, notices, reverify, supervisor_link
     from .data import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, first_state
     from .folder_watch import FOLDERS, SETTLE, AnswerSource, FolderWatch, Notice, PauseSource, SavedFiles
-    from .limits import Limits, pause_for, utc_now
+    from .limits import Limits, Share, shares_of, utc_now
     from .notices import Announcer, NoticeCheck
     from .pending_calls import PendingCalls, PendingLooks, Running
     from .reverify import Doubts, Outputs, put_question
-    from .rules import Share
     from .stopping import AgentStopped, Drain, ReplayTarget, StopRequests, Suspended, Suspension
     from .supervisor_link import Interruption, Word, hold, release
     from .watch import (

@@ -41,7 +41,7 @@ from ...workspace.journal import EndStatus
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import Moment
 from ...workspace.store import Store
-from .rules import BUDGET
+from .limits import BUDGET
 
 Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget", "backup", "test"]
 

@@ -26,7 +26,7 @@ from ...workspace.base import (
 from ...workspace.base import lines as lines_of
 from ...workspace.inbound import APPROVE, DENY, ConflictChoice, ConflictPlace, FileConflict, Question, with_changes
 from ...workspace.state import NONE_SINCE, Moment, Pause, Tone
-from ..live import Share, rules
+from ..live import Share, limits
 from ..status import Given, OpenQuestion, RunStatus, before_a_start
 from .status_words import backup_line, detail, failure_text, file_lines, not_called, pause_lines
 from .value_words import attempt_line, call_name, json_line
@@ -330,7 +330,7 @@ def diagnose(status: RunStatus) -> Diagnosis | None:
         case "paused" if moment.reason.startswith(_STUCK):
             what = failure_text(moment.error) if moment.error else moment.reason.removeprefix(_STUCK)
             return _failed(status, moment, "Stuck", what.removeprefix("Crashed: "))
-        case "paused" if moment.pause and moment.pause.by == rules.BUDGET:
+        case "paused" if moment.pause and moment.pause.by == limits.BUDGET:
             return _over_budget(status, moment.pause)
         case "interrupted":
             what = not_called(status) or detail(status).lstrip(": ")

@@ -280,9 +280,9 @@ class Run(RunParameter, Generic[S]):
         """
         from ...workspace.journal import Spent
         from ..engine import ScopeRun, current_call
-        from ..live import rules
+        from ..live import limits
 
-        tokens, usd = rules.checked_cost(tokens, usd, output_tokens, model)
+        tokens, usd = limits.checked_cost(tokens, usd, output_tokens, model)
         call, scope = current_call.get(), current_scope.get()
         if call is not None:
             at, counts = call.scope, None

@@ -188,17 +188,17 @@ class Scheduled(NamedTuple):
 
 def schedule_of(store: Store, definition: Definition, moment: Moment, now: datetime) -> list[Scheduled]:
     """The times of its schedule. Empty for a cancelled run, and if `check` and the next start report a mistake."""
-    from ..live import rules  # most runs have no schedule
+    from ..live import limits  # most runs have no schedule
 
     if moment.status == "cancelled":
         return []
     try:
-        rules.check_times(store, definition)
+        limits.check_times(store, definition)
     except SatchelError:
         return []
     found = []
     for start in definition.schedule:
-        following = rules.next_start([start], now)
+        following = limits.next_start([start], now)
         last = moment.fired.get(start.name, [])[-1:]
         due = inbox.firing_at("", following).due if following else ""
         found.append(Scheduled(start.name, last[0] if last else None, due))

@@ -296,14 +296,14 @@ def _status(place: Place, *, brief: bool) -> RunStatus:
         except SatchelError as error:
             status.problem = status.problem or error
         if (definition := status.definition) is not None:
-            from ..live import rules
+            from ..live import limits
 
             is_running = status.state == "running" or not moment.last_at
             now = datetime.now(UTC)
             until = now if is_running else datetime.fromisoformat(moment.last_at)
-            status.budget = rules.shares_of(definition.budget, moment, until)
-            if definition.schedule and (late := rules.ahead(moment, now)):
-                status.ahead = rules.said_ahead(late)
+            status.budget = limits.shares_of(definition.budget, moment, until)
+            if definition.schedule and (late := limits.ahead(moment, now)):
+                status.ahead = limits.said_ahead(late)
             status.schedule = activity.schedule_of(place.store, definition, moment, now)
             if definition.prompts == "pinned":
                 shelf = prompts.Shelf(place.store, definition.prompts_folder)
@@ -361,9 +361,9 @@ def before_a_start(status: RunStatus) -> list[str]:
     steps = ["correct pause.yaml"] if status.pause_problem else []
     steps += [f"correct {each.path}" for each in (status.noticed.refusals if status.noticed else ())]
     if pause is not None and status.budget:
-        from ..live import rules
+        from ..live import limits
 
-        used_up = [share.kind for share in status.budget if share.is_used_up and pause.by == rules.BUDGET]
+        used_up = [share.kind for share in status.budget if share.is_used_up and pause.by == limits.BUDGET]
         steps += [f"raise `budget: {kind}:` in {DEFINITION}" for kind in used_up]
     if status.lacks_instructions:
         steps.append("write `instructions:` into pause.yaml")

@@ -283,10 +283,10 @@ class Deadline:
 
     def _checked(self, definition: Definition) -> Definition:
         """Without invalid windows: the child has refused them, and continues with the earlier ones."""
-        from ..live import rules
+        from ..live import limits
 
         try:
-            rules.check_times(self._store, definition)
+            limits.check_times(self._store, definition)
         except SatchelError:
             return replace(definition, windows=())
         return definition
@@ -295,19 +295,19 @@ class Deadline:
         """What the clock requests of a child that has not requested a pause itself. A person has overruled a window
         that was open when it started."""
         from ...workspace.journal import PauseRequested
-        from ..live import Share, pause_for, rules
+        from ..live import Share, limits
 
-        limits = []
+        times = []
         # One by one, as the child does: one that was overruled may last longer than one that opens in it.
         for window in definition.windows:
-            opened = rules.current_window([window], at)
-            if opened is not None and opened.begin > self.began and not rules.is_overruled(opened, moment):
-                return _Seen(Late(pause_for(opened), (at - opened.begin).total_seconds()))
-        if (following := rules.next_opening(definition.windows, at)) is not None:
-            limits.append(following.begin)
+            opened = limits.current_window([window], at)
+            if opened is not None and opened.begin > self.began and not limits.is_overruled(opened, moment):
+                return _Seen(Late(limits.pause_for(opened), (at - opened.begin).total_seconds()))
+        if (following := limits.next_opening(definition.windows, at)) is not None:
+            times.append(following.begin)
         if definition.budget.time is not None:
-            spent = Share("time", rules.at_work(moment, at), definition.budget.time)
+            spent = Share("time", limits.at_work(moment, at), definition.budget.time)
             if spent.is_used_up:
-                return _Seen(Late(PauseRequested(reason=spent.reason, by=rules.BUDGET), spent.used - spent.limit))
-            limits.append(at + timedelta(seconds=spent.limit - spent.used))
-        return _Seen(None, min(limits, default=None))
+                return _Seen(Late(PauseRequested(reason=spent.reason, by=limits.BUDGET), spent.used - spent.limit))
+            times.append(at + timedelta(seconds=spent.limit - spent.used))
+        return _Seen(None, min(times, default=None))

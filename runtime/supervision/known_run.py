@@ -25,7 +25,7 @@ from ...workspace.lifecycle import PauseWish, pausing
 from ...workspace.state import Fired, Moment
 from ...workspace.store import FileChanged, Store, Version, listed
 from ...workspace.views import BRIEF, TODO, Unsettled
-from ..live import rules
+from ..live import limits
 from .census import RunFigures, SightedRun, figures_of
 from .roots import RestingRow, RootSignature
 from .supervisor import STORAGE
@@ -161,9 +161,9 @@ def _scheduled(seen: Look, now: datetime, tried: datetime | None) -> StartVerdic
     the time of the failure is unknown, at the next time."""
     schedule, verdict = seen.definition.schedule, StartVerdict(True, why="its schedule", by_clock=True)
     last = seen.moment.last_at
-    failed = None if rules.lies_ahead(last, now) else datetime.fromisoformat(last) if last else now
+    failed = None if limits.lies_ahead(last, now) else datetime.fromisoformat(last) if last else now
     ends = [min(end, now) for end in (failed, tried) if end is not None]
-    at = rules.next_start(schedule, max(ends)) if ends else now
+    at = limits.next_start(schedule, max(ends)) if ends else now
     return _after(at if schedule else None, now, verdict)
 
 
@@ -249,20 +249,20 @@ class Schedule:
         return b"schedule" in data or b"\\" in data
 
     def _follow(self, seen: Look, now: datetime) -> list[str]:
-        rules.check_times(self._store, seen.definition)
+        limits.check_times(self._store, seen.definition)
         starts = () if seen.moment.status == "cancelled" else seen.definition.schedule
         said = [text for start in starts for text in self._fire(start, seen, now)]
-        ahead = rules.ahead(seen.moment, now) if starts else ""
+        ahead = limits.ahead(seen.moment, now) if starts else ""
         if ahead and ahead != self._told:
-            said.append(rules.said_ahead(ahead))
+            said.append(limits.said_ahead(ahead))
         self._told, self._handled = ahead, now
-        self.due = rules.next_start(starts, now)
+        self.due = limits.next_start(starts, now)
         self.looks_at = self.due or _LATEST
         return said
 
     def _fire(self, start: ScheduledTask, seen: Look, now: datetime) -> list[str]:
         after = self._dealt_with(start, seen, now)
-        times = rules.starts(start, after or _EARLIEST, now, _MOST if start.keep and after else 1)
+        times = limits.starts(start, after or _EARLIEST, now, _MOST if start.keep and after else 1)
         if not times and after and self._handled is None and seen.moment.is_new and not start.wait:
             times = [after]  # since workspace.yaml was saved: all who serve it make the same task
         if times and (start.keep or not self._waits(start, seen)):
@@ -271,7 +271,7 @@ class Schedule:
                 if not inbox.was_taken(seen.moment, made):
                     with suppress(FileExistsError):  # another process that serves this workspace was faster
                         self._store.create(made.path, made.data)
-        if len(times) == _MOST and after and (rules.next_start([start], after) or now) < times[0]:
+        if len(times) == _MOST and after and (limits.next_start([start], after) or now) < times[0]:
             return [f"the schedule {start.name}: only the last {_MOST} missed times are started"]
         return []
 
@@ -287,7 +287,7 @@ class Schedule:
             return min(self._handled, now)
         moment = seen.moment
         if fired := moment.fired.get(start.name):
-            past = [each for each in fired if not rules.lies_ahead(each.due, now)]
+            past = [each for each in fired if not limits.lies_ahead(each.due, now)]
             return (
                 _stood_for(max(past, key=lambda each: datetime.fromisoformat(each.due)), start, now) if past else None
             )
@@ -297,7 +297,7 @@ class Schedule:
         rested = moment.last_at if moment.clean else moment.opened_at  # a running or killed run was stopped until then
         if not rested:  # its journal is gone
             return min(self._since, now)
-        return None if rules.lies_ahead(rested, now) else min(datetime.fromisoformat(rested), now)
+        return None if limits.lies_ahead(rested, now) else min(datetime.fromisoformat(rested), now)
 
 
 def _stood_for(fired: Fired, start: ScheduledTask, now: datetime) -> datetime:

@@ -15,8 +15,8 @@ from properties import seed
 from waits import PATIENCE
 
 from satchel import Run, agent, run, step
-from satchel.runtime.live import limits, rules
-from satchel.runtime.live.rules import current_window, next_opening, next_start, starts
+from satchel.runtime.live import limits
+from satchel.runtime.live.limits import current_window, next_opening, next_start, starts
 from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import yamltext
@@ -156,7 +156,7 @@ def test_a_time_that_can_not_be_is_found_only_when_it_should_come(workspace: Pat
     (workspace / "workspace.yaml").write_text(HEAD + text)
     store = open_store(str(workspace))
     with pytest.raises(InvalidFile) as caught:
-        rules.check_times(store, define(store))
+        limits.check_times(store, define(store))
     assert said in str(caught.value)
     with pytest.raises(InvalidFile):
         run(workspace, forbidden)
@@ -272,10 +272,10 @@ def test_who_resumes_in_a_window_is_paused_by_it_again(workspace: Path, clock: C
 
 
 def test_a_pause_of_a_clock_that_ran_ahead_overrules_all_windows_until_then() -> None:
-    opened = rules.Open(Window("0 22 * * *", 3600), utc("2026-11-22 22:00"), utc("2026-11-22 23:00"))
+    opened = limits.Open(Window("0 22 * * *", 3600), utc("2026-11-22 22:00"), utc("2026-11-22 23:00"))
     for lifted, expected in (("21:59", False), ("22:00", True), ("22:59", True), ("23:00", False)):
         moment = Moment(run_id="a", lifted=time_text(utc(f"2026-11-22 {lifted}")))
-        assert rules.is_overruled(opened, moment) == expected
+        assert limits.is_overruled(opened, moment) == expected
 
 
 def test_a_run_resumed_in_a_window_is_stopped_by_its_restart(
