@@ -6,6 +6,7 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import declared, round_trip
+    from .attempts import A_DAY, ONCE, OnPartial, Partial, Retry, is_limited, is_mistake, recover, retry_after
     from .calls import (
         MODEL,
         Formerly,
@@ -36,9 +37,6 @@ if not deferred(__name__):
         result_codec,
         unchecked,
     )
-    from .declared import Closed
-    from .partial import OnPartial, Partial, recover
-    from .retry import A_DAY, ONCE, Retry, is_limited, is_mistake, retry_after
+    from .declared import Closed, put_aside, put_back
     from .round_trip import ANYTHING, Part
     from .texts import Prompt, Sealed, keys_to_hand_on, take_keys
-    from .unknown_keys import put_aside, put_back

@@ -18,9 +18,8 @@ import msgspec
 
 from ...workspace.base import UsageError
 from . import declared
+from .attempts import OnPartial, Partial, Retry
 from .codec import Codec
-from .partial import OnPartial, Partial
-from .retry import Retry
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar  # every type checker has this module

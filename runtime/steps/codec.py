@@ -16,17 +16,24 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...workspace.base import NotSerializable, SatchelError, UsageError
 from ...workspace.formats import decoder
-from .declared import hints_of, masked, parts_of, pydantic_class, sealed_class
-
-if TYPE_CHECKING:
-    from .declared import Closed
-    from .unknown_keys import UnknownKey
+from .declared import (
+    Closed,
+    UnknownKey,
+    hints_of,
+    masked,
+    parts_of,
+    put_into,
+    pydantic_class,
+    schema_of,
+    sealed_class,
+    unknown_keys,
+)
 
 T = TypeVar("T")
 
@@ -364,16 +371,12 @@ class Codec:
             written = b"null"
         if written == data:  # as almost always, and cheaper than to look for keys
             return value, []
-        from .unknown_keys import put_into
-
         left = put_into(value, msgspec.json.decode(data), self.unknown_keys)
         own = {each.path for each in self.unknown_keys(msgspec.json.decode(written))} if left else ()
         return value, [each for each in left if each.path not in own]  # a computed field is written, and not read
 
     def unknown_keys(self, given: Any) -> Iterator[UnknownKey]:
         """The keys in `given`, JSON's own types, that `decode` drops because the type does not have them."""
-        from .unknown_keys import unknown_keys  # only for what people have written
-
         if not self.is_plain:
             yield from unknown_keys(self.kind, given)
 
@@ -397,8 +400,6 @@ class Codec:
     def schema(self, closed: Closed = "all") -> dict[str, Any]:
         """The type as a JSON Schema, shared: do not change it. `closed`: which objects take no key that it does not
         have."""
-        from .declared import schema_of  # only for who enters an agent, or its first call of a step
-
         if self.is_plain:
             return {}
         try:

@@ -1,26 +1,46 @@
 """What a program declares: a callable (a function, bound method, `functools.partial`, or object with `__call__`), the
-types of its parameters and result, and the JSON Schema of such a type (draft 2020-12).
+types of its parameters and result, the JSON Schema of such a type (draft 2020-12), and the keys of a value that its
+type does not have.
 
 By the schema, people's editors, and readers that don't have the code, check a value. It says `additionalProperties:
-false` where decoding would drop a key. It does not where the type keeps other keys, or where its own code may read
-them: validators that run before those of the fields, serializers, an own `__init__`.
+false` where decoding would drop a key, so that what a person or earlier code wrote would be lost. It does not where the
+type keeps other keys, or where its own code may read them: validators that run before those of the fields, serializers,
+an own `__init__`. For a value of people these keys are put aside, and put back.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
 import sys
-import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from ...schemas import Where, dotted, nearest
+
 if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema
+
+
+Closed = Literal["all", "classes", "no"]
+"""Which objects take no key that the type does not have: `classes` are all but TypedDicts."""
+
+_READS = ("function-before", "function-wrap", "function-plain")
+
+_WRITES = ("function-wrap", "function-plain")
+"""How pydantic calls code of the user."""
+
+_UNSAFE = re.compile(r"[^a-zA-Z0-9.\-_]")
+
+_MOST = 500  # types that are made again and again, as in a function, must not add up
+
+_known: dict[tuple[Any, Closed], dict[str, Any]] = {}
 
 
 def function_of(called: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,21 +74,11 @@ def is_method(called: Callable[..., Any] | None) -> TypeGuard[FunctionType]:
 
 def hints_of(called: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters that a call must still give, and of the result."""
-    hints = typing.get_type_hints(function_of(called))
+    hints = get_type_hints(function_of(called))
     if isinstance(called, functools.partial):
         left = inspect.signature(called).parameters
         hints = {name: hint for name, hint in hints.items() if name == "return" or name in left}
     return hints
-
-
-def _whole(called: Callable[..., Any]) -> Callable[..., Any]:
-    while isinstance(called, functools.partial):
-        called = called.func
-    return called
-
-
-def _is_object(called: Callable[..., Any]) -> bool:
-    return not (inspect.isroutine(called) or inspect.isclass(called))
 
 
 def pydantic_class(name: str) -> Any:
@@ -114,32 +124,12 @@ def masked(model: Any) -> str:
         if id(kind) in seen:
             continue
         seen.add(id(kind))
-        waiting += typing.get_args(kind)
+        waiting += get_args(kind)
         if kind in (pydantic_class("SecretStr"), pydantic_class("SecretBytes")):
             return str(kind.__name__)
         if isinstance(kind, type) and issubclass(kind, pydantic_class("BaseModel")):
             waiting += _written_by_pydantic(kind)
     return ""
-
-
-def _written_by_pydantic(model: Any) -> Iterator[Any]:
-    """The types of the fields that the model does not write in a way of its own."""
-    own = model.__pydantic_decorators__
-    by_code = {name for each in own.field_serializers.values() for name in each.info.fields}
-    for name, field in model.model_fields.items():
-        is_own = name in by_code or any(type(each).__name__.endswith("Serializer") for each in field.metadata)
-        if not (is_own or field.exclude or own.model_serializers):
-            yield field.annotation
-
-
-Closed = Literal["all", "classes", "no"]
-"""Which objects take no key that the type does not have: `classes` are all but TypedDicts."""
-
-_READS = ("function-before", "function-wrap", "function-plain")
-_WRITES = ("function-wrap", "function-plain")
-"""How pydantic calls code of the user."""
-
-_UNSAFE = re.compile(r"[^a-zA-Z0-9.\-_]")
 
 
 def schema_of(kind: Any, adapter: Any, closed: Closed) -> dict[str, Any]:
@@ -156,8 +146,98 @@ def schema_of(kind: Any, adapter: Any, closed: Closed) -> dict[str, Any]:
     return found
 
 
-_MOST = 500  # types that are made again and again, as in a function, must not add up
-_known: dict[tuple[Any, Closed], dict[str, Any]] = {}
+class UnknownKey(NamedTuple):
+    """The path to the key, and the keys that its object may have."""
+
+    path: Where
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        meant = nearest(str(self.path[-1]), self.known)
+        return f"found the unknown key `{dotted(self.path[-1:])}`" + (f". Did you mean `{meant}`?" if meant else "")
+
+
+def unknown_keys(kind: Any, given: Any, path: Where = ()) -> Iterator[UnknownKey]:
+    """Those of `given`, a value of JSON's own types that decodes to `kind`.
+
+    A key is reported only if nothing can read it. It is not if the type keeps other keys, if its own code may read
+    them, or if several types may stand there.
+    """
+    from msgspec import inspect  # takes its time
+
+    if not isinstance(given, dict | list | tuple):
+        return
+    try:
+        node = inspect.type_info(kind)
+    except TypeError:  # msgspec can't read a part of it, but pydantic can
+        yield from _by_parts(kind, given, path)
+    except NameError:
+        return
+    else:
+        yield from _within(node, given, path)
+
+
+def put_into(value: Any, given: Any, unknown_keys: Callable[[Any], Iterable[UnknownKey]]) -> list[UnknownKey]:
+    """Put the keys that `value` has not got from `given` into its TypedDicts. Returns those of other types."""
+    left = []
+    for each in unknown_keys(given):
+        inner, said = value, given
+        for part in each.path[:-1]:
+            said = said[part]
+            if isinstance(inner, dict):
+                inner = inner.get(part)
+            elif isinstance(inner, list | tuple):
+                inner = inner[int(part)]
+            else:
+                inner = getattr(inner, str(part), None)
+        if isinstance(inner, dict):
+            inner[each.path[-1]] = said[each.path[-1]]
+        else:
+            left.append(each)
+    return left
+
+
+def put_aside(unknown: Iterable[UnknownKey], given: Any) -> list[tuple[Where, Any]]:
+    """The values of these keys in `given`, to be put back."""
+    aside = []
+    for each in unknown:
+        value = given
+        for part in each.path:
+            value = value[part]
+        aside.append((each.path, value))
+    return aside
+
+
+def put_back(text: bytes, aside: Iterable[tuple[Where, Any]]) -> bytes:
+    """The JSON `text` with these keys again, where their objects are still there."""
+    whole = msgspec.json.decode(text)
+    for path, value in aside:
+        inner = whole
+        for part in path[:-1]:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner.setdefault(path[-1], value)
+    return msgspec.json.encode(whole)
+
+
+def _whole(called: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(called, functools.partial):
+        called = called.func
+    return called
+
+
+def _is_object(called: Callable[..., Any]) -> bool:
+    return not (inspect.isroutine(called) or inspect.isclass(called))
+
+
+def _written_by_pydantic(model: Any) -> Iterator[Any]:
+    """The types of the fields that the model does not write in a way of its own."""
+    own = model.__pydantic_decorators__
+    by_code = {name for each in own.field_serializers.values() for name in each.info.fields}
+    for name, field in model.model_fields.items():
+        is_own = name in by_code or any(type(each).__name__.endswith("Serializer") for each in field.metadata)
+        if not (is_own or field.exclude or own.model_serializers):
+            yield field.annotation
 
 
 def _made(kind: Any, adapter: Any, closed: Closed) -> dict[str, Any]:
@@ -284,3 +364,113 @@ def _reads(schema: Any) -> bool:
 def _unless_written(schema: Any, found: dict[str, Any]) -> dict[str, Any]:
     """No rule for what a serializer of the user writes: it may be of another form than what the type reads."""
     return {} if schema.get("serialization", {}).get("type") in _WRITES else found
+
+
+def _by_parts(kind: Any, given: Any, path: Where) -> Iterator[UnknownKey]:
+    """The same, with each part looked at as a type of its own."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is dict and isinstance(given, dict):
+        inside: Iterable[Any] = ((name, args[1], inner) for name, inner in given.items())
+    elif origin is list and isinstance(given, list):
+        inside = ((index, args[0], inner) for index, inner in enumerate(given))
+    elif dataclasses.is_dataclass(kind) and isinstance(given, dict) and not hasattr(kind, "__pydantic_config__"):
+        hints = get_type_hints(kind, include_extras=True)
+        for name in given.keys() - hints.keys():
+            yield UnknownKey((*path, name), tuple(hints))
+        inside = ((name, hints[name], inner) for name, inner in given.items() if name in hints)
+    else:
+        return
+    for key, part, inner in inside:
+        if not _is_annotated(part):
+            yield from unknown_keys(part, inner, (*path, key))
+
+
+def _within(node: Any, given: Any, path: Where) -> Iterator[UnknownKey]:
+    from msgspec import inspect
+
+    if isinstance(node, inspect.Metadata):
+        yield from _within(node.type, given, path)
+    elif isinstance(node, inspect.UnionType):
+        readers = [each for each in node.types if _may_read(each, given)]
+        if len(readers) == 1:
+            yield from _within(readers[0], given, path)
+    elif isinstance(given, list | tuple):
+        for index, (item, inner) in enumerate(zip(_items(node), given, strict=False)):
+            yield from _within(item, inner, (*path, index))
+    elif not isinstance(given, dict):
+        return
+    elif isinstance(node, inspect.DictType):
+        for name, inner in given.items():
+            yield from _within(node.value_type, inner, (*path, str(name)))
+    elif isinstance(node, inspect.CustomType):
+        if hasattr(node.cls, "__pydantic_decorators__"):
+            yield from _within_model(node.cls, given, path)
+    elif isinstance(node, inspect.StructType | inspect.DataclassType | inspect.TypedDictType):
+        fields = {field.encode_name: field.type for field in node.fields}
+        more = {getattr(node, "tag_field", None), *getattr(node.cls, "__dataclass_fields__", ())}
+        if hasattr(node.cls, "__pydantic_config__"):
+            return  # pydantic's own dataclass or TypedDict, which may keep other keys
+        for name, inner in given.items():
+            if name in fields:
+                yield from _within(fields[name], inner, (*path, name))
+            elif name not in more:
+                yield UnknownKey((*path, name), tuple(fields))
+
+
+def _may_read(node: Any, given: dict[str, Any] | Sequence[Any]) -> bool:
+    """Whether a value of this type may be an object, if `given` is one, or else a list."""
+    from msgspec import inspect
+
+    if isinstance(node, inspect.Metadata):
+        return _may_read(node.type, given)
+    is_object = isinstance(given, dict)
+    if isinstance(node, inspect.StructType):
+        tag = given.get(str(node.tag_field)) if isinstance(given, dict) else next(iter(given), None)
+        return is_object != node.array_like and (node.tag is None or tag == node.tag)
+    if isinstance(node, inspect.DictType | inspect.DataclassType | inspect.TypedDictType):
+        return is_object
+    if isinstance(node, inspect.CollectionType | inspect.TupleType | inspect.NamedTupleType):
+        return not is_object
+    return isinstance(node, inspect.AnyType | inspect.RawType | inspect.CustomType)
+
+
+def _items(node: Any) -> Iterable[Any]:
+    """The types of the elements of a list that decodes to this type, in their order."""
+    from msgspec import inspect
+
+    if isinstance(node, inspect.TupleType):
+        return node.item_types
+    if isinstance(node, inspect.NamedTupleType):
+        return [field.type for field in node.fields]
+    if isinstance(node, inspect.StructType):
+        tag = [inspect.AnyType()] if node.tag is not None else []
+        return [*tag, *(field.type for field in node.fields)]
+    return repeat(node.item_type) if hasattr(node, "item_type") else ()
+
+
+def _within_model(model: Any, given: dict[str, Any], path: Where) -> Iterator[UnknownKey]:
+    """The same in a pydantic model. Validators that run before pydantic's own may read any key."""
+    pydantic = sys.modules["pydantic"]
+    own = model.__pydantic_decorators__
+    if (
+        model.model_config.get("extra", "ignore") != "ignore"
+        or issubclass(model, pydantic.RootModel)
+        or model.__pydantic_custom_init__
+        or model.__get_pydantic_core_schema__.__func__ is not pydantic.BaseModel.__get_pydantic_core_schema__.__func__
+        or any(each.info.mode != "after" for each in own.model_validators.values())
+        or own.root_validators
+        or own.model_serializers
+    ):
+        return
+    validated = {*own.validators} or any(each.info.mode != "after" for each in own.field_validators.values())
+    for name, inner in given.items():
+        field = model.model_fields.get(name)
+        if field is None:
+            yield UnknownKey((*path, name), tuple(model.model_fields))
+        elif not validated and not field.metadata and not _is_annotated(field.annotation):
+            yield from unknown_keys(field.annotation, inner, (*path, name))
+
+
+def _is_annotated(kind: Any) -> bool:
+    """Whether a part of the type has a note, which may be a validator."""
+    return hasattr(kind, "__metadata__") or any(map(_is_annotated, get_args(kind)))

@@ -26,7 +26,7 @@ from waits import NOBODY_SAVES
 from satchel.runtime.agent import code
 from satchel.runtime.engine import context, effects, performing
 from satchel.runtime.execution import preflight
-from satchel.runtime.steps import partial as streaming
+from satchel.runtime.steps import attempts
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal import Journal, line, segment_log
@@ -110,7 +110,7 @@ def steady() -> Iterator[None]:
             (context, "ALONE_AFTER", 1e9),  # a commit travels until there is company
             (context, "time", SimpleNamespace(monotonic=looks)),  # at every 20th look there is a flush
             (context, "_LONGEST_UNFLUSHED", 1e9),
-            (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
+            (attempts, "time", stopped),  # so no partial is synced; play.py syncs some
             (performing, "time", stopped),
             (effects, "time", stopped),
             (disk_store.os, "getpid", lambda: pid() if threading.get_ident() in others else 4242),
