@@ -40,7 +40,6 @@ TABLES = {
         "transfer",
     ),
     "runtime": (
-        "steps",
         "agent",
         "live",
         "keeper",

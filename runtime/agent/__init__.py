@@ -1,12 +1,45 @@
-"""`@agent`: the agent's function, its code, its resources and its migrations."""
+"""What an author declares: an agent, with its code, its resources and its migrations; and its steps, with arguments,
+results, attempts, prompts and sealed texts.
+"""
 
 # mypy: implicit-reexport
 
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import code
+    from . import code, declared, round_trip
+    from .attempts import A_DAY, ONCE, OnPartial, Partial, Retry, is_limited, is_mistake, recover, retry_after
+    from .calls import (
+        MODEL,
+        Formerly,
+        Key,
+        OwnStep,
+        P,
+        R,
+        RunParameter,
+        S,
+        Step,
+        awaited,
+        current_scope,
+        key_parameter,
+        run_parameter,
+        runs_going,
+    )
     from .code import Code, brief, describe, of_storage, place, said, where
+    from .codec import (
+        ANY,
+        Codec,
+        canonical,
+        check_depth,
+        check_numbers,
+        clean,
+        encode,
+        encode_of_any_depth,
+        fill_defaults,
+        fingerprint,
+        result_codec,
+        unchecked,
+    )
     from .declaration import (
         Agent,
         Migration,
@@ -20,6 +53,7 @@ if not deferred(__name__):
         migrate,
         migration,
     )
+    from .declared import Closed, put_aside, put_back
     from .resource import (
         TIERS,
         DaemonExecutor,
@@ -32,3 +66,5 @@ if not deferred(__name__):
         takes_run,
         unhindered,
     )
+    from .round_trip import ANYTHING, Part
+    from .texts import Prompt, Sealed, keys_to_hand_on, take_keys

@@ -23,7 +23,9 @@ from msgspec import Struct
 
 from ...schemas import Where, dotted, nearest
 from ...workspace.base import NotSerializable, Refused, UsageError
-from ..steps import Codec, P, R, RunParameter, canonical, declared, encode, fill_defaults
+from . import declared
+from .calls import P, R, RunParameter
+from .codec import Codec, canonical, encode, fill_defaults
 from .resource import Resource, check_resources
 
 if TYPE_CHECKING:

@@ -47,8 +47,8 @@ from ...workspace.lifecycle import acquire
 from ...workspace.state import FILES, ROOT, FileState, Moment, log_key
 from ...workspace.store import DiskStore, Store, make_place, read_if_there, walk
 from ...workspace.views import MessageRow, conversation
+from ..agent import encode
 from ..status import Method, reach, threaded
-from ..steps import encode
 
 if TYPE_CHECKING:
     from .hold_opening import HoldOpening

@@ -257,7 +257,7 @@ def report_json(found: Iterable[Remark]) -> list[dict[str, str]]:
 
 
 def _plain_result(ended: RunResult) -> Any:
-    from ..steps import encode  # slow, and most commands show no result of a run
+    from ..agent import encode  # slow, and most commands show no result of a run
 
     return msgspec.json.decode(encode(ended.result, "the result"))
 

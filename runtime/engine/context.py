@@ -26,7 +26,7 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import Redactor
 from ...workspace.state import AgentMoment
 from ...workspace.views import Files, publish, schema_files
-from ..agent import Agent
+from ..agent import Agent, Closed, Codec, OwnStep, Step
 from ..live import (
     AgentStopped,
     Announcer,
@@ -47,7 +47,6 @@ from ..live import (
     log_start,
     observer_here,
 )
-from ..steps import Closed, Codec, OwnStep, Step
 
 if TYPE_CHECKING:
     from ..keeper import KeeperLink

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError, NotDone, UsageError
-from ..steps import (
+from ..agent import (
     Formerly,
     Key,
     OnPartial,

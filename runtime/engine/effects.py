@@ -21,9 +21,8 @@ from msgspec import Raw, Struct
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
 from ...workspace.journal import NOTHING, Kept, Key, StepCompleted, StepStarted, blobs
 from ...workspace.state import EarlierAnswer
-from ..agent import DaemonExecutor, said
+from ..agent import ONCE, DaemonExecutor, Step, declared, key_parameter, run_parameter, said
 from ..live import AgentStopped, Suspended, reverify, verification
-from ..steps import ONCE, Step, declared, key_parameter, run_parameter
 from . import open_scope, performing
 from .open_scope import OpenCall, waits
 from .performing import is_recorded

@@ -17,9 +17,8 @@ from ...workspace.base import Refused, UsageError
 from ...workspace.journal import Migrated, Patch, PauseRequested, ScopeBegun, ScopeCommitted
 from ...workspace.plan import Splice, Task
 from ...workspace.state import ROOT, scope_of_task
-from ..agent import check_known, describe, migrate
+from ..agent import Retry, check_known, current_scope, describe, migrate
 from ..live import Suspended, first_state
-from ..steps import Retry, current_scope
 from .open_scope import current_call
 from .parallel import Begin, Dismissed
 from .scope import RaisedFromRecord, ScopeRun, ask_about_all, is_entered_again, record_of, until_fresh

@@ -15,7 +15,7 @@ from ...workspace import journal
 from ...workspace.base import KEEPER, AgentError, SatchelError, StorageFailed, usd
 from ...workspace.journal import AnswersGrown, Spent
 from ...workspace.state import ROOT
-from ..steps import Retry
+from ..agent import Retry
 from .context import Context
 from .open_scope import OpenCall, current_call
 

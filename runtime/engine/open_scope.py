@@ -24,9 +24,8 @@ from ...workspace.base import AgentError, NotSerializable
 from ...workspace.journal import NOTHING, Key, Message, Output, StepCompleted
 from ...workspace.plan import Splice
 from ...workspace.state import Scope, is_done_again
-from ..agent import of_a_future
+from ..agent import Step, canonical, current_scope, of_a_future
 from ..live import PendingCalls, ScopeCopy, Suspended
-from ..steps import Step, canonical, current_scope
 from .context import Abandoned, AgentContext
 
 RAISED_BY = "__satchel_calls__"

@@ -25,9 +25,22 @@ from ...workspace.journal import NOTHING, Failure, StepCompleted, StepFailed, St
 from ...workspace.secrets import RedactedStream, scrub
 from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
-from ..agent import brief, of_storage, said, where
+from ..agent import (
+    ANYTHING,
+    MODEL,
+    ONCE,
+    Partial,
+    brief,
+    encode,
+    is_limited,
+    is_mistake,
+    of_storage,
+    recover,
+    round_trip,
+    said,
+    where,
+)
 from ..live import Suspended
-from ..steps import ANYTHING, MODEL, ONCE, Partial, encode, is_limited, is_mistake, recover, round_trip
 from . import model_calls, open_scope
 from .open_scope import OpenCall, OpenScope, current_call
 

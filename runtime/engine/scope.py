@@ -31,9 +31,8 @@ from ...workspace.journal import (
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import ROOT, STUCK_AFTER, Scope, crash_suspects
 from ...workspace.views import step_path
-from ..agent import describe, of_storage, place
+from ..agent import Codec, OwnStep, Prompt, Step, canonical, describe, encode, of_storage, place, round_trip
 from ..live import PendingCalls, StopRequests, Suspended, Suspension
-from ..steps import Codec, OwnStep, Prompt, Step, canonical, encode, round_trip
 from . import open_scope, performing
 from .context import AgentContext, Context
 from .open_scope import Claims, OpenCall, OpenScope, check_outside_steps, current_call, scope_of, waits

@@ -22,9 +22,8 @@ from ...workspace.journal import Key, PauseRequested, PlanChanged, ScopeBegun, S
 from ...workspace.plan import Plan, Splice, Task
 from ...workspace.state import CANCEL, ROOT, STUCK_AFTER, is_of_item, is_of_task
 from ...workspace.views import folder_of
-from ..agent import Agent, describe, of_storage, said
+from ..agent import ANY, Agent, Codec, current_scope, describe, of_storage, result_codec, said
 from ..live import CommittedChange, Contradiction, LiveState, Make, PlanEdit, ScopeCopy, Suspended
-from ..steps import ANY, Codec, current_scope, result_codec
 from . import context
 from .context import AgentContext, Context
 from .open_scope import Claims, check_outside_steps

@@ -20,9 +20,8 @@ from ...workspace.lifecycle import PauseWish, Workspace, acquire, opening, pausi
 from ...workspace.state import Moment
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
-from ..agent import load
-from ..live import Announcer, limits
-from ..steps import ANY, result_codec
+from ..agent import ANY, load, result_codec
+from ..live import Announcer, limits, notices
 from . import preflight
 from .start import After, Outcome, Start, arguments_to_record, record_arguments
 
@@ -65,7 +64,7 @@ def decide(start: Start, seen: Look) -> Leave | Stay | NothingToDo | Go:
     arguments = arguments_to_record(start, seen) if start.args or start.input is not None else None
     if moment.status == "cancelled" or (not start.wake and _sleeps(seen)):
         return Leave()
-    limits.check(store, seen.definition)
+    notices.check(store, seen.definition)
     wanted = pausing.wish(store, moment)
     is_called_back = start.wake or (wanted is not None and wanted.is_overruling)
     if moment.is_replay and not is_called_back and (wanted is None or wanted.mode != "cancel"):

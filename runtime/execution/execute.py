@@ -20,11 +20,10 @@ from ...workspace.lifecycle import Workspace, opening, pausing
 from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, OVER, ROOT, Pause
 from ...workspace.views import guarded_files
-from ..agent import Agent, Code, code, describe, file_of, load, of_storage, said
+from ..agent import Agent, Code, code, describe, file_of, load, of_storage, result_codec, runs_going, said
 from ..engine import Context, Returned, Session, check_not_stuck, entry, model_calls, returned
 from ..live import Announcer, BackupNews, Doubts, StopRequests
 from ..run import Offer, OpenResources, Run
-from ..steps import result_codec, runs_going
 from . import preflight
 from .decision import Go, completed, left
 from .live_edits import started

@@ -24,7 +24,7 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
 from ...workspace.store import FileContent, Version
 from ..engine import AgentContext, Context, ParallelScopes, Session
-from ..live import FOLDERS, SETTLE, Notice, PauseSource, SavedFiles, Suspension, limits
+from ..live import FOLDERS, SETTLE, Notice, PauseSource, SavedFiles, Suspension, notices
 from .start import Start
 
 _LAST_LOOKS = 8.0
@@ -247,7 +247,7 @@ class EditRecorder:
             raise another_run(self._workspace.moment.run_id, definition.run_id)
         if definition.kind != (kind := self._workspace.definition.kind):
             raise Refused(f"says another `kind` than {kind!r}", path=DEFINITION, remedy="leave it as it was")
-        limits.check(self._workspace.store, definition)
+        notices.check(self._workspace.store, definition)
         redactor_of(definition)
         return definition
 

@@ -27,9 +27,8 @@ from ...workspace.secrets import as_recorded, redactor_of
 from ...workspace.state import Moment, json_patch, prompts
 from ...workspace.store import Store
 from ...workspace.views import BRIEF, STATE
-from ..agent import Agent, Code, check_known, check_migrated, code, dropped, load, migrate
+from ..agent import Agent, Code, Codec, Step, canonical, check_known, check_migrated, code, dropped, load, migrate
 from ..live import StopRequests, Suspended, reverify
-from ..steps import Codec, Step, canonical
 from . import references
 from .start import Start
 

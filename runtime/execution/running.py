@@ -22,9 +22,8 @@ from ...workspace.inspect import Look, look
 from ...workspace.lifecycle import opening, pausing
 from ...workspace.store import Store, Version, open_store
 from ...workspace.views import Unsettled
-from ..agent import Agent
+from ..agent import Agent, R
 from ..live import Interruption, Watch, supervisor_link
-from ..steps import R
 from .decision import Go, Leave, NothingToDo, Stay, decide, done, is_free, leave, left, stay, until_saved
 from .execute import execute
 from .start import After, Outcome, Start

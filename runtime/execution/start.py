@@ -22,9 +22,8 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
 from ...workspace.state import Moment
 from ...workspace.store import Store
-from ..agent import Agent, Parameters, load, said
+from ..agent import Agent, Parameters, R, load, said
 from ..live import Interruption, ReplayTarget, Tap, Watch
-from ..steps import R
 
 if TYPE_CHECKING:
     from ..engine import Rehearsal

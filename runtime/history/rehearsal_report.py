@@ -23,11 +23,10 @@ from ...workspace.inspect import define, look
 from ...workspace.secrets import hiding, redactor_of
 from ...workspace.store import DiskStore, Store
 from ...workspace.transfer import scratch_copy
-from ..agent import Agent, load
+from ..agent import Agent, keys_to_hand_on, load
 from ..engine import Rehearsal, RehearsalFinding
 from ..execution import Start, check_recorded, running
 from ..live import Interruption
-from ..steps import keys_to_hand_on
 
 Verdict = Literal["same", "gone", "again", "leaves", "asks", "refused", "fails"]
 

@@ -28,7 +28,7 @@ from yarl import URL
 from ...workspace.base import SatchelError
 from ...workspace.inspect import lease
 from ...workspace.journal import now
-from ..steps import retry_after
+from ..agent import retry_after
 from . import addresses, answer_files, wire
 from .addresses import CALL, ModelCall, Opening, Paid, StepAnswer, is_valid, place
 from .answer_files import AnswerHead

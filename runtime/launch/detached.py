@@ -96,7 +96,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
         """What the other process reads from stdin."""
         if self.input is None:
             return b""
-        from ..steps import canonical  # slow, and a supervisor needs nothing else of it
+        from ..agent import canonical  # slow, and a supervisor needs nothing else of it
 
         return canonical(self.input, "input")
 
@@ -114,7 +114,7 @@ def new_aside(
 
     if input is None:
         return new(source, to, settings=settings)
-    from ..steps import canonical
+    from ..agent import canonical
 
     words = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={json.dumps(value)}")]
     command = [*interpreter(), "new", "--json", "--input", "-", *words, "--", source, to]

@@ -22,7 +22,7 @@ from ...workspace.base import AgentError, NotSerializable, Refused, SatchelError
 from ...workspace.journal import Patch
 from ...workspace.plan import Plan, Splice, Task
 from ...workspace.state import KnownText, contradiction, json_patch
-from ..steps import (
+from ..agent import (
     Codec,
     Part,
     check_depth,

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from ...schemas import Problem
 from ...workspace.base import DEFINITION, AgentError, InvalidFile, Refused, UsageError, time_text, usd
-from ...workspace.formats import Budget, Definition, ScheduledTask, Webhook, Window
+from ...workspace.formats import Budget, Definition, ScheduledTask, Window
 from ...workspace.formats import definition as definition_file
 from ...workspace.journal import PauseRequested, Spent
 from ...workspace.store import Store
@@ -139,15 +139,6 @@ def is_overruled(opened: Open, moment: Moment) -> bool:
 def pause_for(opened: Open) -> PauseRequested:
     """The request of an open window."""
     return PauseRequested(reason=opened.window.reason, by=WINDOW, until=time_text(opened.end))
-
-
-def check(store: Store, definition: Definition) -> None:
-    """InvalidFile if `windows:`, `schedule:` or `notify:` can't work as they are written."""
-    check_times(store, definition)
-    if any(isinstance(place, Webhook) for place in definition.notify):
-        from . import notices  # imports what sends requests
-
-        notices.check(store, definition)
 
 
 def check_times(store: Store, definition: Definition) -> None:

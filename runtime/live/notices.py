@@ -41,7 +41,7 @@ from ...workspace.journal import EndStatus
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import Moment
 from ...workspace.store import Store
-from .limits import BUDGET
+from .limits import BUDGET, check_times
 
 Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget", "backup", "test"]
 
@@ -256,8 +256,9 @@ def resolved(written: str) -> str:
 
 
 def check(store: Store, definition: Definition) -> None:
-    """InvalidFile if a webhook can't work as it is written. What this machine lacks, a variable or a file, is told when
-    a notice is sent."""
+    """InvalidFile if `windows:`, `schedule:` or a webhook in `notify:` can't work as it is written. What this machine
+    lacks, a variable or a file, is told when a notice is sent."""
+    check_times(store, definition)
     wrong = []
     for number, place in enumerate(definition.notify):
         for key, said in _malformed(place) if isinstance(place, Webhook) else ():

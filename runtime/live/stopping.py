@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from ...workspace.base import SIGNAL, SatchelError, time_text
 from ...workspace.journal import Failure, Forced, Key, PauseRequested
 from ...workspace.lifecycle import FIRST_LOOK, Follower, Workspace
-from ..steps import A_DAY, current_scope
+from ..agent import A_DAY, current_scope
 from .supervisor_link import Interruption
 
 _PATIENCE = 0.01

@@ -46,7 +46,7 @@ from ...workspace.state import ROOT, Moment
 from ...workspace.views import PartialHead
 
 if TYPE_CHECKING:
-    from ..steps import Partial
+    from ..agent import Partial
 
 
 class Watch(Protocol):

@@ -34,9 +34,9 @@ from ...workspace.inbound import (
     with_changes,
 )
 from ...workspace.journal import NOTHING, ApprovalAsked, blobs, now
+from ..agent import Codec, OwnStep, canonical, encode
 from ..engine import OpenCall, OpenScope, ScopeRun, check_outside_steps
 from ..live import Suspended, put_question, supervisor_link
-from ..steps import Codec, OwnStep, canonical, encode
 
 
 class Answer(Struct, frozen=True, dict=True, rename={"_decision": "decision", "_arguments": "arguments"}):

@@ -13,8 +13,8 @@ from msgspec import Raw
 from ...workspace.base import UsageError, arguments
 from ...workspace.journal import Message
 from ...workspace.views import MessageRow, conversation
+from ..agent import encode
 from ..engine import Session
-from ..steps import encode
 
 LOOK_BACK = 256
 """So many messages before a slice are searched for the calls of its results. What is not there is nowhere."""

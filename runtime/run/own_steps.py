@@ -22,10 +22,9 @@ from ...workspace.base import AgentError, Resume, StorageFailed, UsageError, arg
 from ...workspace.formats import decoder
 from ...workspace.journal import AgentBegun, AgentEnded, PauseRequested, StepCompleted, StepProgress, blobs
 from ...workspace.state import SLEEP
-from ..agent import Agent, Parameters, describe
+from ..agent import Agent, Codec, OwnStep, Parameters, current_scope, describe, result_codec
 from ..engine import PREVIEW, OpenCall, ScopeRun, Session, check_outside_steps, entry, performing, returned
 from ..live import Suspended, Suspension
-from ..steps import Codec, OwnStep, current_scope, result_codec
 
 _IN_PROCESS = 10.0
 """Up to so many seconds the process waits itself."""

@@ -20,10 +20,21 @@ from ...workspace.base import AgentError, InvalidFile, SatchelError, UsageError,
 from ...workspace.journal import Configured, PauseRequested
 from ...workspace.lifecycle import Workspace
 from ...workspace.state import prompts
-from ..agent import TIERS, HeldResource, Resource, ResourceOutcome, Tier, describe, runs_on_loop, takes_run, unhindered
+from ..agent import (
+    TIERS,
+    HeldResource,
+    Prompt,
+    Resource,
+    ResourceOutcome,
+    Tier,
+    awaited,
+    describe,
+    runs_on_loop,
+    takes_run,
+    unhindered,
+)
 from ..engine import AgentContext, Context, Session, check_outside_steps, current_call
 from ..live import StopRequests, Suspended
-from ..steps import Prompt, awaited
 
 
 class OpenResources:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import msgspec
 
 from ...workspace.base import AgentError, UsageError
-from ..steps import P, RunParameter, S, awaited, canonical, current_scope
+from ..agent import P, RunParameter, S, awaited, canonical, current_scope
 
 if TYPE_CHECKING:
     from ...workspace.base import Resume
     from ...workspace.plan import Plan, Splice, Task
-    from ..agent import Agent
+    from ..agent import Agent, Prompt
     from ..engine import ScopeRun, Session
-    from ..steps import Prompt
     from .ask import Answer
     from .resources import OpenResources
     from .run_inbox import Offer

@@ -22,8 +22,8 @@ from ...workspace.inbound import InboxFile, Offered, archive, inbox
 from ...workspace.journal import TaskDone, TaskTaken, blobs
 from ...workspace.state import ROOT, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, guarded_files
+from ..agent import OwnStep, Retry, awaited, current_scope
 from ..engine import OpenCall, OpenScope, Session, check_outside_steps, entry, performing
-from ..steps import OwnStep, Retry, awaited, current_scope
 
 Kind = Literal["task", "message", "schedule"]
 

@@ -53,7 +53,7 @@ from ...workspace.views import (
     running_file,
     schema_files,
 )
-from ..live import NoticeCheck, limits, notices, reverify
+from ..live import NoticeCheck, notices, reverify
 from .activity import OpenQuestion, questions_of
 from .place import Place, Steps
 
@@ -391,7 +391,7 @@ def try_storage(store: Store) -> StorageCheck:
 def try_notices(store: Store) -> list[NoticeCheck]:
     """Send a test notice to each address of `notify:`."""
     definition = define(store)
-    limits.check(store, definition)
+    notices.check(store, definition)
     return notices.try_all(definition.run_id, store.url, definition.notify)
 
 
@@ -410,7 +410,7 @@ def _checked(store: Store, progress: Progress) -> CheckResult:
             checked.problems += of_error(error)
     if checked.seen:
         try:
-            limits.check(store, checked.seen.definition)
+            notices.check(store, checked.seen.definition)
         except SatchelError as error:
             checked.problems += of_error(error)
         _foresee(store, checked.seen, checked)

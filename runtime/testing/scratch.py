@@ -20,14 +20,13 @@ from ...workspace.journal import StepCompleted
 from ...workspace.store import DiskStore
 from ...workspace.transfer import scratch_copy
 from ...workspace.views import RecoveryMarker
-from ..agent import Agent, agent
+from ..agent import Agent, Partial, R, Step, agent, current_scope
 from ..agent import agent as make_agent
 from ..api import RehearsalResult, rehearse_here
 from ..api import open as open_run
 from ..engine import OpenCall, current_call
 from ..execution import run_async
 from ..run import Run
-from ..steps import Partial, R, Step, current_scope
 
 KEY = "test-key"
 """The idempotency key that an effect gets, unless the test gives another."""

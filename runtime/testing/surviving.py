@@ -24,12 +24,11 @@ from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments
 from ...workspace.journal import Key, StepCompleted
 from ...workspace.state import SLEEP
 from ...workspace.store import DiskStore, Syscalls
-from ..agent import Agent
+from ..agent import Agent, Partial
 from ..api import open as open_run
 from ..engine import OpenCall
 from ..execution import Outcome, run
 from ..live import observed_by
-from ..steps import Partial
 from .scratch import DEFINITION
 
 

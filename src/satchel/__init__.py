@@ -7,14 +7,13 @@ from .workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import errors, results
-    from .runtime.agent import Agent, Resource, agent, migration
+    from .runtime.agent import Agent, Key, Partial, Prompt, Resource, Retry, Sealed, Step, agent, clean, migration
     from .runtime.api import Handle, Pool, due, hold, ls, new, new_async, open_all, remove, serve, stop_all, stream
     from .runtime.api import open as open  # not in `__all__`: `import *` must not hide the builtin
     from .runtime.engine import Effect, effect, step
     from .runtime.execution import NotCompleted, Outcome, run, run_async
     from .runtime.run import Answer, InboxTask, Item, Run
     from .runtime.status import events
-    from .runtime.steps import Key, Partial, Prompt, Retry, Sealed, Step, clean
     from .workspace.base import NotDone, Refused, SatchelError, UsageError
     from .workspace.plan import Task
 

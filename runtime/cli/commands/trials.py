@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from ....workspace.base import urls, visible
+from ...agent import take_keys
 from ...api import (
     EXIT_CODES,
     SEVERITY,
@@ -25,7 +26,6 @@ from ...api import (
     typed_changes,
 )
 from ...present import CHANGES, call_json, call_name, colour, describe_call, json_line, one_line, size, usd
-from ...steps import take_keys
 from .. import summary
 from ..options import (
     by_option,

@@ -23,10 +23,9 @@ from unittest import mock
 
 from waits import NOBODY_SAVES
 
-from satchel.runtime.agent import code
+from satchel.runtime.agent import attempts, code
 from satchel.runtime.engine import context, effects, performing
 from satchel.runtime.execution import preflight
-from satchel.runtime.steps import attempts
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal import Journal, line, segment_log

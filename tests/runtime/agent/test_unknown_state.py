@@ -15,7 +15,7 @@ from pydantic import BaseModel
 import satchel
 from satchel import Agent, Refused, Run, UsageError, agent, migration, run
 from satchel.errors import InvalidFile
-from satchel.runtime.steps import Codec
+from satchel.runtime.agent import Codec
 
 
 class Mail(msgspec.Struct):

@@ -15,10 +15,10 @@ import markdown_it  # noqa: F401 - as a plan is first parsed; it is no part of w
 import pytest
 
 from satchel import Item, Run, agent, run, step
+from satchel.runtime.agent import fingerprint
 from satchel.runtime.engine import context
 from satchel.runtime.engine.scope import ScopeRun
 from satchel.runtime.live import data
-from satchel.runtime.steps import fingerprint
 from satchel.workspace.base.errors import AgentError, NotSerializable
 from satchel.workspace.plan import markdown
 from satchel.workspace.state import json_patch

@@ -14,7 +14,7 @@ import pytest
 from waits import PATIENCE
 
 from satchel import Run, agent, effect, run, step
-from satchel.runtime.steps.calls import Step
+from satchel.runtime.agent.calls import Step
 from satchel.workspace.base.errors import AgentError
 
 

@@ -21,8 +21,8 @@ import pytest
 
 import satchel
 from satchel import Item, Run, agent, run, step
+from satchel.runtime.agent import Codec, round_trip, unchecked
 from satchel.runtime.live.data import LiveState
-from satchel.runtime.steps import Codec, round_trip, unchecked
 from satchel.workspace.base.errors import NotSerializable, Refused, SatchelError, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore

@@ -21,8 +21,8 @@ from msgspec import Raw
 from properties import examples
 
 from satchel import Run, agent, run, step
+from satchel.runtime.agent import Codec, canonical, encode
 from satchel.runtime.live.data import LiveState
-from satchel.runtime.steps import Codec, canonical, encode
 from satchel.workspace.base.errors import NotSerializable, SatchelError, UsageError
 from satchel.workspace.state import json_patch
 

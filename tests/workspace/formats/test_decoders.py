@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import warm
 
-from satchel.runtime.steps.codec import Codec
+from satchel.runtime.agent.codec import Codec
 from satchel.workspace.formats import jsontext
 
 RACE = '''

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
-from satchel.runtime.steps import Codec
+from satchel.runtime.agent import Codec
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 import satchel
 from satchel import Agent, Run, SatchelError, agent, effect, run, step
-from satchel.runtime.steps import Codec, encode
+from satchel.runtime.agent import Codec, encode
 
 
 @dataclass

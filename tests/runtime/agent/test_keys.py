@@ -15,8 +15,8 @@ import pydantic
 import pytest
 
 from satchel import Run, UsageError, agent, effect, run, step
+from satchel.runtime.agent import Codec, canonical, encode
 from satchel.runtime.engine.open_scope import digest_of
-from satchel.runtime.steps import Codec, canonical, encode
 from satchel.workspace.base.errors import NotSerializable
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore

@@ -21,7 +21,7 @@ from properties import seed
 import satchel
 from satchel import Refused, Run, Sealed, UsageError, agent, run, step
 from satchel.errors import InvalidFile
-from satchel.runtime.steps import Codec, encode
+from satchel.runtime.agent import Codec, encode
 
 SECRET = "canary-7f3a9b"
 KEYS = [base64.b64encode(bytes([number]) * 32).decode() for number in range(3)]

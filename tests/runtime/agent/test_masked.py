@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, PlainSerializer, SecretBytes, SecretStr, 
 
 from satchel import Run, UsageError, agent, run, step
 from satchel.errors import NotSerializable
-from satchel.runtime.steps import Codec, encode
+from satchel.runtime.agent import Codec, encode
 
 
 class Key(BaseModel):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from satchel import Run, agent, run, step
-from satchel.runtime.steps.codec import DEPTH, encode
+from satchel.runtime.agent.codec import DEPTH, encode
 from satchel.workspace.base.errors import NotSerializable
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Ro
 from typing_extensions import TypedDict
 
 from satchel import schemas
-from satchel.runtime.steps import Codec
-from satchel.runtime.steps.codec import encode
+from satchel.runtime.agent import Codec
+from satchel.runtime.agent.codec import encode
 
 
 @dataclass
