@@ -25,11 +25,10 @@ from ..engine import Context, Returned, Session, check_not_stuck, entry, model_c
 from ..live import Announcer, BackupNews, Doubts, StopRequests
 from ..run import Offer, OpenResources, Run
 from . import preflight
-from .decision import Go, completed, left
 from .live_edits import started
-from .preflight import StateCheck, check_recorded
+from .preflight import Go, StateCheck, check_recorded
 from .references import Contents
-from .start import After, Outcome, Start, call_arguments, record_arguments, to_its_end
+from .start import After, Outcome, Start, call_arguments, completed, left, record_arguments, to_its_end
 
 _LISTED = 3
 

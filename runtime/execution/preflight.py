@@ -19,10 +19,10 @@ from ...schemas import Where, dotted
 from ...workspace.base import DEFINITION, Refused, SatchelError, UsageError, version
 from ...workspace.formats import Definition
 from ...workspace.history import BlamedValue, data_origins, story
-from ...workspace.inbound import notice, rewind_record
+from ...workspace.inbound import Point, notice, rewind_record
 from ...workspace.inspect import Look, Report, define
 from ...workspace.journal import Configured, PauseRequested
-from ...workspace.lifecycle import Workspace
+from ...workspace.lifecycle import PauseWish, Workspace
 from ...workspace.secrets import as_recorded, redactor_of
 from ...workspace.state import Moment, json_patch, prompts
 from ...workspace.store import Store
@@ -389,6 +389,17 @@ def record_config(workspace: Workspace, agent: Agent, code: Code | None, referre
         if len(moment.taken_back) > asked_again:  # other code has been approved
             workspace.journal.flush()
             workspace.desk.write_questions()
+
+
+class Go(Struct, frozen=True):
+    """Call the agent, unless the opening finds that nothing is left to do."""
+
+    wanted: PauseWish | None  # the pause that is over with this start
+    is_unclean: bool  # the run was stopped by force
+    is_overruling: bool  # windows that are open do not count
+    found: Findings
+    point: Point | None  # the checkpoint that it goes back to first
+    arguments: bytes | None = None  # to record; see `arguments_to_record`
 
 
 class Referred(Struct, frozen=True):

@@ -22,7 +22,7 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.secrets import redactor_of
 from ...workspace.state import Moment
 from ...workspace.store import Store
-from ..agent import Agent, Parameters, R, load, said
+from ..agent import ANY, Agent, Parameters, R, load, result_codec, said
 from ..live import Interruption, ReplayTarget, Tap, Watch
 
 if TYPE_CHECKING:
@@ -267,3 +267,43 @@ class NotCompleted(SatchelError):
     def __init__(self, what: str, outcome: Outcome):
         super().__init__(what)
         self.outcome = outcome
+
+
+def completed(start: Start, of: Workspace | Look, report: Report) -> After:
+    """The outcome of a run that had completed before."""
+    result, settled = _result(start, of, report), of.moment.root.plan.progress.leaves
+    return After(Outcome("completed", report, result, skipped=settled, entered=False), of.moment)
+
+
+def left(moment: Moment, report: Report | None = None, *, is_waiting: bool = False) -> After:
+    """The outcome of a run that has not completed and was not resumed."""
+    settled, leaves = moment.root.plan.progress
+    status = "waiting" if is_waiting else moment.status if moment.status in ("sleeping", "cancelled") else "paused"
+    status = "paused" if moment.is_replay and status == "sleeping" else status
+    outcome: Outcome = Outcome(
+        status,
+        report or Report(),
+        doubts=list(moment.doubts.values()),
+        approvals=list(moment.approvals.values()),
+        skipped=settled,
+        open_items=leaves - settled,
+        until=moment.until,
+        entered=False,
+    )
+    return After(outcome, moment)
+
+
+def _result(start: Start, of: Workspace | Look, report: Report) -> Any:
+    """The recorded result, of the annotated type if the agent can be imported."""
+    kept = of.moment.root.result
+    if kept is None or not (kept.blob or len(kept.result)):
+        return None
+    data = blobs.fetch(start.store, kept)
+    try:
+        agent = start.agent or load(start.store, of.definition.agent)
+        return result_codec(agent.function, "the agent").decode(data)
+    except UsageError as error:
+        report.add("found", f"{error}; it is returned as JSON")
+    except Exception as error:
+        report.add("found", f"the agent's code can't be imported, so its result is returned as JSON: {error}")
+    return ANY.decode(data)
