@@ -329,7 +329,7 @@ class Context:
         self._loop, self._thread = asyncio.get_running_loop(), get_ident()
         log_start(workspace.moment, workspace.store.url)
         self.announcer = announcer
-        self.limits = Limits(workspace, stopping.pause, announcer)
+        self.limits = Limits(workspace, stopping.pause, announcer.tell, announcer.say_problems)
         self.pace = Pace(workspace, stopping.fail)
         self.running = Running(workspace)
         self.outputs = Outputs(workspace)

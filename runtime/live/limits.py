@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from ...workspace.lifecycle import Workspace
     from ...workspace.state import Moment
-    from .notices import Announcer
 
 
 WINDOW = "a window"
@@ -262,11 +261,19 @@ def checked_cost(tokens: Any, usd: Any, output_tokens: Any, model: Any) -> tuple
 class Limits:
     """For one opening of a run. Used from its loop; `spend` from any thread.
 
-    `pause` asks the run to stop at its next safe point.
+    `pause` asks the run to stop at its next safe point. `tell` gets notices for people. `tick` is called at each look at
+    the clock.
     """
 
-    def __init__(self, workspace: Workspace, pause: Callable[[PauseRequested], None], announcer: Announcer):
-        self._workspace, self._moment, self._pause, self._announcer = workspace, workspace.moment, pause, announcer
+    def __init__(
+        self,
+        workspace: Workspace,
+        pause: Callable[[PauseRequested], None],
+        tell: Callable[[Literal["budget", "window"], str], None],
+        tick: Callable[[], None],
+    ):
+        self._workspace, self._moment, self._pause = workspace, workspace.moment, pause
+        self._tell, self._tick = tell, tick
         self._loop: asyncio.AbstractEventLoop | None = None  # while the agent runs
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -379,7 +386,7 @@ class Limits:
             if share.is_nearly and share.kind not in self._warned:
                 self._warned.add(share.kind)
                 self._workspace.journal.flush()  # a crash would contradict what people were told
-                self._announcer.tell("budget", f"{share.words} used")
+                self._tell("budget", f"{share.words} used")
 
     def _ask(self, share: Share) -> None:
         if self._moment.pause is None:
@@ -402,7 +409,7 @@ class Limits:
         """Obey open windows, announce the next ones, and check the time of the budget."""
         now = utc_now()
         self._due = time.monotonic() + TICK
-        self._announcer.say_problems()
+        self._tick()
         self._warn()
         definition = self._workspace.definition
         if definition.budget.time is not None:
@@ -437,7 +444,7 @@ class Limits:
             return
         self._announced.add((window, coming.begin))
         at, until = coming.begin.isoformat(" ", "minutes"), coming.end.isoformat(" ", "minutes")
-        self._announcer.tell("window", f"the run pauses at {at}, until {until} ({window.reason})")
+        self._tell("window", f"the run pauses at {at}, until {until} ({window.reason})")
 
     def _wake_in(self, seconds: float) -> None:
         if seconds > 0:
