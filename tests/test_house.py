@@ -116,7 +116,7 @@ def test_an_agents_imports_load_little_and_nothing_slow() -> None:
     names = loaded.stdout.decode().split()
     slow = {*SLOW, "aiohttp", "botocore", "email", "multiprocessing", "tempfile"} & set(names)
     ours = [name for name in names if name.startswith("satchel.")]
-    assert "satchel.runtime.run.run" in ours and not slow
+    assert "satchel.runtime.execution.run_object" in ours and not slow
     assert len(ours) <= 28 and len(names) <= 70, names
 
 

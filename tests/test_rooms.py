@@ -44,7 +44,6 @@ TABLES = {
         "live",
         "keeper",
         "engine",
-        "run",
         "execution",
         "supervision",
         "status",

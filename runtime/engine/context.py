@@ -341,7 +341,7 @@ class Context:
         self.answers = AnswerSource(workspace, self.tally.noticed)
         self.folder = FolderWatch(self.store)
         self.folder.sources.append(self.answers.look)
-        self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)
+        self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (execution/run_object.py)
         self.on_refer: Callable[[str], None] = lambda reference: None  # called with what `run.refer` has named
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
         self.keeper: KeeperLink | None = None  # holds the model calls of this run

@@ -124,7 +124,7 @@ def _migrate(session: Session) -> bool:
 
 
 class ItemFace(Protocol):
-    """What this module needs of an item (run/run.py)."""
+    """What this module needs of an item (execution/run_object.py)."""
 
     skipped: str | None
 

@@ -1,4 +1,4 @@
-"""One run in this process, from opening to stop."""
+"""One run in this process, from opening to stop, and the `run` object that its agent gets."""
 
 # mypy: implicit-reexport
 
@@ -6,7 +6,11 @@ from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
     from . import running
+    from .ask import Answer
     from .live_edits import EditRecorder
     from .preflight import check_recorded
+    from .resources import OpenResources
+    from .run_inbox import InboxTask, Offer
+    from .run_object import Item, Run
     from .running import run, run_async
     from .start import After, NotCompleted, Outcome, RunOptions, Start, check_agent, check_watch

@@ -23,11 +23,13 @@ from ...workspace.views import guarded_files
 from ..agent import Agent, Code, code, describe, file_of, load, of_storage, result_codec, runs_going, said
 from ..engine import Context, Returned, Session, check_not_stuck, entry, model_calls, returned
 from ..live import Announcer, BackupNews, Doubts, StopRequests
-from ..run import Offer, OpenResources, Run
 from . import preflight
 from .live_edits import started
 from .preflight import Go, StateCheck, check_recorded
 from .references import Contents
+from .resources import OpenResources
+from .run_inbox import Offer
+from .run_object import Run
 from .start import After, Outcome, Start, call_arguments, completed, left, record_arguments, to_its_end
 
 _LISTED = 3

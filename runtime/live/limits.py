@@ -261,8 +261,8 @@ def checked_cost(tokens: Any, usd: Any, output_tokens: Any, model: Any) -> tuple
 class Limits:
     """For one opening of a run. Used from its loop; `spend` from any thread.
 
-    `pause` asks the run to stop at its next safe point. `tell` gets notices for people. `tick` is called at each look at
-    the clock.
+    `pause` asks the run to stop at its next safe point. `tell` gets notices for people. `tick` is called at each look
+    at the clock.
     """
 
     def __init__(

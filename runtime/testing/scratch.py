@@ -25,8 +25,7 @@ from ..agent import agent as make_agent
 from ..api import RehearsalResult, rehearse_here
 from ..api import open as open_run
 from ..engine import OpenCall, current_call
-from ..execution import run_async
-from ..run import Run
+from ..execution import Run, run_async
 
 KEY = "test-key"
 """The idempotency key that an effect gets, unless the test gives another."""

@@ -11,8 +11,7 @@ if not deferred(__name__):
     from .runtime.api import Handle, Pool, due, hold, ls, new, new_async, open_all, remove, serve, stop_all, stream
     from .runtime.api import open as open  # not in `__all__`: `import *` must not hide the builtin
     from .runtime.engine import Effect, effect, step
-    from .runtime.execution import NotCompleted, Outcome, run, run_async
-    from .runtime.run import Answer, InboxTask, Item, Run
+    from .runtime.execution import Answer, InboxTask, Item, NotCompleted, Outcome, Run, run, run_async
     from .runtime.status import events
     from .workspace.base import NotDone, Refused, SatchelError, UsageError
     from .workspace.plan import Task

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, field_validator
 
 from satchel import NotDone, Run, agent, effect, step
+from satchel.runtime.execution.run_object import Item
 from satchel.runtime.execution.running import Outcome, run
-from satchel.runtime.run.run import Item
 from satchel.workspace import journal
 from satchel.workspace.inbound import Noticed, notice
 from satchel.workspace.inspect.load import look

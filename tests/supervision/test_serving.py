@@ -65,7 +65,7 @@ def send(text):
 async def main(run):
     await send("a")
 """
-SLEEPING = "import satchel.runtime.run.own_steps as own_steps; own_steps._IN_PROCESS = 0.1\n" + QUICK.replace(
+SLEEPING = "import satchel.runtime.execution.own_steps as own_steps; own_steps._IN_PROCESS = 0.1\n" + QUICK.replace(
     'run.state["done"] = True', "await run.sleep(SECONDS)"
 )
 FAILING = QUICK.replace('run.state["done"] = True', "raise KeyError('x')")

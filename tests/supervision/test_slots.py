@@ -13,8 +13,8 @@ import pytest
 import warm
 
 from satchel import Run, agent, run, step
+from satchel.runtime.execution import ask
 from satchel.runtime.live import supervisor_link
-from satchel.runtime.run import ask
 from satchel.runtime.supervision import sharing
 from satchel.runtime.supervision.supervisor import Policy
 from satchel.workspace.inspect import lease

@@ -27,7 +27,7 @@ from satchel import Item, Retry, Run, agent, effect, run, step
 from satchel.runtime.agent.attempts import A_DAY, retry_after
 from satchel.runtime.cli.group import group
 from satchel.runtime.engine import session
-from satchel.runtime.run import own_steps
+from satchel.runtime.execution import own_steps
 from satchel.workspace.base.errors import AgentError, UsageError
 
 QUICK = Retry(attempts=4, first=0.001, longest=0.02)

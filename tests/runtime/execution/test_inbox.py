@@ -158,7 +158,7 @@ def test_a_file_that_never_held_still_counts_as_seen(workspace: Path, monkeypatc
     drop(workspace, "a.md", "half of it")
     with monkeypatch.context() as patched:
         patched.setattr(guarded_files, "WAITS", guarded_files.Waits(look=0.0001, closed=1000.0))
-        patched.setattr("satchel.runtime.run.run_inbox.PATIENCE", 0.01)
+        patched.setattr("satchel.runtime.execution.run_inbox.PATIENCE", 0.01)
         assert run(workspace, noting).status == "completed" and left(workspace) == ["a.md"]
     assert run(workspace, noting).entered and left(workspace) == []
 

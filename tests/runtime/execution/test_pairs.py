@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 )
 
 from satchel import Run, agent, run
-from satchel.runtime.run.messages import LOOK_BACK, Pairs
+from satchel.runtime.execution.messages import LOOK_BACK, Pairs
 from satchel.workspace.views.conversation import mentions
 
 
