@@ -5,8 +5,7 @@ supervisor.py   drains, kills and restarts the process of a run
 child.py        starts it, talks to it, and kills it with its session; starts a supervisor that outlives the terminal;
                 the log of both. The pipes to a child are in live/supervisor_link.py
 sharing.py      processes that several runs share, and the keeper of their model calls
-deadline.py     when a process must have stopped, whatever has requested it
-aftermath.py    repairs the workspace after a kill
+forced_stop.py  when a process must have stopped, whatever has requested it; repairs the workspace after a kill
 kill.py         the emergency stop: writes it down, kills every process of a run, and checks that none is left
 
 run_server.py   starts the workspaces that may be started, as many at a time as there are cores

@@ -25,6 +25,7 @@ from ...workspace.journal import now
 from ...workspace.store import LOCK, FileChanged, Store
 from ..agent import code
 from .child import has_open, is_alive, kill_sessions, leads_session, open_files, parent, signal_if
+from .forced_stop import after_stop
 
 if TYPE_CHECKING:
     from ...workspace.secrets import Redactor
@@ -250,15 +251,8 @@ def _outcome(store: Store, running: Sequence[Process], refused: str, found: _Fou
         if time.monotonic() > give_up:
             return StopResult(store.url, "failed", pids, _who_is_left(found))
         time.sleep(_LOOK)
-    over = _record(store)
+    over = after_stop(store)
     return StopResult(store.url, "stopped" if pids or running else "idle", pids, "" if pids or running else over)
-
-
-def _record(store: Store) -> str:
-    """See `after_stop`."""
-    from .aftermath import after_stop  # slow: it opens a workspace, and the kill must not wait for its import
-
-    return after_stop(store)
 
 
 def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> StopResult:
@@ -272,7 +266,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
     for pid in pids:
         code.clear(pid)
     if held is None:
-        return StopResult(store.url, "idle", said=_record(store))
+        return StopResult(store.url, "idle", said=after_stop(store))
     if pids or lease.has_died(held):
         return StopResult(store.url, "stopped" if pids else "idle", pids)
     who, renewed, before = held.process, False, store.version(lease.PATH)

@@ -32,7 +32,7 @@ from .child import (
     mark_start,
     reap_orphans,
 )
-from .deadline import Deadline, Glance
+from .forced_stop import Deadline, Glance, after_crashes, after_kill, stop_wanted
 from .sharing import ALONE, KeeperProcess, RunSharing, Seat, wants_keeper
 
 if TYPE_CHECKING:
@@ -165,8 +165,6 @@ class Supervisor:
             self._start(self._order.restart)
 
     def _stop_wanted(self) -> PauseRequested | None:
-        from .aftermath import stop_wanted
-
         return stop_wanted(self.store, self._deadline.began)
 
     def _name_if_late(self, child: Child | Seat, now: float) -> None:
@@ -322,8 +320,6 @@ class Supervisor:
 
     def _put_right(self, waited: float, why: str) -> None:
         """The child was killed, or has died, while it stopped for `self._request`."""
-        from .aftermath import after_kill
-
         left = after_kill(self.store, self._request, round(waited, 3), self._deadline.began)
         if left.is_between:
             why = "stopped between two processes, because of `restart_every`"
@@ -361,8 +357,6 @@ class Supervisor:
             )
         elif self._early_deaths >= policy.most_early:
             why = f"giving up after {self._early_deaths} crashes shortly after start; {died}"
-            from .aftermath import after_crashes
-
             error = after_crashes(self.store, why)
             self._over(FAILED, f"{why}; {error}" if error else why)
         elif self.is_last:
@@ -396,9 +390,9 @@ def _asked_by(number: signal.Signals) -> PauseRequested:
 def _prepare() -> None:
     """Import what a stop or a crash needs and a short run does not. Import it now, because later the files of this
     program may be those of another version."""
+    from ...workspace.lifecycle import opened  # noqa: F401
     from ..agent import code  # noqa: F401
     from ..live import limits  # noqa: F401
-    from . import aftermath  # noqa: F401
 
 
 def supervise(store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None) -> Supervisor:

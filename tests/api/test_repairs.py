@@ -17,7 +17,7 @@ from properties import pairs
 
 import satchel
 from satchel.runtime.api import MergeResult, stop_all
-from satchel.runtime.supervision import aftermath
+from satchel.runtime.supervision import forced_stop
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, SatchelError, UsageError
 from satchel.workspace.inbound import Side
@@ -211,8 +211,8 @@ def test_a_cancelled_run_has_another_status_afterwards(make: Make, act: str, lef
         (folder / "pause.yaml").write_text(f"status: {status}\nreason: late\nby: ada\nmode: {mode}\n")
     request = PauseRequested(reason="late", by="ada")
     acts: dict[str, Callable[[], object]] = {
-        "crashes": lambda: aftermath.after_crashes(DiskStore(folder), "5 crashes"),
-        "kill": lambda: aftermath.after_kill(DiskStore(folder), request, 1.0, datetime.now(UTC)),
+        "crashes": lambda: forced_stop.after_crashes(DiskStore(folder), "5 crashes"),
+        "kill": lambda: forced_stop.after_kill(DiskStore(folder), request, 1.0, datetime.now(UTC)),
         "rewind": lambda: handle.history.rewind(to=3),
         "send": lambda: handle.send("Write to Ada"),
     }

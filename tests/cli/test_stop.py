@@ -22,7 +22,7 @@ from waits import PATIENCE
 from satchel import open as open_run
 from satchel import open_all, stop_all
 from satchel.runtime.api import stops
-from satchel.runtime.supervision.aftermath import after_kill
+from satchel.runtime.supervision.forced_stop import after_kill
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import PauseRequested

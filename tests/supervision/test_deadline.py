@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from waits import PATIENCE
 
-from satchel.runtime.supervision import deadline
-from satchel.runtime.supervision.aftermath import stop_wanted
-from satchel.runtime.supervision.deadline import Deadline, Glance, Late
+from satchel.runtime.supervision import forced_stop
+from satchel.runtime.supervision.forced_stop import Deadline, Glance, Late, stop_wanted
 from satchel.workspace import journal
 from satchel.workspace.base import SIGNAL, time_text
 from satchel.workspace.base.errors import StorageFailed
@@ -338,8 +337,8 @@ def test_a_look_over_a_network_is_waited_for(run: Run, monkeypatch: pytest.Monke
 def test_a_changed_workspace_yaml_over_a_network_is_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     far_away = Remote(run.folder)
     run.deadline = Deadline(far_away, run.glance, None, 5.0, 0.0, run.clock)
-    may_read, define = threading.Event(), deadline.define
-    monkeypatch.setattr(deadline, "define", lambda store: may_read.wait(PATIENCE) and define(store))
+    may_read, define = threading.Event(), forced_stop.define
+    monkeypatch.setattr(forced_stop, "define", lambda store: may_read.wait(PATIENCE) and define(store))
     (run.folder / "workspace.yaml").write_text(HEAD.replace("60s", "7s"))
     assert run.deadline.overdue(1.0) is None and run.deadline.patience == 65.0
     may_read.set()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.runtime.supervision.deadline import Glance
+from satchel.runtime.supervision.forced_stop import Glance
 from satchel.workspace.formats import pause_file
 from satchel.workspace.store import DiskStore
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import satchel
-from satchel.runtime.supervision.aftermath import after_kill
+from satchel.runtime.supervision.forced_stop import after_kill
 from satchel.runtime.supervision.supervisor import Order, Supervisor
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import PauseRequested

@@ -18,7 +18,7 @@ import pytest
 
 import satchel
 from satchel.runtime.status.run_status import stand
-from satchel.runtime.supervision import deadline
+from satchel.runtime.supervision import forced_stop
 from satchel.runtime.supervision.child import Child
 from satchel.runtime.supervision.supervisor import Order, Policy, Supervisor
 from satchel.workspace.store import DiskStore
@@ -381,7 +381,7 @@ def test_a_child_without_its_supervisor_drains_for_a_time_that_workspace_yaml_do
     words = ["run", "--quiet", "--", str(folder)]
     supervisor = Supervisor(DiskStore(folder), Order(words, words), print, Policy(grace=0.2))
     with monkeypatch.context() as patched:
-        patched.delattr(deadline, "define")
+        patched.delattr(forced_stop, "define")
         supervisor.start()
     child = supervisor._the_child()
     try:

@@ -1,10 +1,13 @@
-"""When a child must have stopped, whatever has requested it: pause.yaml, a window, the time of the budget.
+"""A stop by force: when a child must have stopped, whatever has requested it (pause.yaml, a window, the time of the
+budget), and how its workspace is put right after it was killed or has died.
 
 A child whose loop runs stops by itself in time. A blocked or frozen child does not notice the request. So its
 supervisor looks at two versions and the clock, and reads the journal only when the time for a stop is up.
 
 On a disk each look at pause.yaml is made at once. Elsewhere it is a listing, made every few seconds in a thread of its
 own, so one that hangs blocks nothing.
+
+What opens a workspace is imported when it is used: a short run needs none of it, and an emergency stop kills first.
 """
 
 from __future__ import annotations
@@ -12,24 +15,36 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ...workspace.base import DEFINITION, SatchelError, StorageFailed
+from ...workspace import inspect, journal, lifecycle, state, views
+from ...workspace.base import DEFINITION, InvalidFile, LeaseHeld, SatchelError, StorageFailed
 from ...workspace.formats import Definition, PauseFile, pause_file
 from ...workspace.inspect import define, lease
 from ...workspace.store import Store, Version
+from .. import live
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ...workspace.journal import PauseRequested
-    from ...workspace.state import Moment
+    from ...workspace.lifecycle import PauseWish, Workspace
+    from ...workspace.state import Moment, Status
+
 
 EVERY = 4.0
 """Seconds between two looks over a network: an emergency stop is obeyed within 5."""
+
+_AGAIN = 5.0
+"""Seconds until the next look, if the workspace could not be read."""
+
+_PATIENCE = 2.0  # seconds until the lock of a process that was killed must be free
+
+T = TypeVar("T")
 
 
 class Glance:
@@ -82,12 +97,6 @@ class Glance:
         if version != self._version:
             self.file = lease.read_pause(self._store) if version is not None else None
             self._version = version
-
-
-T = TypeVar("T")
-
-_AGAIN = 5.0
-"""Seconds until the next look, if the workspace could not be read."""
 
 
 class Late(NamedTuple):
@@ -263,14 +272,11 @@ class Deadline:
         return future
 
     def _look(self, now: float) -> _Seen:
-        from ...workspace.inspect import look
-        from ...workspace.lifecycle import PauseWish
-
-        seen = look(self._store, described=self._definition)  # the last one that could be understood
+        seen = inspect.look(self._store, described=self._definition)  # the last one that could be understood
         moment, file, at = seen.moment, self._pause.file, self._clock()
         is_file_wish = file is not None and not file.lets_go_on and not file.is_of(moment.lifted)
         if (pause := moment.pause) is not None:
-            is_short = PauseWish(pause, file).is_short(seen.definition.idle_below)
+            is_short = lifecycle.PauseWish(pause, file).is_short(seen.definition.idle_below)
             stays = bool(pause.paused_at) and moment.clean and is_short
             if stays or (file is not None and file.lets_go_on):
                 return _Seen(None)
@@ -283,10 +289,8 @@ class Deadline:
 
     def _checked(self, definition: Definition) -> Definition:
         """Without invalid windows: the child has refused them, and continues with the earlier ones."""
-        from ..live import limits
-
         try:
-            limits.check_times(self._store, definition)
+            live.limits.check_times(self._store, definition)
         except SatchelError:
             return replace(definition, windows=())
         return definition
@@ -294,20 +298,175 @@ class Deadline:
     def _look_at_limits(self, moment: Moment, definition: Definition, at: datetime) -> _Seen:
         """What the clock requests of a child that has not requested a pause itself. A person has overruled a window
         that was open when it started."""
-        from ...workspace.journal import PauseRequested
-        from ..live import Share, limits
-
         times = []
         # One by one, as the child does: one that was overruled may last longer than one that opens in it.
         for window in definition.windows:
-            opened = limits.current_window([window], at)
-            if opened is not None and opened.begin > self.began and not limits.is_overruled(opened, moment):
-                return _Seen(Late(limits.pause_for(opened), (at - opened.begin).total_seconds()))
-        if (following := limits.next_opening(definition.windows, at)) is not None:
+            opened = live.limits.current_window([window], at)
+            if opened is not None and opened.begin > self.began and not live.limits.is_overruled(opened, moment):
+                return _Seen(Late(live.limits.pause_for(opened), (at - opened.begin).total_seconds()))
+        if (following := live.limits.next_opening(definition.windows, at)) is not None:
             times.append(following.begin)
         if definition.budget.time is not None:
-            spent = Share("time", limits.at_work(moment, at), definition.budget.time)
+            spent = live.Share("time", live.limits.at_work(moment, at), definition.budget.time)
             if spent.is_used_up:
-                return _Seen(Late(PauseRequested(reason=spent.reason, by=limits.BUDGET), spent.used - spent.limit))
+                request = journal.PauseRequested(reason=spent.reason, by=live.limits.BUDGET)
+                return _Seen(Late(request, spent.used - spent.limit))
             times.append(at + timedelta(seconds=spent.limit - spent.used))
         return _Seen(None, min(times, default=None))
+
+
+class Left(NamedTuple):
+    """The state of the workspace afterwards. `was_closed`: the process itself, or a later one, had closed it.
+    `is_between`: it had closed it for another process to continue the run, because of `restart_every`."""
+
+    status: Status = "paused"
+    was_closed: bool = False
+    is_between: bool = False
+    error: SatchelError | OSError | None = None  # what prevented the repair
+
+
+def stop_wanted(store: Store, since: datetime) -> PauseRequested | None:
+    """The requested stop of a run whose process, started at `since`, has just died; None if it may be started again. A
+    pause.yaml that can't be understood is a plain pause, and so is one of a workspace that can't be read. A pause that
+    was over when the process was started does not come back because the process died before it could record that."""
+    file = lease.read_pause(store)
+    try:
+        wanted = lifecycle.pausing.wish(store, inspect.look(store).moment)
+    except SatchelError:
+        return None if file is None else lease.pause_request(file, "")
+    if wanted is None or wanted.is_overruling:
+        return None
+    pause = wanted.recorded
+    if pause is not None and pause.paused_at and wanted.is_lifted and datetime.fromisoformat(pause.paused_at) < since:
+        return None
+    if wanted.file is not None:
+        return lease.pause_request(wanted.file, wanted.by)
+    return wanted.recorded.request if wanted.recorded else None
+
+
+def after_kill(store: Store, request: PauseRequested, waited: float, since: datetime) -> Left:
+    """Bring the files to one moment after a forced stop, and record what it was. A run that was closed for another
+    process is paused, as `request` or pause.yaml says. `request` is the pause that the process may not have recorded,
+    `waited` how many seconds it had for it, `since` when it was started."""
+    is_between = False
+
+    def put_right() -> Left:
+        nonlocal is_between
+        moment = inspect.look(store).moment
+        is_between = moment.clean and moment.status == "sleeping" and moment.until == moment.opened_at
+        if is_between:
+            return Left(_pause(store, request), is_between=True)
+        if moment.clean:
+            was_closed = bool(moment.opened_at) and datetime.fromisoformat(moment.opened_at) >= since
+            return Left(moment.status, was_closed) if was_closed else Left()
+        with lifecycle.opened(store, "forced", inspect.Report(), backs_up=True) as workspace:
+            _describe(workspace, request, waited)
+        return Left(workspace.moment.status)
+
+    try:
+        return _once_it_is_free(store, put_right)
+    except (SatchelError, OSError) as error:
+        return Left(is_between=is_between, error=error)
+
+
+def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:
+    """Record that the run is not started again, and why. Returns what prevented that. A run that was paused, and died
+    before it had opened the workspace, stays paused."""
+
+    def put_right() -> None:
+        moment = inspect.look(store).moment
+        if moment.clean and moment.pause is not None:
+            return
+        with lifecycle.opened(store, "recover", inspect.Report(), backs_up=True) as workspace:
+            if workspace.was_finished:
+                workspace.close()
+            else:
+                workspace.close("failed", why, journal.Failure("Crashed", why))
+
+    try:
+        _once_it_is_free(store, put_right)
+    except (SatchelError, OSError) as error:
+        return error
+    return None
+
+
+def after_stop(store: Store) -> str:
+    """Record the emergency stop in the files of a run that no process runs any more. If that is not possible, the next
+    start does it; the stop itself is already durable. Returns why there was nothing to stop, in words, or nothing."""
+    with suppress(SatchelError, OSError):
+        seen = inspect.look(store)
+        if seen.moment.is_new:
+            return ""  # it has never run, so the request in the file is enough
+        with lifecycle.opened(store, "forced", inspect.Report(), seen=seen, backs_up=True) as workspace:
+            wanted = lifecycle.pausing.wish(store, workspace.moment)
+            if workspace.was_finished or wanted is None:
+                workspace.close()
+                if not workspace.was_finished:
+                    return ""
+                views.guarded_files.remove(store, pause_file.PATH, wanted.version if wanted else None)
+                return "it was cancelled" if workspace.moment.status == "cancelled" else "it has completed"
+            if not wanted.in_force or lifecycle.pausing.requested(wanted) is not None:
+                lifecycle.pausing.stop(workspace, wanted)
+            if wanted.mode == "cancel" and not lifecycle.pausing.may_have_to_undo(workspace.moment):
+                workspace.close("cancelled", workspace.moment.reason)
+                views.guarded_files.remove(store, pause_file.PATH, store.version(pause_file.PATH))
+                return "it is cancelled, as was requested before"
+            workspace.close("paused", workspace.moment.reason)
+    return ""
+
+
+def _once_it_is_free(store: Store, put_right: Callable[[], T]) -> T:
+    """The result of this function, tried again while the lock of the dead process is still held."""
+    give_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            store.refresh()
+            return put_right()
+        except LeaseHeld:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.02)
+
+
+def _pause(store: Store, request: PauseRequested) -> Status:
+    with lifecycle.opened(store, "pause", inspect.Report(), backs_up=True) as workspace:
+        wanted: PauseWish | None = None
+        with suppress(InvalidFile, views.Unsettled):
+            wanted = lifecycle.pausing.wish(store, workspace.moment, views.BRIEF)
+        is_asked = wanted is not None and lifecycle.pausing.requested(wanted) is not None
+        lifecycle.pausing.stop(workspace, wanted or lifecycle.PauseWish(), None if is_asked else request)
+        workspace.close("paused", workspace.moment.reason)
+    return workspace.moment.status
+
+
+def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> None:
+    store, moment = workspace.store, workspace.moment
+    if workspace.was_finished:
+        workspace.close()
+        return
+    wanted: PauseWish | None = None
+    with suppress(InvalidFile, views.Unsettled):  # it is kept aside when pause.yaml is filled in
+        wanted = lifecycle.pausing.wish(store, moment, views.BRIEF)
+        if wanted is not None and wanted.file is not None and not wanted.is_overruling:
+            request = lease.pause_request(wanted.file, wanted.by)
+    pause = moment.pause
+    if pause is None or (request.mode != pause.mode and request.mode != "drain"):
+        workspace.journal.add(request)
+    workspace.journal.add(journal.Forced(under_way=_under_way(moment), waited=waited))
+    workspace.journal.flush()
+    if request.mode == "cancel" and not lifecycle.pausing.may_have_to_undo(moment):
+        lifecycle.pausing.close_cancelled(workspace, wanted, request.reason)
+        return
+    lifecycle.pausing.settle(workspace, forced=True)
+    workspace.close("paused", moment.reason)
+
+
+def _under_way(moment: Moment) -> tuple[str, ...]:
+    """What was running according to the record, in words: effects that may have happened, and cut-off scopes."""
+    found = []
+    for path, agent in moment.agents.items():
+        of = f" of {path}" if path else ""
+        for key, scope in agent.scopes.items():
+            found += [f"{started.step}{started.call}{of}" for started in scope.started.values()]
+            found += [f"{scope.title!r}{of}"] if key != state.ROOT else []
+    return tuple(found)
