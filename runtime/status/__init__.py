@@ -3,9 +3,8 @@
 place       the workspace as it was named, its storage, and waiting for it, which a method says once for threads and
             event loops: all rooms from here on use it
 run_status  the status of one run
-resting     the status of a run that rests, from the index that `serve` keeps
-overview    the status of all runs below a folder, also kept current for screens; which of them a person asks for, and
-            in which order
+overview    the status of all runs below a folder, also kept current for screens, of those that rest from the index that
+            `serve` keeps; which of them a person asks for, and in which order
 activity    what runs now, what is tried again, how fast the plan is done, the times of the schedule, and the open
             questions with what a person has typed into their files
 log         the records, the audit, and the recorded result
@@ -35,7 +34,20 @@ if not deferred(__name__):
     from .check import CheckResult, Finding, StorageCheck, of_error
     from .events import Event, RunEnded, Teller
     from .log import RECORD_TYPES, LogRow, Result, value_of
-    from .overview import BY_NEED, ORDERS, Overview, RunQuery, Seen, SeenRun, agent_of, ls, ls_whole
+    from .overview import (
+        BY_NEED,
+        ORDERS,
+        Overview,
+        RunQuery,
+        Seen,
+        SeenRun,
+        agent_of,
+        ls,
+        ls_whole,
+        progress_of,
+        resting_row,
+        usage_of,
+    )
     from .place import (
         PATIENCE,
         REMOTE_LOOK,
@@ -59,5 +71,4 @@ if not deferred(__name__):
         wait_until_free,
     )
     from .process_log import ProcessLine, ProcessLog
-    from .resting import progress_of, resting_row, usage_of
     from .run_status import RunStatus, before_a_start, by_need, wanted

@@ -1,5 +1,9 @@
 """All runs below a folder or URL with their status: once, and kept current for screens that stay open; and which of
-them a person asks for, in which order, for the list of the page and for `satchel ls`."""
+them a person asks for, in which order, for the list of the page and for `satchel ls`.
+
+The status of a run that rests comes from its row in the index that `serve` keeps, without reading its records. `serve`
+makes a row with the rules of a status, so both are the same.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +17,35 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from ...schemas import nearest
 from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments, moment_before, time_text, urls
-from ...workspace.inspect import below_store, discovery, lease
-from ...workspace.state import STATES
-from ...workspace.store import AT_ONCE, Store, listed, open_store
+from ...workspace.inspect import Look, below_store, define, discovery, lease
+from ...workspace.journal import checkpoint_position
+from ...workspace.plan import Progress
+from ...workspace.state import STATES, Usage
+from ...workspace.store import AT_ONCE, ListedDisk, Store, listed, open_store
 from ..supervision import (
     Census,
+    DueIndex,
     FolderRoot,
+    RestingRow,
     Root,
     RootSignature,
     RunFigures,
     SightedRun,
     UrlRoot,
     figures_of,
+    proof_of,
     uncollected,
 )
 from . import run_status
 from .place import Place, root_of
-from .resting import RestingRows, progress_of, usage_of
-from .run_status import RestingStatus, RunStatus, Signs, by_need, look_once, signs
+from .run_status import RestingStatus, RunStatus, Signs, asked, by_need, ends_by_itself, look_once, signs, stand
 
 _SHARE = 4
 """A look is followed by a rest that is at least so many times as long."""
@@ -50,6 +58,12 @@ _ACTIVE = 15.0
 
 _ROUND = 40.0
 """Seconds after which each run was read that the first look has taken from the index of `serve`."""
+
+_IN_ROW = frozenset(("url", "state", "definition", "moment", "at", "plan"))
+_OTHERS = tuple(name for name in RunStatus.__struct_fields__ if name not in _IN_ROW)
+"""What a run has only if something waits for it or is wrong with it. Such a run gets no row."""
+
+_ID = re.compile(r"[a-z0-9]{1,20}")
 
 _URGENT = re.compile(r"(.*/)?(approvals|inbox)/|/?(pause|workspace)\.yaml\Z")
 """Paths that tell of people. The others change all the time while a run is active."""
@@ -184,6 +198,50 @@ def _opened(found: Store | str) -> Store:
 
 def _url(folder: str) -> str:
     return folder if urls.is_remote(folder) else os.path.realpath(folder)
+
+
+def resting_row(store: Store, seen: Look) -> RestingRow | None:
+    """What lists show of a run, if it rests and nothing has to be said of it that is not in a row."""
+    status, moment = stand(store, seen=seen), seen.moment
+    phase = STATES[status.state].phase
+    is_plain = phase in ("stopped", "over") and status.state == moment.status and not moment.is_new
+    if not is_plain or moment.url != store.url or any(getattr(status, name) for name in _OTHERS):
+        return None
+    checkpoint = checkpoint_position(seen.checkpoint) or 0
+    ids, proof = asked(status), proof_of(store.url, checkpoint)
+    if not proof or not all(map(_ID.fullmatch, ids)):
+        return None
+    plan = progress_of(status)
+    return RestingRow(status.at, checkpoint, proof, plan, (*ids,), ends_by_itself(status))
+
+
+class RestingRows:
+    """The rows of a root, for one look at all its runs."""
+
+    def __init__(self, root: str):
+        self._runs = DueIndex(root).rows()
+
+    def __contains__(self, place: str) -> bool:
+        return place in self._runs
+
+    def status(
+        self, place: str, folder: str, signature: RootSignature, read: Callable[[], RunStatus]
+    ) -> RestingStatus | None:
+        """The status of a run with this signature. None: only its files tell it. `read` reads them."""
+        run = self._runs.get(place)
+        if run is None or ((run.signature,),) != signature or run.row is None or run.figures is None:
+            return None
+        if proof_of(place, run.row.checkpoint) != run.row.proof:
+            return None
+        try:
+            definition = define(ListedDisk(place))
+        except (SatchelError, OSError):
+            return None
+        if definition.kind or definition.run_id != run.run_id:
+            return None
+        status = RestingStatus(place, run.figures.state, definition, at=run.row.at, folder=folder)
+        status.row, status.figures, status.read = run.row, run.figures, read
+        return status
 
 
 class SeenRun(Struct, frozen=True):
@@ -404,7 +462,20 @@ def _as_ours(error: SatchelError | OSError, root: str) -> SatchelError:
     return StorageFailed("can't be listed", path=root, why=error.strerror)
 
 
-# Which of them
+def usage_of(status: RunStatus) -> Usage:
+    """What the run has used. Of one from the index: steps, tokens and dollars."""
+    if isinstance(status, RestingStatus):
+        figures = status.figures
+        return Usage(steps=figures.steps, tokens=figures.tokens, usd=figures.usd)
+    return status.moment.usage if status.moment else Usage()
+
+
+def progress_of(status: RunStatus) -> Progress | None:
+    """How far its plan is. None without items."""
+    if isinstance(status, RestingStatus):
+        return Progress(*status.row.plan) if status.row.plan else None
+    return status.plan.progress if status.plan and len(status.plan) else None
+
 
 BY_NEED = "need"
 """The order of the page without `sort`."""
@@ -432,16 +503,11 @@ def _by_plan(run: SeenRun) -> float | None:
     return settled / leaves if leaves else None
 
 
-@cache
-def _place(state: str) -> int:
-    return [*STATES].index(state)  # type: ignore[arg-type]  # a place in the table
-
-
 ORDERS: dict[str, SortOrder] = {
     BY_NEED: SortOrder(lambda run: by_need(run.status), False, "what needs you first"),
     "run": SortOrder(lambda run: run.name.casefold(), False, "by name"),
     "agent": SortOrder(lambda run: agent_of(run.status) or None, False, "by agent"),
-    "state": SortOrder(lambda run: _place(run.status.state), False, "by state"),
+    "state": SortOrder(lambda run: [*STATES].index(run.status.state), False, "by state"),
     "plan": SortOrder(_by_plan, False, "least done first"),
     "spent": SortOrder(_by_cost, True, "dearest first"),
     "activity": SortOrder(lambda run: run.status.at or None, True, "latest first"),
