@@ -26,8 +26,7 @@ from ..live import Announcer, BackupNews, Doubts, StopRequests
 from . import preflight
 from .live_edits import started
 from .preflight import Go, StateCheck, check_recorded
-from .references import Contents
-from .resources import OpenResources
+from .resources import OpenResources, ReferenceContents, check_references
 from .run_inbox import Offer
 from .run_object import Run
 from .start import After, Outcome, Start, call_arguments, completed, left, record_arguments, to_its_end
@@ -110,7 +109,7 @@ class Entering:
         self._patience = DrainSettings(context.workspace, context.stopping, self._say, start.drain_timeout)
         self._loop = asyncio.get_running_loop()
         self._was_cancelled = False  # the task that this runs in
-        self._contents = Contents(context)
+        self._contents = ReferenceContents(context)
         context.on_refer = self._find_soon
         context.make_run = lambda session: Run(session, self._pool, self._offer)
         context.stopping.on_pause, context.stopping.on_withdrawal = self._pausing, self._patience.end
@@ -241,7 +240,7 @@ class Entering:
         if has_input:
             check_not_stuck(context, session.recorded.scopes[ROOT])
         accepts = self._start.accept_drift
-        referred = await preflight.check_references(context.workspace, context.stopping, accepts=accepts)
+        referred = await check_references(context.workspace, context.stopping, accepts=accepts)
         preflight.record_config(context.workspace, self._agent, self._code, referred)
         self._contents.find_unknown()
         if context.rehearsal is None:

@@ -1,5 +1,5 @@
-"""Checks before a run resumes: what it works with and what of that has changed, whether its data fits the state type of
-its agent, and its references.
+"""Checks before a run resumes: what it works with, what of that has changed, and whether its data fits the state type
+of its agent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from ...schemas import Where, dotted
 from ...workspace.base import DEFINITION, Refused, SatchelError, UsageError, version
@@ -21,15 +21,15 @@ from ...workspace.formats import Definition
 from ...workspace.history import BlamedValue, data_origins, story
 from ...workspace.inbound import Point, notice, rewind_record
 from ...workspace.inspect import Look, Report, define
-from ...workspace.journal import Configured, PauseRequested
+from ...workspace.journal import Configured
 from ...workspace.lifecycle import PauseWish, Workspace
 from ...workspace.secrets import as_recorded, redactor_of
 from ...workspace.state import Moment, json_patch, prompts
 from ...workspace.store import Store
 from ...workspace.views import BRIEF, STATE
 from ..agent import Agent, Code, Codec, Step, canonical, check_known, check_migrated, code, dropped, load, migrate
-from ..live import StopRequests, Suspended, reverify
-from . import references
+from ..live import reverify
+from .resources import CONTENTS, Referred
 from .start import Start
 
 SETTINGS = "the settings have changed"
@@ -382,7 +382,7 @@ def record_config(workspace: Workspace, agent: Agent, code: Code | None, referre
         now[prompts.PINNED] = {name: kept(name, data) for name, data in files.items()}
     known = {redactor.text(each) for each in (*workspace.definition.references, *named)}
     if contents := {each: content for each, content in referred.contents.items() if each in known}:
-        now[references.CONTENTS] = contents
+        now[CONTENTS] = contents
     if now != moment.config:
         asked_again = len(moment.taken_back)
         workspace.journal.add(Configured(config=now))
@@ -400,38 +400,3 @@ class Go(Struct, frozen=True):
     found: Findings
     point: Point | None  # the checkpoint that it goes back to first
     arguments: bytes | None = None  # to record; see `arguments_to_record`
-
-
-class Referred(Struct, frozen=True):
-    """What was found at the references of a run."""
-
-    dropped: tuple[str, ...] = ()  # they are missing, and a person accepts that
-    contents: dict[str, references.Content] = field(default_factory=dict)
-
-
-async def check_references(workspace: Workspace, stopping: StopRequests, *, accepts: bool) -> Referred:
-    """Pause the run and raise Suspended if a reference is missing, or if one has changed under `on_reference: refuse`;
-    only if the run had begun before. With `accepts`, report that, and go on."""
-    moment, redactor = workspace.moment, workspace.redactor
-    named = [*workspace.definition.references, *moment.config.get("references", ())]
-    recorded = references.contents_in(moment.config)
-    if moment.attempt < 2 or not named:
-        return Referred(contents=recorded)
-    known = {each: recorded[redactor.text(each)] for each in named if redactor.text(each) in recorded}
-    found = await references.find(named, workspace.store.url, known)
-    gone = references.missing(found)
-    changes = [references.change(each, known[each], found[each].content) for each in found if each in known]
-    changed = [text for text in changes if text]
-    bars = [*map(str, gone)]
-    if changed and workspace.definition.on_reference == "refuse":
-        bars += [
-            *changed,
-            "`on_reference: refuse` is set: restore it, or accept it with `satchel resume --accept-drift`",
-        ]
-    if bars and not accepts:
-        stopping.pause(PauseRequested(reason="; ".join(bars), by="satchel"))
-        raise Suspended
-    for text in (*map(str, gone), *changed):
-        workspace.report.add_late("found", text)
-    now = {redactor.text(each): found[each].content for each in found if found[each].content and not found[each].file}
-    return Referred(tuple(each for each in named if found[each].why), {**recorded, **now})

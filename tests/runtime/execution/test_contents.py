@@ -16,7 +16,7 @@ from servers import BUCKET, Server
 from waits import PATIENCE
 
 from satchel import Outcome, Run, agent, run, run_async
-from satchel.runtime.execution import references
+from satchel.runtime.execution import resources
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore
 
@@ -119,14 +119,14 @@ def test_a_change_that_is_accepted_is_told_and_recorded(workspace: Path) -> None
 
 def test_the_agent_goes_on_while_a_file_is_read(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, let_go = threading.Event(), threading.Event()
-    read = references._read
+    read = resources._read
 
-    def slowly(*args: Any) -> references.ReferenceState:
+    def slowly(*args: Any) -> resources.ReferenceState:
         begun.set()
         assert let_go.wait(60)
         return read(*args)
 
-    monkeypatch.setattr(references, "_read", slowly)
+    monkeypatch.setattr(resources, "_read", slowly)
     (workspace / "data.csv").write_bytes(OLD)
 
     @agent
@@ -144,12 +144,12 @@ def test_the_agent_goes_on_while_a_file_is_read(workspace: Path, monkeypatch: py
 def test_a_stop_does_not_wait_for_ever_for_a_file(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = []
 
-    def endless(found: references.ReferenceState, is_given_up: threading.Event) -> references.ReferenceState:
+    def endless(found: resources.ReferenceState, is_given_up: threading.Event) -> resources.ReferenceState:
         given_up.append(is_given_up.wait(60))
         return found
 
-    monkeypatch.setattr(references, "_read", endless)
-    monkeypatch.setattr(references, "LIMIT", 0.2)
+    monkeypatch.setattr(resources, "_read", endless)
+    monkeypatch.setattr(resources, "LIMIT", 0.2)
     (workspace / "data.csv").write_bytes(OLD)
     assert run(workspace, begin(workspace, "data.csv")).status == "failed"
     assert recorded(workspace) == {}

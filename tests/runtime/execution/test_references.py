@@ -14,7 +14,7 @@ import pytest
 from waits import PATIENCE
 
 from satchel import Run, agent, run
-from satchel.runtime.execution import references
+from satchel.runtime.execution import resources
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore
@@ -60,7 +60,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def missing(root: Path, *looked_for: str) -> list[str]:
-    return [str(each) for each in references.missing(asyncio.run(references.find(looked_for, str(root), {})))]
+    return resources.missing_references(asyncio.run(resources.find_references(looked_for, str(root), {})))
 
 
 def test_paths_are_looked_for_from_the_workspace(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_address_is_asked_for_with_head_and_then_with_get(server: str, tmp_pa
 def test_a_server_that_is_not_there_or_does_not_answer(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(references, "_ANSWER", 0.2)
+    monkeypatch.setattr(resources, "_ANSWER", 0.2)
     hanging, refusing, nonsense = missing(tmp_path, f"{server}/hang", "http://127.0.0.1:1/", "http://")
     assert hanging.startswith(f"reference {server}/hang is missing: the server can't be reached: ")
     assert "Connection refused" in refusing and "can't be reached" in nonsense
@@ -118,8 +118,8 @@ def test_a_server_that_is_not_there_or_does_not_answer(
 
 def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     let_go = threading.Event()
-    monkeypatch.setattr(references, "LIMIT", 0.2)
-    monkeypatch.setattr(references, "_of_path", lambda path: references.ReferenceState(str(let_go.wait(60))))
+    monkeypatch.setattr(resources, "LIMIT", 0.2)
+    monkeypatch.setattr(resources, "_of_path", lambda path: resources.ReferenceState(str(let_go.wait(60))))
     assert missing(tmp_path, "a", "b") == [
         "reference a is missing: no answer within 0.2 s",
         "reference b is missing: no answer within 0.2 s",
@@ -129,15 +129,15 @@ def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.
 
 def test_all_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     together = threading.Barrier(5, timeout=PATIENCE)
-    monkeypatch.setattr(references, "_of_path", lambda path: references.ReferenceState("" * together.wait()))
+    monkeypatch.setattr(resources, "_of_path", lambda path: resources.ReferenceState("" * together.wait()))
     assert missing(tmp_path, *"abcde") == []
 
 
 def test_secrets_are_not_told(server: str, tmp_path: Path) -> None:
     (said,) = missing(tmp_path, f"{server}/any/404?token=secret")
     assert "secret" not in said and f"{server}/any/404 is" in said
-    assert references.shown("https://user:secret@host/a") == "https://host/a"
-    assert references.shown("what?.txt") == "what?.txt"
+    assert resources.shown_reference("https://user:secret@host/a") == "https://host/a"
+    assert resources.shown_reference("what?.txt") == "what?.txt"
 
 
 def begin(workspace: Path, listed: str = "") -> Any:
