@@ -199,9 +199,9 @@ class Partial:
         marker: RecoveryMarker | None,
         watch: Callable[[str, int], None] | None,
         hears: Callable[[], bool],
-        redacted: RedactedStream | None = None,
+        redacted: RedactedStream | None,
         *,
-        is_continued: bool = False,
+        is_continued: bool,
     ):
         """`is_continued`: the step declares that it continues the recovered text, whether it reads it or not."""
         self._recovered, self.marker = recovered, marker

@@ -95,7 +95,7 @@ class Part:
         found = key if is_json or shape.keys is str else self._key(shape.keys, str(key))
         return Found(self._inner, value[found], found) if found in value else None
 
-    def judges_removals(self, value: Any, *, is_json: bool = False) -> bool:
+    def judges_removals(self, value: Any, *, is_json: bool) -> bool:
         """Whether something may be missing once it is removed from `value`."""
         shape = self._shape_of(value, is_json)
         return shape is None or shape.how == "fields"

@@ -187,7 +187,7 @@ class Effect(OwnStep[P, R]):
         verify: Callable[..., Any] | None,
         not_done: tuple[type[BaseException], ...],
         idempotent: bool,
-        formerly: Formerly = (),
+        formerly: Formerly,
     ):
         super().__init__(function, name=name, retry=retry, on_partial="restart", formerly=formerly)
         self.verify, self.idempotent = verify, idempotent

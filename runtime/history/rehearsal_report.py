@@ -92,7 +92,7 @@ def rehearse(place: Store, code: str | os.PathLike[str] | None = None) -> Rehear
     return replace(found, url=place.url, run_id=run_id, problem=found.problem.replace(copy, place.url))
 
 
-def rehearse_all(places: Sequence[Store], code: str | os.PathLike[str] | None = None) -> Iterator[RehearsalResult]:
+def rehearse_all(places: Sequence[Store], code: str | os.PathLike[str] | None) -> Iterator[RehearsalResult]:
     """The same for several runs, in their order, as many at once as there are processors."""
     _code(code)
     with ThreadPoolExecutor(os.cpu_count() or 1, "satchel-rehearse") as threads:

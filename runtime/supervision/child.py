@@ -85,8 +85,8 @@ class Child:
         *,
         is_only: bool,
         patience: float | None,
-        output: IO[bytes] | int | None = None,
-        given: bytes | int = b"",
+        output: IO[bytes] | int | None,
+        given: bytes | int,
         variables: Mapping[str, str] | None = None,
     ):
         """`words` are those of the command line, and `given` is what it can read from stdin, or its stdin. `is_only`:
