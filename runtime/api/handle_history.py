@@ -73,17 +73,17 @@ class RunHistory:
         program; of a run at a URL those of this machine, or what was uploaded. `last`: only so many lines; `follow` as
         in `log`. Not guaranteed: at a few MiB the log is started again, and only its newest 8 MiB are kept.
         """
-        from ..status import process_log
+        from ..status import log
 
-        return process_log.lines(self._place, last, follows=follow)
+        return log.process_lines(self._place, last, follows=follow)
 
     def process_log_page(self, *, before: int | None = None, after: int | None = None) -> ProcessLog:
         """A page of what the processes of the run have printed: the newest lines, those before a place, or those from a
         place on. It costs what is on it, however large the log is. Without a log, no lines and no `path`."""
-        from ..status import process_log
+        from ..status import log
 
         before, after = arguments.count("before", before, least=0), arguments.count("after", after, least=0)
-        return process_log.page(self._place, before=before, after=after)
+        return log.process_page(self._place, before=before, after=after)
 
     def show(self, at: int | str = "latest") -> ShowResult:
         """The whole run as it was right after a record: state, plan and open items of every agent of the tree.

@@ -7,10 +7,9 @@ overview    the status of all runs below a folder, also kept current for screens
             `serve` keeps; which of them a person asks for, and in which order
 activity    what runs now, what is tried again, how fast the plan is done, the times of the schedule, and the open
             questions with what a person has typed into their files
-log         the records, the audit, and the recorded result
+log         the records, the audit, and the recorded result; and what its processes have printed
 events      what happens, as typed events, read from what any process has recorded
 check       whether a workspace is sound, file by file; a `Finding` for each error
-process_log what its processes have printed
 """
 
 # mypy: implicit-reexport
@@ -18,7 +17,7 @@ process_log what its processes have printed
 from ...workspace.base.lazy import deferred
 
 if not deferred(__name__):
-    from . import check, events, log, process_log, run_status
+    from . import check, events, log, run_status
     from .activity import (
         Forecast,
         Given,
@@ -33,7 +32,7 @@ if not deferred(__name__):
     )
     from .check import CheckResult, Finding, StorageCheck, of_error
     from .events import Event, RunEnded, Teller
-    from .log import RECORD_TYPES, LogRow, Result, value_of
+    from .log import RECORD_TYPES, LogRow, ProcessLine, ProcessLog, Result, value_of
     from .overview import (
         BY_NEED,
         ORDERS,
@@ -70,5 +69,4 @@ if not deferred(__name__):
         use_options,
         wait_until_free,
     )
-    from .process_log import ProcessLine, ProcessLog
     from .run_status import RunStatus, before_a_start, by_need, wanted

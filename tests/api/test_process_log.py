@@ -12,7 +12,7 @@ from cli.conftest import Make, make
 
 import satchel
 from satchel import UsageError
-from satchel.runtime.status import process_log
+from satchel.runtime.status import log
 from satchel.runtime.supervision import child
 from satchel.runtime.supervision.child import LOG
 from satchel.workspace.base import SatchelError
@@ -60,13 +60,13 @@ def test_no_line_tells_which_start_it_belongs_to(make: Make, monkeypatch: pytest
 
 def test_a_run_without_a_log_has_an_empty_page(make: Make) -> None:
     handle = satchel.open(make())
-    assert handle.history.process_log_page() == process_log.ProcessLog([], 0, 0, 0)
+    assert handle.history.process_log_page() == log.ProcessLog([], 0, 0, 0)
     handle.run()
     assert texts(handle) == [] and not handle.history.process_log_page().path
 
 
 def test_pages_leave_out_a_line_or_show_one_twice(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_log, "PAGE_BYTES", 500)
+    monkeypatch.setattr(log, "PAGE_BYTES", 500)
     folder = make()
     logged(folder, "".join(f"old {number}\n" for number in range(100)), f"{LOG}.old")
     handle = logged(
@@ -81,7 +81,7 @@ def test_pages_leave_out_a_line_or_show_one_twice(make: Make, monkeypatch: pytes
         page = handle.history.process_log_page(before=page.begin)
         back = [*page.lines, *back]
     assert "".join(each.text for each in back) == "".join(every)
-    on, page = list[process_log.ProcessLine](), handle.history.process_log_page(after=0)
+    on, page = list[log.ProcessLine](), handle.history.process_log_page(after=0)
     while page.lines:
         on += page.lines
         page = handle.history.process_log_page(after=page.end)
@@ -90,7 +90,7 @@ def test_pages_leave_out_a_line_or_show_one_twice(make: Make, monkeypatch: pytes
 
 
 def test_the_last_lines_are_others(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_log, "PAGE_BYTES", 50)
+    monkeypatch.setattr(log, "PAGE_BYTES", 50)
     handle = logged(make(), "".join(f"line {number}\n" for number in range(1000)))
     for count in (0, 1, 30, 5000):
         assert texts(handle, last=count) == [f"line {number}" for number in range(1000)][1000 - min(count, 1000) :]
@@ -103,9 +103,9 @@ def test_a_page_of_a_huge_log_reads_all_of_it(make: Make) -> None:
     with open(folder / LOG, "ab") as file:
         file.write(b"\nthe end\n")
     page = handle.history.process_log_page()
-    assert page.lines[-1].text == "the end" and page.end - page.begin <= process_log.PAGE_BYTES
+    assert page.lines[-1].text == "the end" and page.end - page.begin <= log.PAGE_BYTES
     middle = handle.history.process_log_page(after=1 << 29)
-    assert middle.end - middle.begin == process_log.PAGE_BYTES
+    assert middle.end - middle.begin == log.PAGE_BYTES
 
 
 def test_a_secret_is_shown(make: Make) -> None:
@@ -154,7 +154,7 @@ def test_a_follower_misses_a_line_when_the_log_is_started_again(
     make: Make, monkeypatch: pytest.MonkeyPatch, is_slow: bool
 ) -> None:
     monkeypatch.setattr(child, "_LOG_LIMIT", 4000)
-    monkeypatch.setattr(process_log, "_KNOWN", 100)
+    monkeypatch.setattr(log, "_KNOWN", 100)
     folder = make()
     handle = logged(folder, "".join(f"old line {number}\n" for number in range(200)))
     satchel.open(folder).run()

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 import satchel
 from satchel.runtime.api import Overview
 from satchel.runtime.faces.web import Site
-from satchel.runtime.status import process_log
+from satchel.runtime.status import log
 from satchel.runtime.supervision.child import LOG
 
 from .conftest import HOSTILE, client, make, root, site
@@ -44,7 +44,7 @@ def test_what_is_printed_is_taken_for_html(client: TestClient, root: Path) -> No
 
 
 def test_an_earlier_page_can_not_be_reached(client: TestClient, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_log, "PAGE_BYTES", 200)
+    monkeypatch.setattr(log, "PAGE_BYTES", 200)
     logged(root / "letters/spring", "".join(f"line {number}\n" for number in range(1000)))
     newest = client.get("/run/letters/spring/-/process").text
     assert "<span>line 999</span>" in newest and "<span>line 900</span>" not in newest
