@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from .index import Reading
 from .task_lines import (
     BOM,
     BREAK,
+    Reading,
     TaskRow,
     below,
     body,

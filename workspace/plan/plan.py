@@ -12,22 +12,24 @@ from typing import NamedTuple, Self
 from ...schemas import Problem
 from ..base import UsageError
 from . import markdown, task_lines
-from .index import Reading, fitting, remaining
 from .markdown import NESTING, Block, Insertion, Parsed, Suspect, is_as_meant, parse
 from .task_lines import (
     FINISHED,
     MARKS,
     Mark,
+    Reading,
     Splice,
     Task,
     TaskRow,
     check_encodable,
+    fitting,
     is_escaped,
     is_field_edit,
     is_milestone,
     mistyped_milestones,
     one_line,
     read_text,
+    remaining,
     unquoted,
     with_id,
     with_mark,
