@@ -32,7 +32,6 @@ from ...workspace.history import (
     PlanChange,
     RunningSpan,
     RunTiming,
-    SaidRow,
     StepHistory,
     Story,
     call_detail,
@@ -41,25 +40,18 @@ from ...workspace.history import (
     conversations,
     cost_report,
     data_origins,
-    has_text,
     line_origins,
     message_changes,
     message_origins,
     moment_at,
     named_so,
-    page_after,
-    page_before,
-    place_after,
     plain,
     plan_origins,
     records_of,
-    row_at,
     run_timing,
-    search,
     seq_of,
     step_history,
     story,
-    unwritten,
 )
 from ...workspace.inspect import define, lease
 from ...workspace.journal import Kept, Line
@@ -77,8 +69,19 @@ from ...workspace.state import (
     log_key,
 )
 from ...workspace.views import MessageRow as Said
+from ...workspace.views import (
+    SaidRow,
+    folder_of,
+    has_text,
+    page_after,
+    page_before,
+    place_after,
+    row_at,
+    search,
+    status_of,
+    unwritten,
+)
 from ...workspace.views import conversation as message_file
-from ...workspace.views import folder_of, status_of
 from ..status import LogRow, Place, running, value_of
 
 _FILE = re.compile(

@@ -22,7 +22,6 @@ from ...workspace.history import (
     StepHistory,
     Work,
     data_changes,
-    gone,
     moment_at,
     named_so,
     same_outcome,
@@ -30,7 +29,7 @@ from ...workspace.history import (
     story,
 )
 from ...workspace.inspect import Remark, define, look
-from ...workspace.journal import AgentBegun, Failure, Kept, Key, Line, Output, ScopeCommitted, Spent
+from ...workspace.journal import AgentBegun, Failure, Kept, Key, Line, Output, ScopeCommitted, Spent, gone
 from ...workspace.secrets import redactor_of
 from ...workspace.state import ABSENT, OVER, ROOT, Status, is_of_item, is_of_task, json_patch, prompts
 from ...workspace.store import Store, open_store

@@ -14,8 +14,8 @@ import satchel
 from satchel.runtime.api import Overview
 from satchel.runtime.faces.web import Site, contents, make_app
 from satchel.runtime.faces.web.contents import LONGEST, Reader
-from satchel.workspace.history import conversation_pages
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import conversation
 
 from .conftest import make
 from .test_reading import Tags
@@ -160,7 +160,7 @@ def test_nobody_says_that_an_open_item_has_messages_that_are_not_on_record(tmp_p
 def test_the_place_of_a_record_in_a_long_conversation_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation_pages, "_CHUNK", 300)
+    monkeypatch.setattr(conversation, "_CHUNK", 300)
     seqs = [*range(10, 130, 3), 0, *range(130, 900, 3)]
     rows = [json.dumps({"content": "x" * (seq % 700)} | ({"seq": seq} if seq else {})) for seq in seqs]
     (tmp_path / "m.jsonl").write_text("\n".join(rows) + "\n")
@@ -168,8 +168,8 @@ def test_the_place_of_a_record_in_a_long_conversation_is_another(
         count = max((at + 1 for at, each in enumerate(seqs) if 0 < each <= seq), default=0)
         count += seqs[count : count + 1] == [0]  # the row of a person
         wanted = sum(len(row) + 1 for row in rows[:count])
-        assert conversation_pages.place_after(DiskStore(tmp_path), "m.jsonl", seq) == wanted, seq
-    assert conversation_pages.place_after(DiskStore(tmp_path), "none.jsonl", 7) == 0
+        assert conversation.place_after(DiskStore(tmp_path), "m.jsonl", seq) == wanted, seq
+    assert conversation.place_after(DiskStore(tmp_path), "none.jsonl", 7) == 0
 
 
 def test_a_text_makes_a_request_for_each_file_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_a_message_can_not_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     there = re.search(r'href="(\?[^"#]+)#m\d+">In the conversation', found)
     assert there and "message 123," in page.get("/run/long/-/messages" + there[1].replace("&amp;", "&")).text
     assert "0 messages" in page.get("/run/long/-/messages?q=<b>nothing</b>").text
-    monkeypatch.setattr(conversation_pages, "SEARCHED", 300_000)
+    monkeypatch.setattr(conversation, "SEARCHED", 300_000)
     first = page.get("/run/long/-/messages?q=message 7,").text
     earlier, tries = re.search(r'href="([^"]+)">Search earlier', first), 0
     while earlier is not None and "<mark>" not in first:

@@ -7,19 +7,7 @@ from ..base.lazy import deferred
 if not deferred(__name__):
     from .blame import BlamedItem, BlamedValue, Origin, data_origins, line_origins, message_origins, plan_origins
     from .call_history import Call, FailedAttempt, StepHistory, Work, step_history
-    from .call_records import CallDetail, FailedCall, HumanAnswer, call_detail, call_place, failed_call
-    from .conversation_pages import (
-        SaidRow,
-        calls_of,
-        has_text,
-        page_after,
-        page_before,
-        place_after,
-        row_at,
-        search,
-        texts_in,
-        unwritten,
-    )
+    from .call_records import CallDetail, FailedCall, HumanAnswer, call_detail, call_place, calls_of, failed_call
     from .difference import (
         CallChange,
         DataChange,
@@ -38,7 +26,6 @@ if not deferred(__name__):
         Story,
         check_kept,
         conversations,
-        gone,
         kept_from,
         moment_at,
         named_so,

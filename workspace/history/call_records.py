@@ -1,4 +1,5 @@
-"""One call of a step or an effect with all that its records tell: arguments, attempts, costs, answers of people.
+"""One call of a step or an effect with all that its records tell: arguments, attempts, costs, answers of people; and
+which calls have made the messages of a conversation.
 
 The call that a run has failed at is what a person asks first of a run that has stopped. It is looked up in the last
 records, without the whole history.
@@ -8,13 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ...schemas import nearest
+from .. import journal
 from ..base import SatchelError, UsageError, moment_of, time_text
 from ..journal import (
     ApprovalAnswered,
@@ -39,6 +42,7 @@ from ..journal import (
 )
 from ..state import ROOT
 from ..store import Store
+from ..views import SaidRow, texts_in
 from .call_history import Call, FailedAttempt, StepHistory, Work, WorkState, failed_attempts
 from .moments import Story, no_such_item, read
 
@@ -47,6 +51,13 @@ _AGENT = "_agent"
 
 _LAST = 500
 """Records in which the call that a run has failed at is looked for, from the end."""
+
+_SEGMENTS = 8 << 20  # bytes of the journal that are read for the calls of a page of messages
+_LEAST = 12  # characters of a text that is found in a longer one
+_NOT_SAID = frozenset(
+    ("type", "role", "kind", "part_kind", "id", "call_id", "tool_call_id", "tool_use_id", "name", "tool_name", "model")
+)
+"""Keys of a message whose texts many messages have."""
 
 
 class HumanAnswer(Struct, frozen=True, omit_defaults=True):
@@ -329,3 +340,81 @@ def _is_of(line: Line, call: StepFailed) -> bool:
         call.scope,
         call.key,
     )
+
+
+def calls_of(store: Store, agent: str, rows: Iterable[SaidRow]) -> dict[int, int]:
+    """By the `seq` of messages, the record of the call that has made each: that of its scope, made before the message,
+    whose result has what it says. Of several with the same result one that was made since the message before it, then
+    the first one that has made no other. Of messages whose records are near each other, as those of a page are."""
+    said = {row.seq: [*_said(row.content)] for row in rows if row.seq}
+    done: dict[str, list[_ResultTexts]] = {}
+    found, before = dict[int, int](), dict[str, int]()
+    for seq, record in _records_before(store, max(said, default=0)):
+        if isinstance(record, ScopeBegun) and record.agent == agent:
+            before[record.scope] = 0
+        elif isinstance(record, StepCompleted) and record.agent == agent and len(record.result):
+            done.setdefault(record.scope, []).append(_ResultTexts(seq, record.no, _told(record.result)))
+        elif isinstance(record, Message) and record.agent == agent and not record.log:
+            since, before[record.scope] = before.get(record.scope, 0), record.after
+            if seq in said:
+                made = (each for each in done.get(record.scope, ()) if each.no <= record.after)
+                shared = ((_shared(said[seq], each.told), each) for each in made)
+                taken = found.values()
+                fits = ((score, each.no > since, each.seq not in taken, -each.seq) for score, each in shared if score)
+                if best := max(fits, default=None):
+                    found[seq] = -best[3]
+    return found
+
+
+class _ResultTexts(NamedTuple):
+    """A call with a result: its record, its number, and the texts of the result."""
+
+    seq: int
+    no: int
+    told: set[str]
+
+
+def _said(content: Any) -> Iterator[str]:
+    """The texts of a message. JSON that it has as a text is as in a record."""
+    for text in texts_in(content, without=_NOT_SAID):
+        yield text
+        if text[:1] in ("{", "["):
+            with suppress(msgspec.MsgspecError, RecursionError):
+                yield msgspec.json.encode(msgspec.json.decode(text)).decode()
+
+
+def _told(result: Raw) -> set[str]:
+    """The texts of a result, and it as a whole, which a message may have as a text."""
+    texts = texts_in(msgspec.json.decode(result), without=_NOT_SAID)
+    return {each for each in (*texts, bytes(result).decode()) if each.strip()}
+
+
+def _shared(said: Sequence[str], told: set[str]) -> int:
+    """How much of what a message says a result has: in characters."""
+    found = 0
+    for text in said:
+        if text in told:
+            found += len(text)
+        elif len(text) >= _LEAST:
+            found += max((len(each) for each in told if len(each) >= _LEAST and each in text), default=0)
+    return found
+
+
+def _records_before(store: Store, last: int) -> Iterator[tuple[int, Any]]:
+    """The records before record `last`, and it, as far as the last segments have them."""
+    sizes = [(first, size) for first, size in journal.sizes(store).items() if first <= last]
+    chosen, taken = list[int](), 0
+    for first, size in reversed(sizes):
+        if chosen and taken + size > _SEGMENTS:
+            break
+        chosen.append(first)
+        taken += size
+    paths = [journal.segment_path(first) for first in reversed(chosen)]
+    store.fetch(paths)
+    data = [store.read(path).data for path in paths]
+    for each in journal.once(data, first=chosen[-1] if chosen else 1):
+        if each.line is None:
+            continue
+        if each.line.seq > last:
+            return
+        yield each.line.seq, each.line.record

@@ -27,9 +27,9 @@ from ..journal import (
     ScopeCommitted,
     checkpoint_position,
     first_kept,
+    gone,
     parse_each,
 )
-from ..journal import gone as gone
 from ..state import ROOT, Moment, checkpoint
 from ..store import LARGE_LIMIT, Store, read_if_there
 from ..views import MessageRow, conversation, folder_of, projection

@@ -7,7 +7,19 @@ from ..base.lazy import deferred
 if not deferred(__name__):
     from . import checkpoint_folder, conversation, guarded_files, partial_files, projection, running_file, schema_files
     from .checkpoint_folder import CheckpointFolders, CheckpointIndex, NewCheckpoint
-    from .conversation import MessageFile, MessageRow
+    from .conversation import (
+        MessageFile,
+        MessageRow,
+        SaidRow,
+        has_text,
+        page_after,
+        page_before,
+        place_after,
+        row_at,
+        search,
+        texts_in,
+        unwritten,
+    )
     from .guarded_files import (
         BRIEF,
         PATIENCE,

@@ -6,6 +6,9 @@ What only adds messages can be followed without reading the file. An edit of a p
 the conversation is read from the journal. A checkpoint records the length of the file, so that an opening compares one
 checksum and adds later messages. From then on it is read from its end, only as far back as needed.
 
+It is shown by pages: from its end, from a place in it, and what has a text in it. A page costs what is on it, however
+long the conversation is. A place is an offset in the file, which only grows at its end unless a person edits it.
+
 Calls of tools and their results belong together, whatever package has made the messages (`mentions`). Known are the
 shapes of OpenAI (chat completions and responses), Anthropic and Pydantic AI. A message may be one of them, the list of
 blocks in it, or several.
@@ -13,9 +16,10 @@ blocks in it, or several.
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -26,7 +30,7 @@ from msgspec.structs import replace
 
 from ...schemas import Problem
 from .. import journal
-from ..base import Damaged, InvalidFile
+from ..base import Damaged, InvalidFile, UsageError
 from ..formats import decoder
 from ..journal import NOTHING, Edited, Line, Message, MessageEdit
 from ..state import MESSAGES, LogPlace, MessagesAt, Moment, RowLog, folder_of_agent, log_key
@@ -38,6 +42,15 @@ _EMPTY = MessagesAt()
 
 KEPT = 64 << 10
 """Bytes of the newest rows that stay in memory, or as many as were ever requested."""
+
+PAGE_BYTES = 2 << 20
+"""Bytes of rows on a page; a longer row is alone on its page."""
+
+SEARCHED = 32 << 20
+"""Bytes that one search reads."""
+
+_CHUNK = 256 << 10
+_DEPTH = 24
 
 
 class MessageRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -282,6 +295,181 @@ def is_whole(store: Store, place: LogPlace) -> bool:
     found = read(store, place.path)
     data = found.data if found else b""
     return of_file(place.log, data) == data
+
+
+class SaidRow(msgspec.Struct, frozen=True):
+    """A row of the file, from the place `begin` to `end`. `problem`: why it is none that can be read. Rows that are on
+    record and not in the file yet have no place, so both are -1."""
+
+    seq: int
+    at: str
+    role: str
+    content: Any
+    begin: int
+    end: int
+    problem: str = ""
+
+
+class ConversationPage(msgspec.Struct, frozen=True):
+    """Rows in the order of the file, which has `bytes` of them. `begin` and `end` are the places before the first and
+    after the last one. Of a search they are how far it has read."""
+
+    rows: list[SaidRow]
+    begin: int
+    end: int
+    bytes: int
+
+
+def page_before(store: Store, path: str, at: int | None, most: int) -> ConversationPage:
+    """The last rows before a place; None is the end."""
+    size = _size(store, path)
+    end = size if at is None else min(at, size)
+    rows, begin = list[SaidRow](), end
+    for row in _backwards(store, path, end):
+        if rows and (len(rows) >= most or end - row.begin > PAGE_BYTES):
+            break
+        rows.append(row)
+        begin = row.begin
+    return ConversationPage(rows[::-1], begin, end, size)
+
+
+def page_after(store: Store, path: str, at: int, most: int) -> ConversationPage:
+    """The first rows from a place on."""
+    size = _size(store, path)
+    begin = end = min(at, size)
+    rows = list[SaidRow]()
+    for row in _forwards(store, path, begin) if size else ():
+        if rows and (len(rows) >= most or row.end - begin > PAGE_BYTES):
+            break
+        rows.append(row)
+        end = row.end
+    return ConversationPage(rows, begin, end, size)
+
+
+def place_after(store: Store, path: str, seq: int) -> int:
+    """The place after the last row of record `seq` or an earlier one, found by halves: records grow from row to row. It
+    ends at a row that a person has put in later."""
+    low, high = 0, (size := _size(store, path))
+    while high - low > _CHUNK:
+        middle = (low + high) // 2  # in the middle of a row, whose rest is none
+        row = next((each for each in _forwards(store, path, middle) if each.seq), None)
+        if row is None or row.begin >= high or row.seq > seq:
+            high = middle
+        else:
+            low = row.end
+    for row in _forwards(store, path, low) if size else ():
+        if row.seq > seq:
+            break
+        low = row.end
+    return low
+
+
+def row_at(store: Store, path: str, at: int) -> SaidRow:
+    """The row at a place. UsageError if there is none."""
+    size = _size(store, path)
+    row = next(iter(_forwards(store, path, min(at, size)) if size else ()), None)
+    if row is None or row.problem:
+        raise UsageError(f"has no message at {at:,}", path=path, remedy="open the conversation again")
+    return row
+
+
+def search(store: Store, path: str, text: str, at: int | None, most: int) -> ConversationPage:
+    """The last rows before a place that have a text in them, in whatever case. Reads at most `SEARCHED` bytes."""
+    size = _size(store, path)
+    end = begin = size if at is None else min(at, size)
+    rows = list[SaidRow]()
+    for row in _backwards(store, path, end):
+        if len(rows) >= most or end - row.begin > SEARCHED > end - begin > 0:
+            break
+        begin = row.begin
+        if has_text(row.role, row.content, text):
+            rows.append(row)
+    return ConversationPage(rows[::-1], begin, end, size)
+
+
+def has_text(role: str, content: Any, text: str) -> bool:
+    """Whether a message has a text in it, in whatever case."""
+    wanted = text.casefold()
+    return any(wanted in each.casefold() for each in (role, *texts_in(content)))
+
+
+def unwritten(log: RowLog, newest: int) -> list[SaidRow]:
+    """The rows on record after record `newest` that the file does not have yet."""
+    rows = follow((), [line for line in log.new_messages if isinstance(line.record, Message)])
+    return [
+        SaidRow(row.seq, row.at, row.role, msgspec.json.decode(row.content), -1, -1) for row in rows if row.seq > newest
+    ]
+
+
+def _size(store: Store, path: str) -> int:
+    folder = path.rpartition("/")[0]
+    store.refresh(folder)
+    return next((entry.size for entry in store.list(folder) if entry.path == path), 0)
+
+
+def _backwards(store: Store, path: str, end: int) -> Iterator[SaidRow]:
+    at, rest, chunk = end, b"", _CHUNK
+    while at > 0:
+        begin = max(0, at - chunk)
+        data = store.part(path, begin, at - begin) + rest
+        first = 0 if begin == 0 else data.find(b"\n") + 1
+        if begin and not first:  # the row is longer
+            at, rest, chunk = begin, data, chunk * 2
+            continue
+        yield from reversed([*_rows(data[first:], begin + first)])
+        at, rest, chunk = begin, data[:first], _CHUNK
+    if rest:
+        yield from _rows(rest, 0)
+
+
+def _forwards(store: Store, path: str, begin: int) -> Iterator[SaidRow]:
+    rest, chunk = b"", _CHUNK
+    while data := store.part(path, begin + len(rest), chunk):
+        data = rest + data
+        end = data.rfind(b"\n") + 1
+        yield from _rows(data[:end], begin)
+        begin, rest, chunk = begin + end, data[end:], _CHUNK if end else chunk * 2
+    yield from _rows(rest, begin)
+
+
+def _rows(data: bytes, begin: int) -> Iterator[SaidRow]:
+    for line in io.BytesIO(data):
+        if line.strip():
+            yield _row(line, begin)
+        begin += len(line)
+
+
+def _row(line: bytes, begin: int) -> SaidRow:
+    end = begin + len(line)
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or "content" not in found:
+        shown = line[:_CHUNK].decode(errors="replace")
+        return SaidRow(0, "", "", shown, begin, end, "this line of the file is no message")
+    seq, at, role = found.get("seq"), found.get("at"), found.get("role")
+    return SaidRow(
+        seq if type(seq) is int else 0,
+        at if isinstance(at, str) else "",
+        role if isinstance(role, str) else "",
+        found["content"],
+        begin,
+        end,
+    )
+
+
+def texts_in(value: Any, depth: int = 0, *, without: Container[str] = ()) -> Iterator[str]:
+    """Each text in a JSON value, but those under the keys `without`."""
+    if isinstance(value, str):
+        yield value
+    elif depth < _DEPTH and isinstance(value, dict):
+        for key, each in value.items():
+            if key not in without:
+                yield from texts_in(each, depth + 1, without=without)
+    elif depth < _DEPTH and isinstance(value, list):
+        for each in value:
+            yield from texts_in(each, depth + 1, without=without)
 
 
 _INSIDE = ("content", "parts")

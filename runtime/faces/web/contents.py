@@ -20,7 +20,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ....workspace.base import SatchelError, UsageError, visible
-from ....workspace.history import text_changes, texts_in
+from ....workspace.history import text_changes
+from ....workspace.views import texts_in
 from ...api import (
     Conversation,
     ConversationMessage,
