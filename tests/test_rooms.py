@@ -73,7 +73,7 @@ the options that commands share. Nothing imports a plugin: it is found by its en
 KNOWN: dict[str, str] = {}
 """Imports that break the order, `importing module -> imported module`, and why. It may only become shorter."""
 
-HELPER = "workspace.base.lazy"
+HELPER = "workspace"
 """What every face is made with."""
 
 

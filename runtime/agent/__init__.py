@@ -4,7 +4,7 @@ results, attempts, prompts and sealed texts.
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from . import code, declared, round_trip

@@ -15,7 +15,7 @@ hold_opening  how a held workspace is opened and closed, and how edits of its fi
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from ...workspace.state import ACTIVE, EXIT_CODES, OVER, STATES, State

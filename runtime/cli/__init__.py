@@ -10,7 +10,7 @@ history_lines  records, values and calls in lines that fit a terminal
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from .group import main

@@ -2,7 +2,7 @@
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from . import running

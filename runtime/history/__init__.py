@@ -9,7 +9,7 @@ rehearsal_report  tries new code over a copy, and says what would differ
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from . import past, rewind

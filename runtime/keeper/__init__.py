@@ -12,7 +12,7 @@ The supervisor starts it (supervision/sharing.py), or `satchel keeper`.
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from . import addresses

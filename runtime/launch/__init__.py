@@ -9,7 +9,7 @@ pool       many runs on the event loop of a program
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from . import detached, templates

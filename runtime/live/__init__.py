@@ -3,7 +3,7 @@ it, and notices to people."""
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from . import limits, notices, reverify, supervisor_link

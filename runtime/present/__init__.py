@@ -15,7 +15,7 @@ record_words    a record: it lies in `workspace/views/`, since the `why.md` of a
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from ...workspace.base import counted, cut, duration, one_line, since, size, usd

@@ -14,7 +14,7 @@ check       whether a workspace is sound, file by file; a `Finding` for each err
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from . import check, events, log, run_status

@@ -17,7 +17,7 @@ roots.py        finds workspaces below a folder or URL, and keeps what rests, fo
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from . import child

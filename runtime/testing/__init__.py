@@ -2,7 +2,7 @@
 
 # mypy: implicit-reexport
 
-from ...workspace.base.lazy import deferred
+from ...workspace import deferred
 
 if not deferred(__name__):
     from .scratch import MemoryPartial, assert_errors_reach, call, fake_run, rehearse

@@ -3,7 +3,7 @@
 from satchel import agent, step, effect, Run, Partial, Retry
 """
 
-from .workspace.base.lazy import deferred
+from .workspace import deferred
 
 if not deferred(__name__):
     from . import errors, results

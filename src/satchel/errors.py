@@ -3,7 +3,7 @@
 The ones that a program is most likely to catch can be imported from `satchel`, too.
 """
 
-from .workspace.base.lazy import deferred
+from .workspace import deferred
 
 if not deferred(__name__):
     from .runtime.execution import NotCompleted

@@ -1,6 +1,6 @@
 """What the functions and methods of Satchel return, take and report, for annotations."""
 
-from .workspace.base.lazy import deferred
+from .workspace import deferred
 
 if not deferred(__name__):
     from .runtime.agent import Migration

@@ -2,7 +2,7 @@
 
 # mypy: implicit-reexport
 
-from .lazy import deferred
+from .. import deferred
 
 if not deferred(__name__):
     from . import arguments, stamp, urls

@@ -2,7 +2,7 @@
 
 # mypy: implicit-reexport
 
-from ..base.lazy import deferred
+from .. import deferred
 
 if not deferred(__name__):
     from .blame import BlamedItem, BlamedValue, Origin, data_origins, line_origins, message_origins, plan_origins

@@ -11,7 +11,7 @@ the files in approvals/, and the tasks and messages in inbox/.
 
 # mypy: implicit-reexport
 
-from ..base.lazy import deferred
+from .. import deferred
 
 if not deferred(__name__):
     from . import archive, detection, inbox, rejection, rewind_record

@@ -2,7 +2,7 @@
 
 # mypy: implicit-reexport
 
-from ..base.lazy import deferred
+from .. import deferred
 
 if not deferred(__name__):
     from . import discovery, lease, report, transfer_file

@@ -18,7 +18,7 @@ in its last group.
 
 # mypy: implicit-reexport
 
-from ..base.lazy import deferred
+from .. import deferred
 
 if not deferred(__name__):
     from . import blobs

@@ -5,7 +5,7 @@ Pure: text in, text out. A person's version is merged as one more text. Other ro
 
 # mypy: implicit-reexport
 
-from ..base.lazy import deferred
+from .. import deferred
 
 if not deferred(__name__):
     from . import task_lines

@@ -2,7 +2,7 @@
 
 # mypy: implicit-reexport
 
-from ..base.lazy import deferred
+from .. import deferred
 
 if not deferred(__name__):
     from .copy_files import Phase, Tell, scratch_copy

@@ -2,7 +2,7 @@
 
 # mypy: implicit-reexport
 
-from ..base.lazy import deferred
+from .. import deferred
 
 if not deferred(__name__):
     from . import checkpoint_folder, conversation, guarded_files, partial_files, projection, running_file, schema_files

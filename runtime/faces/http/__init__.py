@@ -8,7 +8,7 @@ metrics      `--metrics`, and on the page: /metrics, /healthz and /readyz
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import deferred
+from ....workspace import deferred
 
 if not deferred(__name__):
     from .access import (

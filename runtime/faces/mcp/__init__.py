@@ -12,7 +12,7 @@ Only `command` may be imported without the package `mcp`.
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import deferred
+from ....workspace import deferred
 
 if not deferred(__name__):
     from .command import ACTIONS, allowed_of, serve_mcp

@@ -11,7 +11,7 @@ lines        the widgets: a list of any length, and a bar; and lines in styles. 
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import deferred
+from ....workspace import deferred
 
 if not deferred(__name__):
     from .command import watch

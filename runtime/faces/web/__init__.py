@@ -25,7 +25,7 @@ of the pages allows neither inline scripts nor inline styles, so templates have 
 
 # mypy: implicit-reexport
 
-from ....workspace.base.lazy import deferred
+from ....workspace import deferred
 
 if not deferred(__name__):
     from .server import Access, make_app
