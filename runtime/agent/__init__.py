@@ -35,7 +35,6 @@ if not deferred(__name__):
         clean,
         encode,
         encode_of_any_depth,
-        fill_defaults,
         fingerprint,
         result_codec,
         unchecked,

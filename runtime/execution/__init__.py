@@ -9,8 +9,7 @@ if not deferred(__name__):
     from .ask import Answer
     from .live_edits import EditRecorder
     from .preflight import check_recorded
-    from .resources import OpenResources
-    from .run_inbox import InboxTask, Offer
+    from .run_inbox import InboxTask
     from .run_object import Item, Run
     from .running import run, run_async
     from .start import After, NotCompleted, Outcome, RunOptions, Start, check_agent, check_watch

@@ -21,7 +21,7 @@ from ...workspace import deferred
 
 if not deferred(__name__):
     from . import child
-    from .census import COUNTED, Census, CensusNumbers, RunFigures, SightedRun, figures_of
+    from .census import Census, CensusNumbers, RunFigures, SightedRun, figures_of
     from .child import FORCE_AFTER, RESTARTS, Background, environment, interpreter
     from .kill import StopResult, spared, stop
     from .known_run import Known

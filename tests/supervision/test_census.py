@@ -10,7 +10,8 @@ import pytest
 
 import satchel
 from satchel.runtime.status import Overview
-from satchel.runtime.supervision import COUNTED, Census, RunFigures, SightedRun, figures_of
+from satchel.runtime.supervision import Census, RunFigures, SightedRun, figures_of
+from satchel.runtime.supervision.census import COUNTED
 from satchel.workspace.inspect import glance
 from satchel.workspace.store import open_store
 
