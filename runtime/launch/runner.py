@@ -257,6 +257,8 @@ class SharedRuns:
 
     def __init__(self, channel: socket.socket, find: Callable[[str], Place], ended: Ended):
         """Orders come and reports go by `channel`. `find` opens the workspace in a folder or at a URL."""
+        from ..supervision import ALONE, child  # noqa: F401  # now: later the files may be those of another version
+
         self._channel, self._find, self._ended = channel, find, ended
         self._runs: dict[int, tuple[asyncio.Task[None], Interruption]] = {}
         self._leaves = False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -345,3 +348,19 @@ def test_a_changed_workspace_yaml_over_a_network_is_waited_for(run: Run, monkeyp
     assert run.deadline._defining is not None
     run.deadline._defining.result(PATIENCE)
     assert run.deadline.overdue(2.0) is None and run.deadline.patience == 12.0
+
+
+def test_a_stop_by_force_imports_files_of_a_later_version() -> None:
+    """What it gets from a face when it needs it was imported while the child ran."""
+    tree = ast.parse(Path(forced_stop.__file__).read_text())
+    faces = ("inspect", "journal", "lifecycle", "state", "views", "live")
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    used = {ast.unparse(node) for node in attributes if ast.unparse(node.value) in faces}
+    assert "lifecycle.opened" in used
+    code = (
+        "import sys\nfrom satchel.runtime.supervision import forced_stop, supervisor\nsupervisor._prepare()\n"
+        f"known = set(sys.modules)\nfor name in {sorted(used)}:\n    eval(name, vars(forced_stop))\n"
+        "assert known == set(sys.modules), set(sys.modules) - known"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
