@@ -100,9 +100,9 @@ def given() -> dict[str, Any]:
 
 
 def find(typed: str | None, *, is_child: bool = False, with_options: bool = True) -> api.Handle:
-    """The workspace at `typed`, or in the current folder. UsageError if there is none. `is_child`: a parent process has
-    already looked, so the storage gets as much time as in a run. `with_options`: the storage options are for this
-    one."""
+    """The handle of the workspace at `typed`, or in the current folder. It does not look whether one is there: the
+    methods of the handle do. `is_child`: a parent process has already looked, so the storage gets as much time as in a
+    run. `with_options`: the storage options are for this one."""
     options, patience = given() if with_options else None, None if is_child else api.PATIENCE
     try:
         return api.open(typed, storage_options=options, tell=tell, patience=patience)

@@ -9,12 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from servers import Server
 
 from satchel.runtime import api
 from satchel.runtime import cli as package
-from satchel.runtime.cli.group import COMMANDS, GROUPS, SYNONYMS, plugin_names
+from satchel.runtime.cli.group import COMMANDS, GROUPS, SYNONYMS, group, plugin_names
 from satchel.workspace.inspect import Report
 from satchel.workspace.lifecycle import opened
 from satchel.workspace.store import open_store
@@ -91,12 +92,23 @@ _OF_A_RUN = {
 }
 
 
+_OTHERS = {"new", "pause", "cancel", "status", "ls", "serve", "keeper", "rehearse", "replicate", "restore", "schema"}
+
+
+def test_a_command_of_a_run_is_left_out_of_these_tests() -> None:
+    ctx = click.Context(group)
+    commands = {name: group.get_command(ctx, name) for name in COMMANDS}
+    with_json = {name for name, each in commands.items() if each and any("--json" in one.opts for one in each.params)}
+    assert with_json == {*_OF_A_RUN, *_OTHERS}, "add it to `_OF_A_RUN`, with the words that it takes behind a workspace"
+
+
 @pytest.mark.parametrize("command", _OF_A_RUN)
 def test_a_refusal_is_no_json(cli: Cli, tmp_path: Path, command: str) -> None:
     """A program that asked for JSON would have to read sentences."""
     result = cli(command, tmp_path, *_OF_A_RUN[command].split(), "--json")
     told = json.loads(result.stdout)
-    assert (told["status"], told["exit_code"], result.exit_code) == ("refused", 2, 2)
+    assert told.get("status") == "refused", "it takes a folder that is no workspace"
+    assert (told["exit_code"], result.exit_code) == (2, 2)
     assert told["error"]["kind"] == "NoWorkspace" and "is not a workspace" in told["error"]["message"]
     assert "is not a workspace" in result.stderr
 

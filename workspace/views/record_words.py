@@ -306,7 +306,7 @@ def _resolved(record: Resolved) -> RecordWords:
         "new": "it is a new action; the run may do it",
         "none_since": "it has not happened, nor anything else after the backup; the run may do it",
     }[record.outcome]
-    return RecordWords("answered", f"{record.id} by {record.by}: {said}{_note(record)}", "ask")
+    return RecordWords("answered", f"{record.id} by {record.by}: {said}{_remark(record)}", "ask")
 
 
 def _approval_asked(record: ApprovalAsked) -> RecordWords:
@@ -322,7 +322,7 @@ def _approval_answered(record: ApprovalAnswered) -> RecordWords:
         return RecordWords("answered", f"{record.id} as {record.by} has approved with {record.under}: {said}", "ask")
     if record.how == "expired":
         return RecordWords("answered", f"{record.id} by default, because it expired: {said}", "ask")
-    return RecordWords("answered", f"{record.id} by {record.by}: {said}{_note(record)}", "ask")
+    return RecordWords("answered", f"{record.id} by {record.by}: {said}{_remark(record)}", "ask")
 
 
 def _approval_revoked(record: ApprovalRevoked) -> RecordWords:
@@ -393,7 +393,7 @@ def _failure(error: Failure) -> str:
     return f"{error.kind}: {one_line(error.message, 120)}"
 
 
-def _note(record: Resolved | ApprovalAnswered) -> str:
+def _remark(record: Resolved | ApprovalAnswered) -> str:
     return f" ({record.note})" if record.note else ""
 
 

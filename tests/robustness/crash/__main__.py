@@ -1,4 +1,4 @@
-"""Explores without pytest: `cd tests && python -m crash SEED PER_CALL [WORKLOAD...]`.
+"""Explores without pytest: `cd tests/robustness && PYTHONPATH=.. python -m crash SEED PER_CALL [WORKLOAD...]`.
 
 The last line is the number of distinct states. Exit code 1 if something is wrong.
 """

@@ -72,6 +72,22 @@ def whys(base: str | None, ours: str, theirs: str) -> list[tuple[int, str, str]]
         "- [ ] Quite another\n",
         "## A\n\n- [ ] Send\n- [ ] Check\n\n## B\n\n* [x] Read ^1\n* [/] Summarise ^2\n",
     ],
+    ids=[
+        "ticked",
+        "ticked with X",
+        "unticked",
+        "skipped",
+        "begun",
+        "other words",
+        "removed",
+        "other prose",
+        "added",
+        "other line ends",
+        "moved below another",
+        "a byte order mark",
+        "another plan",
+        "regrouped",
+    ],
 )
 def test_an_edit_of_a_plan_at_rest_is_taken_byte_for_byte(theirs: str) -> None:
     assert text(DIGEST, DIGEST, theirs) == theirs
@@ -206,6 +222,7 @@ def test_a_list_that_is_regrouped_under_headings_keeps_what_the_run_did_meanwhil
     ],
 )
 def test_marks_that_both_changed(base: str, ours: str, theirs: str, expected: str | None) -> None:
+    """Each is what a version has between the brackets."""
     one, two, three = (f"- [{mark}] a ^1\n- [ ] b\n" for mark in (base, ours, theirs))
     if expected is None:
         assert whys(one, two, three) == [(1, "a", "mark")]

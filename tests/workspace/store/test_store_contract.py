@@ -25,7 +25,7 @@ from servers import BUCKET, Server
 from waits import PATIENCE
 
 from satchel.workspace.base.errors import AgentError, InvalidFile, LeaseHeld, SatchelError, StorageFailed, UsageError
-from satchel.workspace.store import DiskStore, Entry, FileChanged, Store, Syscalls, open_store
+from satchel.workspace.store import DiskStore, Entry, FileChanged, RemoteStore, Store, Syscalls, open_store
 
 spawning = multiprocessing.get_context("fork")
 
@@ -226,7 +226,7 @@ def store(stores: Stores) -> Store:
 @pytest.mark.parametrize("path", ["n" * 1100, "日" * 400 + ".md", f"{'n' * 1100}/a.md"])
 def test_a_name_that_is_too_long_is_a_failure_of_the_storage(store: Store, path: str) -> None:
     """It is a mistake of who gives it. A supervisor starts a run again whose storage fails."""
-    if store.url.startswith(("memory:", "az:")):  # Azurite; Azure itself takes 1,024 characters
+    if store.url.startswith(("memory://", "az://")):  # Azurite; Azure itself takes 1,024 characters
         pytest.skip("takes any name")
     assert store.version(path) is None and not [*store.list(path)]
     with pytest.raises((FileNotFoundError, UsageError)):
@@ -375,8 +375,8 @@ def test_one_folder_can_be_looked_at_again_by_itself(stores: Stores, store: Stor
     store.refresh("f")
     assert [*store.list("f")] == [Entry("f/changed", 2)] and [*store.folders("f")] == ["f/new"]
     assert [*store.list("f/new")] == [Entry("f/new/er", 2)] and store.read("f/changed").data == b"22"
-    has_seen = "g/late" in {entry.path for entry in store.list("g")}
-    assert has_seen is isinstance(store, DiskStore), "others were not asked for it"
+    if isinstance(store, RemoteStore):
+        assert "g/late" not in {entry.path for entry in store.list("g")}, "it was asked for it"
     other.remove("f/changed")
     other.remove("f/new/er")
     store.refresh("f")
@@ -574,7 +574,9 @@ def test_of_threads_that_race_to_create_exactly_one_wins(stores: Stores, store: 
 
 
 def test_of_threads_that_replace_the_same_version_one_wins(stores: Stores, store: Store) -> None:
-    needs(store, "conditional_replace", "remote")  # on a disk the look and the replacement are two calls
+    needs(store, "conditional_replace")
+    if store.abilities.lock:
+        pytest.skip("a lock keeps others away: the look and the replacement are two calls")
     both = (store, stores.open())
     version = store.replace("a", b"before")
     for round_ in range(2):
