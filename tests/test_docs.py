@@ -1,4 +1,5 @@
-"""Every page is a story that is played, which takes minutes (`-k folder.md` plays one): its files are written, its commands typed, its output compared.
+"""Every page is a story that is played: its files are written, its commands typed, its output compared. That takes
+minutes; `-k folder.md` plays one page.
 
 A block opened with a language and a file name is written to that file; a `console` block is typed line by line (`$ `),
 and what stands below a command must be what it prints, with `...` for anything. A block with the name of a file of a

@@ -242,7 +242,8 @@ def decide(start: Start, seen: Look) -> Decision:
     if wanted is not None and wanted.mode != "cancel":
         if wanted.in_force or start.wake:
             limits.check_budget(seen.definition.budget, moment)
-        if wanted.is_missing or not (start.wake or wanted.is_lifted):
+        is_over = not wanted.needs_file if start.wake else wanted.is_lifted and not wanted.is_missing
+        if not is_over:
             return Stay(wanted, arguments=arguments)
     if wanted is not None:
         pausing.check_may_go_on(wanted)

@@ -143,7 +143,8 @@ def test_a_log_that_can_not_be_written_ends_the_run(tmp_path: Path) -> None:
     folder = make(tmp_path / "a", COUNTING.replace("BETWEEN", "pass"))
     program = (
         "import os, sys; from satchel.runtime.supervision.child import Child\n"
-        f"child = Child(['run', {str(folder)!r}], is_only=False, patience=None, output=open('/dev/full', 'wb'))\n"
+        "full = open('/dev/full', 'wb')\n"
+        f"child = Child(['run', {str(folder)!r}], is_only=False, patience=None, given=b'', output=full)\n"
         "code = os.waitpid(child.pid, 0)\n"
         "child._process.returncode = os.waitstatus_to_exitcode(code[1])\n"
         "print(child.poll(), child.last_word)\n"

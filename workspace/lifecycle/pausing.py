@@ -46,6 +46,11 @@ class PauseWish(Struct, frozen=True):
         return self.in_force and self.file is None
 
     @property
+    def needs_file(self) -> bool:
+        """It was removed, and a person has to write instructions into it."""
+        return self.is_missing and self.recorded is not None and self.recorded.resume == "await_instructions"
+
+    @property
     def is_overruling(self) -> bool:
         """A person has written that the run shall resume."""
         return self.file is not None and self.file.status == "resume"
@@ -97,7 +102,7 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> PauseWish 
             "the run stays paused until you fix the file; to continue, write `status: resume` or remove the file"
         )
         if moment.pause is not None and moment.pause.paused_at:
-            error.remedy = "the run stays paused; fix the file, or remove it and type `satchel resume` twice"
+            error.remedy = "the run stays paused; fix the file, or remove it and type `satchel resume`"
         elif moment.status == "completed":
             error.remedy = "the run has completed and starts no new work; fix the file, or remove it"
         raise

@@ -196,9 +196,27 @@ def test_a_file_damaged_while_paused_lets_the_run_go_on(workspace: Path, calls: 
 def test_a_file_removed_while_paused_lets_the_run_go_on(workspace: Path, calls: list[str]) -> None:
     main = paused(workspace, calls, "reason: maintenance\n")
     (workspace / PAUSE).unlink()
-    assert run(workspace, main, wake=True).status == "paused" and calls.count("entered") == 1
+    assert run(workspace, main).status == "paused" and calls.count("entered") == 1
     assert said(workspace)["status"] == "paused" and said(workspace)["reason"] == "maintenance"
     assert run(workspace, main, wake=True).status == "completed"
+
+
+def test_who_has_removed_the_file_has_to_resume_twice(workspace: Path, calls: list[str]) -> None:
+    main = paused(workspace, calls)
+    (workspace / PAUSE).unlink()
+    assert run(workspace, main, wake=True).status == "completed"
+    assert not (workspace / PAUSE).exists()
+
+
+def test_a_file_removed_while_it_awaits_instructions_lets_the_run_go_on_without(
+    workspace: Path, calls: list[str]
+) -> None:
+    main = paused(workspace, calls, "resume: await_instructions\n")
+    (workspace / PAUSE).unlink()
+    assert run(workspace, main, wake=True).status == "paused"
+    assert said(workspace)["resume"] == "await_instructions"
+    with pytest.raises(Refused):
+        run(workspace, main, wake=True)
 
 
 def test_a_file_that_nobody_has_touched_is_waited_for(
