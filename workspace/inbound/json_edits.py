@@ -2,6 +2,9 @@
 
 In state.json it is `data`. In a file of steps/ a person may change the `result`, or add `"redo": true`. The rest is
 Satchel's, and says what has happened.
+
+The data are merged from three versions (`merge`): the base as it was written, the run's version, and the file of the
+person.
 """
 
 from __future__ import annotations
@@ -9,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ... import schemas
-from ...schemas import short
+from ...schemas import dotted, short
 from ..base import SCHEMAS, Copy, InvalidFile, Refused, UsageError, decode, is_blank, stamp
 from ..formats import jsontext
 from ..journal import NOTHING, OfCall, Patch, StepCompleted, StepEdit, StepFailed, StepStarted
-from ..state import ABSENT, AgentMoment, Conflict, Moment, json_patch, merge
+from ..state import ABSENT, AgentMoment, Moment, json_patch, same
 from ..store import Store
 from ..views import projection, schema_files
 from .findings import (
@@ -197,7 +200,7 @@ def _check_the_rest(
     for key, value in found.items():
         if key in ("at", "$schema", *yours):
             continue
-        if not any(key in file and json_patch.same(file[key], value) for file in was):
+        if not any(key in file and same(file[key], value) for file in was):
             raise Refused(
                 f"`{key}` can't be changed here",
                 path=path,
@@ -351,7 +354,7 @@ def _edited_step(looking: Looking, agent: AgentMoment, path: str, data: bytes, r
     redo = found.get("redo", False)
     if not isinstance(redo, bool):
         raise Refused("`redo` must be true or false", path=path, why=f"it says {short(redo)}", remedy="write `true`")
-    is_new = "result" in found and not json_patch.same(found["result"], was["result"])
+    is_new = "result" in found and not same(found["result"], was["result"])
     if not redo and not is_new:
         looking.find(path, "was changed but has the same content; Satchel writes the file again")
         return
@@ -399,3 +402,128 @@ def _say_of_step(agent: AgentMoment, record: OfCall, redo: bool, found: dict[str
         return f"{call} now counts as having returned {short(found['result'])}"
     is_effect = not isinstance(record, StepCompleted | StepFailed) or record.effect
     return f"{call} will be done again" + (", although it is an effect" if is_effect else "")
+
+
+# Three versions of the data
+
+
+class Conflict(Struct, frozen=True):
+    """A value that can't be merged: both sides changed it, or it is gone and there is no base that tells whether that
+    was on purpose.
+
+    `str()` is one line for people.
+    """
+
+    place: str
+    base: Any
+    ours: Any
+    theirs: Any
+    why: Literal["both_changed", "removed_without_base"]
+
+    def __str__(self) -> str:
+        if self.why == "removed_without_base":
+            now = "no longer has it" if self.theirs is ABSENT else f"says {short(self.theirs)}"
+            return f"{self.place}: the run has {short(self.ours)}; the file {now}, and what it was before is not known"
+        was = "was not there" if self.base is ABSENT else f"was {short(self.base)}"
+        made = "removed it" if self.ours is ABSENT else f"set it to {short(self.ours)}"
+        now = "no longer has it" if self.theirs is ABSENT else f"says {short(self.theirs)}"
+        return f"{self.place}: it {was}; the run has {made}, the file {now}"
+
+
+class Merged(NamedTuple):
+    """`value` has our version wherever there is a conflict."""
+
+    value: Any
+    conflicts: tuple[Conflict, ...]
+
+
+def merge(base: Any, ours: Any, theirs: Any, *, prefer: Literal["ours", "theirs"] | None = None) -> Merged:
+    """Join the edits in `theirs`, a file made from `base`, with what the run has changed since.
+
+    Mappings are merged key by key, in the order of theirs. Lists that both only appended to are joined, unless ours
+    already has what theirs appended: after a crash the same edit may come twice.
+
+    Without a base (ABSENT) theirs is taken, except for what it lacks: a key, an element of a list, or all of a text,
+    list or mapping that is not empty. It is unknown whether that was removed on purpose, so it is a conflict.
+
+    `prefer` resolves all conflicts.
+    """
+    merging = _Merging(prefer)
+    value = merging.adopt("data", ours, theirs) if base is ABSENT else merging.merge("data", base, ours, theirs)
+    return Merged(value, tuple(merging.conflicts))
+
+
+class _Merging:
+    def __init__(self, prefer: Literal["ours", "theirs"] | None):
+        self.prefer = prefer
+        self.conflicts: list[Conflict] = []
+
+    def merge(self, place: str, base: Any, ours: Any, theirs: Any) -> Any:
+        if same(ours, theirs):
+            return theirs
+        if same(base, theirs):
+            return ours
+        if same(base, ours):
+            return theirs
+        if type(ours) is dict and type(theirs) is dict and (type(base) is dict or base is ABSENT):
+            before = {} if base is ABSENT else base
+            keys = [*theirs, *(key for key in ours if key not in theirs)]
+            merged = {
+                key: self.merge(
+                    below(place, key), before.get(key, ABSENT), ours.get(key, ABSENT), theirs.get(key, ABSENT)
+                )
+                for key in keys
+            }
+            return {key: value for key, value in merged.items() if value is not ABSENT}
+        if _extends(base, ours) and _extends(base, theirs):
+            more = theirs[len(base) :]
+            return ours if _holds(ours[len(base) :], more) else ours + more
+        return self._ask(Conflict(place, base, ours, theirs, "both_changed"))
+
+    def adopt(self, place: str, ours: Any, theirs: Any) -> Any:
+        if same(ours, theirs):
+            return theirs
+        if type(ours) is dict and type(theirs) is dict and (theirs or not ours):
+            keys = [*theirs, *(key for key in ours if key not in theirs)]
+            merged = {
+                key: self.adopt(below(place, key), ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in keys
+            }
+            return {key: value for key, value in merged.items() if value is not ABSENT}
+        if _lacks(theirs, ours):
+            return self._ask(Conflict(place, ABSENT, ours, theirs, "removed_without_base"))
+        return theirs
+
+    def _ask(self, conflict: Conflict) -> Any:
+        if self.prefer is None:
+            self.conflicts.append(conflict)
+        return conflict.theirs if self.prefer == "theirs" else conflict.ours
+
+
+def below(place: str, key: str) -> str:
+    """The place of a key: `data.a`, `data["a.txt"]`."""
+    name = dotted((key,))
+    return f"{place}{name}" if name.startswith("[") else f"{place}.{name}"
+
+
+def _extends(base: Any, value: Any) -> bool:
+    """Whether `value` is the list `base`, possibly with more at its end."""
+    return type(base) is list and type(value) is list and same(base, value[: len(base)])
+
+
+def _holds(values: list[Any], run: list[Any]) -> bool:
+    """Whether `run` occurs in `values`, in one piece."""
+    return any(same(values[start : start + len(run)], run) for start in range(len(values) - len(run) + 1))
+
+
+def _lacks(theirs: Any, ours: Any) -> bool:
+    """Whether `theirs` lacks something of `ours`. A number or a shorter text is only another value."""
+    if ours is ABSENT:
+        return False
+    if theirs is ABSENT:
+        return True
+    if type(ours) is list and type(theirs) is list:
+        left = iter(theirs)
+        return not all(any(same(value, other) for other in left) for value in ours)
+    if type(ours) in (dict, list):
+        return bool(ours)
+    return bool(ours) and type(ours) is str and (theirs is None or theirs in ("", [], {}))

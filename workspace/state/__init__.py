@@ -9,8 +9,7 @@ if not deferred(__name__):
     from .agent_state import CANCEL, ENDS_KEPT, EVERY, ROOT, SLEEP, AgentMoment, crash_suspects, folder_of_agent
     from .checkpoint import Listed, Newest, PastMoments, WrittenCheckpoint
     from .earlier_moment import LaterEffect
-    from .json_merge import ABSENT, Conflict, contradiction, merge
-    from .json_patch import KnownText, same
+    from .json_patch import ABSENT, KnownText, contradiction, same
     from .prompts import prompt_text
     from .question_state import (
         DATA,

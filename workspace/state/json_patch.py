@@ -6,6 +6,9 @@ The difference of two texts (`KnownText`) costs what the change costs. Their com
 bytes, and only the parts between are parsed. Both are as msgspec writes them: without spaces, equal values as equal
 text. So `1` is not `1.0`, and the order of keys counts: a key that has moved is removed and added, which puts it after
 the others.
+
+A commit that follows others is applied only if what it changes is untouched (`contradiction`): two scopes that each add
+1 to a counter set it to the same value, and one of the two must not be lost.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from enum import Enum
+from operator import is_
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -28,6 +33,19 @@ _any = msgspec.json.Decoder()
 _value = msgspec.json.Decoder(Raw)
 _list = msgspec.json.Decoder(list[Raw])
 _object = msgspec.json.Decoder(dict[str, Raw])
+
+
+class Absent(Enum):
+    """The type of ABSENT: an enum, so that it is one object in every process and for every type checker."""
+
+    ABSENT = "nothing"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+ABSENT: Final = Absent.ABSENT
+"""No value at all. null is a value."""
 
 
 def diff(old: Any, new: Any, *, ordered: bool = False, path: str = "") -> Patch:
@@ -176,6 +194,34 @@ def split(path: str) -> list[str]:
 
 def _unescape(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~") if "~" in part else part
+
+
+def contradiction(places: Iterable[str], base: Any, now: Any) -> str | None:
+    """The first of these places, which a patch of `base` changes, that is different in `now`, equal changes included.
+    None: the patch can be applied to `now`. Two scopes may change different keys, and both may append to a list."""
+    if base is now:
+        return None
+    return next((place for place in places if not _is_untouched(place, base, now)), None)
+
+
+def _is_untouched(place: str, base: Any, now: Any) -> bool:
+    *parents, last = split(place) or [""]
+    for part in parents:
+        if base is now or type(base) is not dict or type(now) is not dict:
+            return _is_same(base, now)
+        base, now = base.get(part, ABSENT), now.get(part, ABSENT)
+    if type(base) is dict and type(now) is dict and place:
+        return same(base.get(last, ABSENT), now.get(last, ABSENT))
+    if last == "-" and type(base) is list and type(now) is list:
+        return _is_same(base, now[: len(base)])
+    return _is_same(base, now)
+
+
+def _is_same(base: Any, now: Any) -> bool:
+    """Versions of the data share their unchanged parts, so a long list is compared quickly."""
+    if type(base) is list and type(now) is list and len(base) == len(now) and all(map(is_, base, now)):
+        return True
+    return same(base, now)
 
 
 class KnownText:

@@ -21,7 +21,6 @@ from satchel.workspace.plan import Plan
 from satchel.workspace.plan.three_way_merge import MergedPlan
 from satchel.workspace.state import earlier_moment
 from satchel.workspace.state.agent_state import AgentMoment
-from satchel.workspace.state.json_merge import Merged
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
 
@@ -61,7 +60,7 @@ def _merge_of_a_plan_takes_the_file_as_it_is() -> Fault:
 
 
 def _merge_of_data_takes_the_file_as_it_is() -> Fault:
-    return mock.patch.object(json_edits, "merge", lambda base, ours, theirs, prefer=None: Merged(theirs, ()))
+    return mock.patch.object(json_edits, "merge", lambda base, ours, theirs, prefer=None: json_edits.Merged(theirs, ()))
 
 
 def _past_effects_are_forgotten() -> Fault:

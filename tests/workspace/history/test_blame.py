@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from satchel.workspace.base.errors import Damaged
 from satchel.workspace.history import blame
+from satchel.workspace.inbound import json_edits
 from satchel.workspace.journal import (
     AgentBegun,
     AnyRecord,
@@ -25,7 +26,7 @@ from satchel.workspace.journal import (
     ScopeCommitted,
     StepCompleted,
 )
-from satchel.workspace.state import AgentMoment, Moment, earlier_moment, json_merge, json_patch
+from satchel.workspace.state import AgentMoment, Moment, earlier_moment, json_patch
 
 AT = "2026-11-01T00:00:00.000Z"
 KEYS = ("a", "b", "c/d", "e~f", "", "g")
@@ -266,7 +267,7 @@ class History:
         if isinstance(theirs.get("map"), dict):
             theirs["map"][self.random.choice(KEYS)] = self.random.choice(SCALARS)
         ours = plain(self.agents[path])
-        merged = json_merge.merge(base, ours, theirs)
+        merged = json_edits.merge(base, ours, theirs)
         if merged.conflicts:
             return
         patch = json_patch.diff(ours, merged.value)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from satchel.workspace.state.json_merge import contradiction, merge
-from satchel.workspace.state.json_patch import KnownText, apply, diff, same
+from satchel.workspace.inbound.json_edits import merge
+from satchel.workspace.state.json_patch import KnownText, apply, contradiction, diff, same
 
 BASE = {"n": 1, "said": ["a"], "by": {"x": {"deep": [1]}, "y/z": 2}, "gone": None}
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.workspace.state.json_merge import ABSENT, Conflict, Side, merge
+from satchel.workspace.inbound.json_edits import Conflict, merge
+from satchel.workspace.state import ABSENT
 from satchel.workspace.state.json_patch import same
 
 keys = st.sampled_from(["a", "b", "c", "x.txt", ""])
@@ -23,6 +24,7 @@ values = st.recursive(
 mappings = st.dictionaries(keys, values, max_size=4)
 ANY = values | mappings
 BASES = st.just(ABSENT) | ANY
+Side = Literal["ours", "theirs"]
 SIDES: list[Side] = ["ours", "theirs"]
 
 
