@@ -44,7 +44,8 @@ from starlette.testclient import TestClient
 
 from satchel.runtime.faces.mcp import descriptions
 from satchel.runtime.faces.watch import lines, run_screen
-from satchel.runtime.faces.web import Site, make_app
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 
 __all__ = ["cli", "compiled_once", "make"]
 

@@ -140,9 +140,11 @@ def parts_of(module: str, path: Path) -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def handed_on(package: str) -> dict[str, str]:
-    """What a face hands on: name -> module that has it."""
+    """What a face hands on: name -> module that has it. Nothing for a plugin whose `__init__` is its command."""
     found = {}
-    for base, name in parts_of(package, modules()[package]):
+    parts = [*parts_of(package, modules()[package])]
+    is_command = plugin(package) == package and HELPER not in {base for base, _ in parts}
+    for base, name in () if is_command else parts:
         if base != HELPER:
             found[name] = f"{package}.{name}" if base == package else _target(base, name)
     return found

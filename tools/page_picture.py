@@ -21,7 +21,8 @@ import uvicorn
 import satchel
 from satchel import Item, Partial, Run, agent, step
 from satchel.runtime.api import Latest, Overview
-from satchel.runtime.faces.web import Site, make_app
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 SIZE = {"width": 1120, "height": 780}

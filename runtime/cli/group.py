@@ -3,8 +3,8 @@
 Commands and listeners of other distributions, and of Satchel's own faces, are found by their entry points:
 
 `satchel.commands`    NAME = "module:attribute", a click command; `satchel NAME` calls it
-`satchel.listeners`   what `satchel serve --listen` takes tasks by: `listening_of_options` of the web face
-`satchel.meters`      what `--metrics` serves numbers by: `metering_of_options` of the web face
+`satchel.listeners`   what `satchel serve --listen` takes tasks by: `listening_of_options` of the face `http`
+`satchel.meters`      what `--metrics` serves numbers by: `metering_of_options` of the face `http`
 
 An entry point may name the extra that it needs, `"module:attribute [EXTRA]"`: an error then says what to install.
 Looking for them reads the metadata of all installed distributions, which is slow. So it is done only for a word that is

@@ -30,8 +30,8 @@ from waits import PATIENCE
 
 from satchel.runtime.cli.group import group
 from satchel.runtime.faces.http.metrics import families, metering
-from satchel.runtime.faces.web import Site, make_app
-from satchel.runtime.faces.web.server import Rules
+from satchel.runtime.faces.web.server import Rules, make_app
+from satchel.runtime.faces.web.site import Site
 from satchel.runtime.status import Overview
 from satchel.runtime.supervision import Census
 from satchel.workspace.base.errors import UsageError

@@ -20,8 +20,7 @@ import warm
 from msgspec import Struct
 
 from satchel.runtime.faces.http import address_of
-from satchel.runtime.faces.mcp import descriptions, protocol_server, tools
-from satchel.runtime.faces.mcp.command import ACTIONS
+from satchel.runtime.faces.mcp import ACTIONS, descriptions, protocol_server, tools
 from satchel.runtime.faces.mcp.descriptions import Asking, Runs
 from satchel.runtime.supervision import child
 from satchel.workspace.formats import decoder

@@ -19,7 +19,7 @@ from mcp.client import advertise
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ConfigDict
 
-from satchel.runtime.faces.mcp.command import allowed_of
+from satchel.runtime.faces.mcp import allowed_of
 from satchel.runtime.faces.mcp.descriptions import Runs
 from satchel.runtime.faces.mcp.protocol_server import RunServer
 from satchel.runtime.faces.mcp.tasks import EXTENSION

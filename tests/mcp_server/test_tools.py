@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from mcp import MCPError
 
 import satchel
-from satchel.runtime.faces.mcp.command import ACTIONS
+from satchel.runtime.faces.mcp import ACTIONS
 from satchel.runtime.live import pending_calls
 
 from .conftest import LETTERS, ask, call, connected, refusal, run, serve

@@ -11,7 +11,8 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from satchel.runtime.api import Overview
-from satchel.runtime.faces.web import Site, make_app
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 
 OURS = {"origin": "http://127.0.0.1"}
 

@@ -20,8 +20,9 @@ from jinja2 import BytecodeCache, Environment
 from jinja2.bccache import Bucket
 from starlette.testclient import TestClient
 
-from satchel.runtime.faces.web import Site, make_app
 from satchel.runtime.faces.web import site as site_module
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 
 __all__ = ["cli", "client", "make", "root", "site"]
 

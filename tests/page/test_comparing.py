@@ -11,7 +11,9 @@ from cli.conftest import Cli
 
 import satchel
 from satchel.runtime.api import Overview
-from satchel.runtime.faces.web import Site, make_app, reading
+from satchel.runtime.faces.web import reading
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 from satchel.workspace.formats import jsontext
 
 from .chrome import Chrome, Served, chrome

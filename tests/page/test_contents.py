@@ -12,8 +12,10 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.api import Overview
-from satchel.runtime.faces.web import Site, contents, make_app
+from satchel.runtime.faces.web import contents
 from satchel.runtime.faces.web.contents import LONGEST, Reader
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views import conversation
 

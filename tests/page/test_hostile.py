@@ -12,8 +12,7 @@ from properties import ROUNDS
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 
 from satchel.runtime.api import Overview
-from satchel.runtime.faces.web import Site
-from satchel.runtime.faces.web.site import run_url
+from satchel.runtime.faces.web.site import Site, run_url
 
 from .chrome import Chrome, Served, Tab, chrome
 from .hostile import Hostile

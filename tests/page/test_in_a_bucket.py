@@ -12,7 +12,8 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.api import Latest, Overview
-from satchel.runtime.faces.web import Site, make_app
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 from satchel.workspace.store.s3 import Requests
 
 from .acts import OURS, Person

@@ -15,7 +15,9 @@ from starlette.testclient import TestClient
 import satchel
 from satchel import Handle
 from satchel.runtime.api import Overview
-from satchel.runtime.faces.web import Site, listing, make_app
+from satchel.runtime.faces.web import listing
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 from satchel.runtime.status import overview
 from satchel.workspace.base import StorageFailed
 

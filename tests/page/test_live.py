@@ -21,8 +21,9 @@ from waits import PATIENCE
 import satchel
 from satchel import Item, Partial, Run, agent, step
 from satchel.runtime.api import Latest, Overview, Shot
-from satchel.runtime.faces.web import Site, live, make_app
-from satchel.runtime.faces.web.server import PageServer
+from satchel.runtime.faces.web import live
+from satchel.runtime.faces.web.server import PageServer, make_app
+from satchel.runtime.faces.web.site import Site
 from satchel.runtime.live import pending_calls
 from satchel.workspace.base import StorageFailed
 

@@ -15,8 +15,10 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.api import Overview, RunStatus, records_before
-from satchel.runtime.faces.web import Site, make_app, reading
+from satchel.runtime.faces.web import reading
 from satchel.runtime.faces.web import site as site_module
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 from satchel.runtime.present import json_line
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError

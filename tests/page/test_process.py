@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.api import Overview
-from satchel.runtime.faces.web import Site
+from satchel.runtime.faces.web.site import Site
 from satchel.runtime.status import log
 from satchel.runtime.supervision.child import LOG
 

@@ -15,9 +15,10 @@ from starlette.testclient import TestClient
 
 import satchel
 from satchel.runtime.api import Overview, RunStatus
-from satchel.runtime.faces.web import Site, command, make_app
+from satchel.runtime.faces import web
 from satchel.runtime.faces.web import site as site_module
-from satchel.runtime.faces.web.site import coded
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site, coded
 from satchel.runtime.status.run_status import Scheduled
 
 from .conftest import HOSTILE, make
@@ -160,7 +161,7 @@ def test_the_wheel_lacks_a_file_of_the_page() -> None:
 
 
 def test_a_missing_extra_is_a_traceback(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_NEEDS", ("starlette", "no_such_package"))
+    monkeypatch.setattr(web, "_NEEDS", ("starlette", "no_such_package"))
     refused = cli("page", tmp_path)
     assert (
         refused.exit_code == 2

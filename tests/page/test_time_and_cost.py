@@ -30,8 +30,9 @@ pytest.importorskip("starlette", reason="the page needs starlette")
 
 from starlette.testclient import TestClient
 
-from satchel.runtime.faces.web import Site, make_app
 from satchel.runtime.faces.web.reading import CELLS, LANES
+from satchel.runtime.faces.web.server import make_app
+from satchel.runtime.faces.web.site import Site
 
 QUICK = """
 from satchel import agent, step
