@@ -19,16 +19,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...workspace import journal
-from ...workspace.base import SatchelError, StorageFailed, UsageError, arguments, read_markdown
-from ...workspace.journal import Key, StepCompleted
-from ...workspace.state import SLEEP
-from ...workspace.store import DiskStore, Syscalls
-from ..agent import Agent, Partial
-from ..api import open as open_run
-from ..engine import OpenCall
-from ..execution import Outcome, run
-from ..live import observed_by
+from ..runtime.agent import Agent, Partial
+from ..runtime.api import open as open_run
+from ..runtime.engine import OpenCall
+from ..runtime.execution import Outcome, run
+from ..runtime.live import observed_by
+from ..workspace.base import SatchelError, StorageFailed, UsageError, arguments, read_markdown
+from ..workspace.journal import FOLDER, Key, StepCompleted
+from ..workspace.state import SLEEP
+from ..workspace.store import DiskStore, Syscalls
 from .scratch import DEFINITION
 
 
@@ -59,7 +58,7 @@ class Crashing(Unsynced):
     def open_new(self, path: str) -> int:
         self._check()
         fd = super().open_new(path)
-        if Path(path).parent.name == journal.FOLDER:
+        if Path(path).parent.name == FOLDER:
             self._segments.add(fd)
         return fd
 

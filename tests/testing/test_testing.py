@@ -19,7 +19,7 @@ from satchel import Item, Key, Partial, Run, agent, effect, step
 from satchel.testing import MemoryPartial, assert_survives, call, crash_after, fake_run
 from satchel.workspace.base.errors import UsageError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @step

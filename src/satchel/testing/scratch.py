@@ -15,17 +15,17 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from ...workspace.base import NotDone, UsageError
-from ...workspace.journal import StepCompleted
-from ...workspace.store import DiskStore
-from ...workspace.transfer import scratch_copy
-from ...workspace.views import RecoveryMarker
-from ..agent import Agent, Partial, R, Step, agent, current_scope
-from ..agent import agent as make_agent
-from ..api import RehearsalResult, rehearse_here
-from ..api import open as open_run
-from ..engine import OpenCall, current_call
-from ..execution import Run, run_async
+from ..runtime.agent import Agent, Partial, R, Step, agent, current_scope
+from ..runtime.agent import agent as make_agent
+from ..runtime.api import RehearsalResult, rehearse_here
+from ..runtime.api import open as open_run
+from ..runtime.engine import OpenCall, current_call
+from ..runtime.execution import Run, run_async
+from ..workspace.base import NotDone, UsageError
+from ..workspace.journal import StepCompleted
+from ..workspace.store import DiskStore
+from ..workspace.transfer import scratch_copy
+from ..workspace.views import RecoveryMarker
 
 KEY = "test-key"
 """The idempotency key that an effect gets, unless the test gives another."""

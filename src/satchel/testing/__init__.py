@@ -17,16 +17,11 @@ rehearse               try new code over a copy of an open run, without doing an
 A pytest plugin offers the fixtures `satchel_workspace` and `satchel_run`.
 """
 
-from .runtime.testing import (
-    MemoryPartial,
-    Survived,
-    assert_errors_reach,
-    assert_survives,
-    call,
-    crash_after,
-    fake_run,
-    rehearse,
-)
+from ..workspace import deferred
+
+if not deferred(__name__):
+    from .scratch import MemoryPartial, assert_errors_reach, call, fake_run, rehearse
+    from .surviving import Survived, assert_survives, crash_after
 
 __all__ = [
     "MemoryPartial",
