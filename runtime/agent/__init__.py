@@ -7,7 +7,7 @@ results, attempts, prompts and sealed texts.
 from ...workspace import deferred
 
 if not deferred(__name__):
-    from . import code, declared, round_trip
+    from . import code, round_trip, type_hints
     from .attempts import A_DAY, ONCE, OnPartial, Partial, Retry, is_limited, is_mistake, recover, retry_after
     from .calls import (
         MODEL,
@@ -52,7 +52,6 @@ if not deferred(__name__):
         migrate,
         migration,
     )
-    from .declared import Closed, put_aside, put_back
     from .resource import (
         TIERS,
         DaemonExecutor,
@@ -67,3 +66,4 @@ if not deferred(__name__):
     )
     from .round_trip import ANYTHING, Part
     from .texts import Prompt, Sealed, keys_to_hand_on, take_keys
+    from .type_hints import Closed, put_aside, put_back

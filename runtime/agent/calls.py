@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NewType, Protocol, 
 import msgspec
 
 from ...workspace.base import UsageError
-from . import declared
+from . import type_hints
 from .attempts import OnPartial, Partial, Retry
 from .codec import Codec
 
@@ -152,7 +152,7 @@ class Step(Generic[P, R]):
         self.not_done: tuple[type[BaseException], ...] = ()
         self._of_class = isinstance(function, classmethod)
         self._binds = self._of_class or inspect.isfunction(function)
-        self._is_method = self._of_class or declared.is_method(function)
+        self._is_method = self._of_class or type_hints.is_method(function)
         if isinstance(function, classmethod | staticmethod):
             function = function.__func__
         self._method_shape: _Shape | None = None
@@ -166,10 +166,10 @@ class Step(Generic[P, R]):
         self.retry, self.fallback = retry, tuple(fallback)
         self.on_partial: OnPartial = on_partial or "continue"
         self.declares_partial = on_partial is not None
-        self.is_async, self.is_generator = declared.is_async(function), declared.is_generator(function)
+        self.is_async, self.is_generator = type_hints.is_async(function), type_hints.is_generator(function)
         self.former_names, self.renamed = _former(formerly, self.name)
         # Equal for a closure, a partial or an object that is made again.
-        self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
+        self.code = getattr(inspect.unwrap(type_hints.function_of(function)), "__code__", function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
         self.__module__ = function.__module__
         self.__qualname__: str = getattr(function, "__qualname__", self.name)
@@ -215,7 +215,7 @@ class Step(Generic[P, R]):
         bound.function = bound.__wrapped__ = MethodType(self.function, instance)
         bound._binds = bound._is_method = bound._of_class = False
         bound._is_bound = True
-        if declared.is_method(self.verify):
+        if type_hints.is_method(self.verify):
             bound.verify = MethodType(self.verify, instance)
         if self._method_shape is None:
             self._method_shape = bound._read()
@@ -275,7 +275,7 @@ class _Shape:
 
     def __init__(self, step: Step):
         function, name = step.function, step.name
-        self._hints = hints = declared.hints_of(function)
+        self._hints = hints = type_hints.hints_of(function)
         signature = inspect.signature(function)
         self.partial, self.run, self.key = step.injected(hints, signature.parameters)
         if not step.is_effect and Key in hints.values():
@@ -357,7 +357,7 @@ def _attribute(step: Step, name: str) -> Any:
     be awaited, so a step is a coroutine function, also if its own function is not `async def`.
     """
     if name not in ("__signature__", "__annotations__", "__annotate__"):
-        found = getattr(declared.function_of(step.function), name)
+        found = getattr(type_hints.function_of(step.function), name)
         is_code = isinstance(found, CodeType) and not step.is_generator
         return found.replace(co_flags=found.co_flags | inspect.CO_COROUTINE) if is_code else found
     signature, hints = inspect.signature(step.function), _annotated(step.function)
@@ -374,7 +374,7 @@ def _attribute(step: Step, name: str) -> Any:
 
 def _annotated(called: Callable[..., Any]) -> dict[str, Any]:
     """The types as they are annotated. One with a name that is not defined yet stays text."""
-    function = declared.function_of(called)
+    function = type_hints.function_of(called)
     found = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
         found[name] = annotation

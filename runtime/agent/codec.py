@@ -22,7 +22,7 @@ import msgspec
 
 from ...workspace.base import NotSerializable, SatchelError, UsageError
 from ...workspace.formats import decoder
-from .declared import (
+from .type_hints import (
     Closed,
     UnknownKey,
     hints_of,

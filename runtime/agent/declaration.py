@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from ...schemas import Where, dotted, nearest
 from ...workspace.base import NotSerializable, Refused, UsageError
-from . import declared
+from . import type_hints
 from .calls import P, R, RunParameter
 from .codec import Codec, canonical, encode, fill_defaults
 from .resource import Resource, check_resources
@@ -263,7 +263,7 @@ class Parameters:
         self._signature = inspect.Signature(rest)
         self._parameters = {each.name: each for each in rest}
         try:
-            hints = declared.hints_of(function) if rest else {}
+            hints = type_hints.hints_of(function) if rest else {}
         except NameError as error:
             raise UsageError(
                 f"the annotations of {what} can't be resolved",

@@ -32,7 +32,7 @@ from ...schemas import short
 from ...workspace.base import NotSerializable, UsageError
 from ...workspace.state import json_patch
 from .codec import DEPTH, Codec, fields_of, fields_of_class, parts_in, private_of, text_of_key, unchecked
-from .declared import pydantic_class
+from .type_hints import pydantic_class
 
 _LISTS = (list, collections.abc.Sequence, collections.abc.MutableSequence)
 _DICTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)

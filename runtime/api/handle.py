@@ -277,10 +277,10 @@ class Handle(Place):
         runs share a process with others that this program supervises, if no argument but `drain_timeout` says how to
         start.
         """
-        from ..launch import detached
+        from ..launch import background
 
         arguments.no_loop("supervise", "call `await run_async(...)` there, or `await detach_async(...)`")
-        wanted = detached.StartOptions(
+        wanted = background.StartOptions(
             resume=resume,
             accept_drift=accept_drift,
             drain_timeout=drain_timeout,
@@ -291,7 +291,7 @@ class Handle(Place):
             shown=options,
             input=input,
         )
-        return detached.supervise(self, wanted, tell, should_stop, isolate)
+        return background.supervise(self, wanted, tell, should_stop, isolate)
 
     @in_a_thread
     def detach(
@@ -310,9 +310,9 @@ class Handle(Place):
         """Run the agent in the background, with a supervisor that outlives this process. Returns when the run is
         active, with the number of the process and its log, which gets its output. If it ended at once, `exit_code`
         says how, and `said` the end of its output."""
-        from ..launch import detached
+        from ..launch import background
 
-        wanted = detached.StartOptions(
+        wanted = background.StartOptions(
             resume=resume,
             accept_drift=accept_drift,
             drain_timeout=drain_timeout,
@@ -323,7 +323,7 @@ class Handle(Place):
             shown=options,
             input=input,
         )
-        return detached.detach(self, wanted)
+        return background.detach(self, wanted)
 
     detach_async = detach.without_blocking
 

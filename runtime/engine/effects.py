@@ -21,7 +21,7 @@ from msgspec import Raw, Struct
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
 from ...workspace.journal import NOTHING, Kept, Key, StepCompleted, StepStarted, blobs
 from ...workspace.state import EarlierAnswer
-from ..agent import ONCE, DaemonExecutor, Step, declared, key_parameter, run_parameter, said
+from ..agent import ONCE, DaemonExecutor, Step, key_parameter, run_parameter, said, type_hints
 from ..live import AgentStopped, Suspended, reverify, verification
 from . import open_scope, performing
 from .open_scope import OpenCall, waits
@@ -47,7 +47,7 @@ def has_own_key(call: OpenCall) -> bool:
 def may_have_other_key(function: Verify, call: OpenCall) -> bool:
     """Whether `function` may be given the wrong key of a finished effect. Its record does not say which run did it, nor
     whether a return has brought back the one that a person wanted to repeat."""
-    takes_key = key_parameter(declared.hints_of(function), inspect.signature(function).parameters)
+    takes_key = key_parameter(type_hints.hints_of(function), inspect.signature(function).parameters)
     return bool(takes_key) and (call.scope.context.moment.forked is not None or call.key in call.scope.recorded.again)
 
 
@@ -65,7 +65,7 @@ async def verify(function: Verify, call: OpenCall) -> Any:
     """The result of an effect. NotDone if it has not happened."""
     args, kwargs = _arguments(function, call)
     with verification(call), call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
-        if declared.is_async(function):
+        if type_hints.is_async(function):
             return await cast(Awaitable[Any], function(*args, **kwargs))
         return await call.scope.work.in_thread(bind(function, *args, **kwargs))
 
@@ -77,7 +77,7 @@ async def verify_within(function: Verify, call: OpenCall, seconds: float) -> Non
     try:
         with verification(call), call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
             async with asyncio.timeout(seconds) as limit:
-                if declared.is_async(function):
+                if type_hints.is_async(function):
                     await cast(Awaitable[Any], function(*args, **kwargs))
                 else:
                     await apart.call(bind(function, *args, **kwargs))
@@ -91,7 +91,7 @@ async def verify_within(function: Verify, call: OpenCall, seconds: float) -> Non
 
 def _arguments(function: Verify, call: OpenCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = call.step.shape.unbind(call.arguments, {})
-    hints = declared.hints_of(function)
+    hints = type_hints.hints_of(function)
     if key := key_parameter(hints, inspect.signature(function).parameters):
         kwargs = {**kwargs, key: idempotency_key(call)}
     if of_run := run_parameter(hints):

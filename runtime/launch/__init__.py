@@ -12,8 +12,8 @@ pool       many runs on the event loop of a program
 from ...workspace import deferred
 
 if not deferred(__name__):
-    from . import detached, templates
-    from .detached import DueLook, DueRun, SupervisionResult, due, new_aside, serve
+    from . import background, templates
+    from .background import DueLook, DueRun, SupervisionResult, due, new_aside, serve
     from .pool import Pool
     from .runner import LocalRun, RunResult, SharedRuns, channel_of_stdin, no_exit, stream
     from .templates import (

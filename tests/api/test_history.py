@@ -15,7 +15,7 @@ from cli.conftest import PLAIN, Make
 from waits import PATIENCE
 
 import satchel
-from satchel.runtime.launch.detached import StartOptions
+from satchel.runtime.launch.background import StartOptions
 from satchel.runtime.status.place import Place
 from satchel.workspace import journal
 from satchel.workspace.base.errors import Damaged, UsageError

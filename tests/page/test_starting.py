@@ -14,7 +14,7 @@ import warm
 
 import satchel
 from satchel.runtime.api import new_aside, new_place
-from satchel.runtime.launch import detached
+from satchel.runtime.launch import background
 from satchel.runtime.supervision import child
 from satchel.workspace.base import UsageError
 
@@ -226,7 +226,7 @@ def test_a_template_whose_import_fails_leaves_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_template_whose_import_hangs_keeps_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detached, "_PATIENCE", 0.5)
+    monkeypatch.setattr(background, "_PATIENCE", 0.5)
     make(tmp_path / "source", f"import time; time.sleep(100)\n{ASKED}")
     with pytest.raises(UsageError, match="took more than"):
         new_aside(str(tmp_path / "source"), str(tmp_path / "made"), input={"topic": "x"})
