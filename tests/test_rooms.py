@@ -373,3 +373,13 @@ def test_nothing_of_satchel_loads_an_adapter() -> None:
         if isinstance(node, ast.ImportFrom) and "adapters" in (node.module or "").split(".")
     ]
     assert not wrong
+
+
+def test_a_face_names_a_module_that_is_gone() -> None:
+    """In the table of its docstring: a name, two spaces or more, what the module tells."""
+    faces = [path for layer in TABLES for path in (ROOT / layer).rglob("__init__.py")]
+    named = {
+        path: re.findall(r"^(\w+)/?  +\S", ast.get_docstring(ast.parse(path.read_text())) or "", re.M) for path in faces
+    }
+    gone = [(path, name) for path, names in named.items() for name in names if not [*path.parent.glob(f"{name}*")]]
+    assert sum(map(len, named.values())) > 50 and not gone

@@ -122,6 +122,7 @@ def _on_disk(store: Store) -> DiskStore:
 
 def _where(store: Store, typed: str | None) -> str:
     definition = define(store)
+    urls.check_text(store.url)
     if typed and not urls.is_remote(typed):
         typed = os.path.abspath(urls.local(typed))
     place = backup_place(typed, store, definition.run_id) if typed else place_for(store, definition)
@@ -132,6 +133,7 @@ def _where(store: Store, typed: str | None) -> str:
             remedy=f"name one: `satchel replicate {store.url} s3://bucket/backups/{{run_id}}`, or write `backup:` into "
             f"{DEFINITION}",
         )
+    urls.check_text(place)
     return place
 
 

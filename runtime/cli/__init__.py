@@ -3,9 +3,8 @@
 group      the list of commands, also of other distributions, and how errors are printed
 commands/  the commands: a module for each family, loaded when one of it is called
 options    what commands share: the workspace, a moment, options of storage and of a start, and what a start asks
-output     JSON for programs, tables and progress bars for people
+output     JSON for programs; for people tables, progress bars, and records and values in lines that fit a terminal
 summary    the state, the open questions and the outcome of a run; an active one in moving lines, or one for each item
-history_lines  records, values and calls in lines that fit a terminal
 """
 
 # mypy: implicit-reexport

@@ -390,6 +390,8 @@ def main() -> None:
         from ...workspace.store import open_standard
 
         open_standard()
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            setattr(sys, name, getattr(sys, name) or open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal may not be able to show every character
@@ -450,7 +452,7 @@ def tell_error(error: Exception, *, with_traceback: bool) -> int:
         case SatchelError():
             _line(str(error))
             return code_of(error)
-        case FileNotFoundError(filename=None):
+        case FileNotFoundError(filename=None) if not _has_folder():
             _line("the current folder was removed: `cd` to another one")
             return 2
         case OSError():
@@ -463,6 +465,15 @@ def tell_error(error: Exception, *, with_traceback: bool) -> int:
                 "lost; please report the error with the output of `--traceback`"
             )
             return 1
+
+
+def _has_folder() -> bool:
+    """Whether the current folder is still there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _is_misplaced(error: click.UsageError) -> bool:

@@ -2,7 +2,7 @@
 
 templates  a new workspace from a sample of the package, or from the definition and code of any workspace
 runner     the agent in this process, with the outcome or with what happens; and those of `serve` that share a process
-detached   in another process: supervised by this one, in the background, or all below a folder; and what should run
+background  in another process: supervised by this one, in the background, or all below a folder; and what should run
            now there, for a program with an engine of its own
 pool       many runs on the event loop of a program
 """

@@ -10,7 +10,8 @@ usage_words     what a run has used: records with the time that each has taken, 
                 tables
 value_words     times and JSON values; a call, its outcome, and all that its records tell of it; the colour of each
                 tone, and the tone of what has no words of its own
-record_words    a record: it lies in `workspace/views/`, since the `why.md` of a checkpoint has these words, too
+
+The words of a record lie in `workspace/views/record_words.py`, since the `why.md` of a checkpoint has them, too.
 """
 
 # mypy: implicit-reexport

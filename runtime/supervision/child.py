@@ -48,6 +48,7 @@ class Bell:
 @contextmanager
 def listening() -> Iterator[Bell]:
     """SIGINT, SIGTERM, SIGCHLD and Ctrl-Z ring the bell while the body runs. Only in the main thread."""
+    open_standard()  # children write there, and no pipe may have their numbers
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -93,7 +94,7 @@ class Child:
         this process supervises no other child, and may be stopped with it. `patience` (seconds): how long it may
         drain if this process dies, until `may_drain_for` tells it otherwise; None: for ever. `output` is where
         it writes; None: where this process does. `variables` are added to its environment."""
-        open_standard()  # the child writes there, and no pipe may have their numbers
+        open_standard()
         reading, self._lifeline = os.pipe()
         self._uplink, writing = os.pipe()
         os.set_blocking(self._uplink, False)
@@ -466,7 +467,8 @@ def mark_start(store: Store, log: IO[bytes] | None) -> None:
     with suppress(OSError, ValueError):  # a full disk must not stop a run over its log
         if log is None and not os.path.samestat(os.fstat(1), os.stat(log_of(store))):
             return
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         os.write(1 if log is None else log.fileno(), f"{_MARK.format(time_text(datetime.now(UTC)))}\n".encode())
 
 

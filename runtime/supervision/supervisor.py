@@ -390,7 +390,9 @@ def _asked_by(number: signal.Signals) -> PauseRequested:
 def _prepare() -> None:
     """Import what a stop or a crash needs and a short run does not. Import it now, because later the files of this
     program may be those of another version."""
+    from ...workspace.formats import YamlDocument  # noqa: F401
     from ...workspace.lifecycle import opened, pausing  # noqa: F401
+    from ...workspace.views import describe_record  # noqa: F401
     from ..agent import code  # noqa: F401
     from ..live import limits  # noqa: F401
 

@@ -11,6 +11,7 @@ import pytest
 from waits import PATIENCE
 
 import satchel
+from satchel.runtime.cli.group import tell_error
 
 from .conftest import Make
 
@@ -47,6 +48,22 @@ def test_a_run_crashes_without_a_stream(closed: str, make: Make) -> None:
     assert (folder / "outputs/1.txt").read_text() == "SAY A"
 
 
+@pytest.mark.parametrize("closed", [">&-", ALL])
+def test_a_program_without_a_stream_supervises_a_run_that_crashes(closed: str, make: Make) -> None:
+    folder = make()
+    code = f"import satchel; assert satchel.open({str(folder)!r}).supervise().status == 'completed'"
+    assert run(f'exec "$@" {closed}', "-c", code).returncode == 0
+
+
+@pytest.mark.parametrize("words", ["serve --once", "status", "log", "check", "ls", "copy"])
+def test_a_command_without_a_stream_is_an_internal_error(words: str, make: Make, tmp_path: Path) -> None:
+    folder = make()
+    more = [tmp_path / "copy"] if words == "copy" else []
+    place = folder.parent if words in ("serve --once", "ls") else folder
+    done = run('exec "$@" <&- >&-', "-m", "satchel", *words.split(), place, *more)
+    assert (done.returncode, "internal" in done.stderr) == (0, False), done.stderr
+
+
 def test_a_journal_gets_what_a_library_prints(tmp_path: Path) -> None:
     assert run(f'exec "$@" {ALL}', "-c", HOLDING, tmp_path / "w").returncode == 0
     with satchel.hold(tmp_path / "w", kind="log") as held:
@@ -62,3 +79,8 @@ def test_a_run_needs_the_folder_that_it_was_started_in(make: Make, tmp_path: Pat
     gone.mkdir()
     refused = run(within, "-m", "satchel", "ls")
     assert (refused.returncode, refused.stderr) == (2, "satchel: the current folder was removed: `cd` to another one\n")
+
+
+def test_a_file_that_is_missing_is_told_as_the_current_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tell_error(FileNotFoundError("gs://bucket/run/journal/1.jsonl"), with_traceback=False) == 8
+    assert "gs://bucket/run/journal/1.jsonl" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 import threading
@@ -350,17 +349,31 @@ def test_a_changed_workspace_yaml_over_a_network_is_waited_for(run: Run, monkeyp
     assert run.deadline.overdue(2.0) is None and run.deadline.patience == 12.0
 
 
-def test_a_stop_by_force_imports_files_of_a_later_version() -> None:
-    """What it gets from a face when it needs it was imported while the child ran."""
-    tree = ast.parse(Path(forced_stop.__file__).read_text())
-    faces = ("inspect", "journal", "lifecycle", "state", "views", "live")
-    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    used = {ast.unparse(node) for node in attributes if ast.unparse(node.value) in faces}
-    assert "lifecycle.opened" in used
-    code = (
-        "import sys\nfrom satchel.runtime.supervision import forced_stop, supervisor\nsupervisor._prepare()\n"
-        f"known = set(sys.modules)\nfor name in {sorted(used)}:\n    eval(name, vars(forced_stop))\n"
-        "assert known == set(sys.modules), set(sys.modules) - known"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+PUTTING_RIGHT = """
+import sys
+from datetime import UTC, datetime
+from satchel.runtime.supervision import forced_stop, supervisor
+from satchel.workspace.journal import PauseRequested
+from satchel.workspace.store import DiskStore
+
+supervisor._prepare()
+store, since, known = DiskStore(sys.argv[1]), datetime.now(UTC), {*sys.modules}
+assert forced_stop.stop_wanted(store, since) is None
+left = forced_stop.after_kill(store, PauseRequested(reason="manual", by="me"), 1.0, since)
+assert (left.status, left.error) == ("paused", None), left
+assert not forced_stop.after_stop(store)
+late = sorted(name for name in {*sys.modules} - known if name.startswith("satchel"))
+assert not late, late
+"""
+
+
+def test_a_stop_by_force_imports_files_of_a_later_version(tmp_path: Path) -> None:
+    """What puts the workspace right was imported while the child ran."""
+    agent = "import os\nfrom satchel import agent\n@agent\nasync def main(run):\n"
+    agent += "    if not run.todo.items:\n        await run.plan('Plan', ['a'])\n    os.kill(os.getpid(), 9)\n"
+    (tmp_path / "agent.py").write_text(agent)
+    (tmp_path / "workspace.yaml").write_text(HEAD)
+    words = [sys.executable, "-m", "satchel", "run", "--in-process", str(tmp_path)]
+    assert subprocess.run(words, capture_output=True).returncode == -9
+    done = subprocess.run([sys.executable, "-c", PUTTING_RIGHT, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -102,7 +102,8 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> PauseWish 
             "the run stays paused until you fix the file; to continue, write `status: resume` or remove the file"
         )
         if moment.pause is not None and moment.pause.paused_at:
-            error.remedy = "the run stays paused; fix the file, or remove it and type `satchel resume`"
+            says = ", and write `instructions:` into the new one" if moment.pause.resume == "await_instructions" else ""
+            error.remedy = f"the run stays paused; fix the file, or remove it and type `satchel resume`{says}"
         elif moment.status == "completed":
             error.remedy = "the run has completed and starts no new work; fix the file, or remove it"
         raise
@@ -286,6 +287,11 @@ def stop(workspace: Workspace, wanted: PauseWish, request: PauseRequested | None
     if wanted.is_missing:
         restore(workspace.store, workspace.moment)
         workspace.report.add("done", "pause.yaml was missing; it is restored, and the run stays paused")
+        if wanted.needs_file:
+            workspace.report.add(
+                "wanted", "`instructions:` for the agent in pause.yaml: then `satchel resume` continues"
+            )
+            return
     else:
         was_forced = wanted.recorded is not None and wanted.recorded.forced
         was_killed = pause.mode == "emergency" or (wanted.file is not None and wanted.file.mode == "emergency")

@@ -343,7 +343,7 @@ class Replica:
     def _begin_anew(self, tell: Callable[[int, int], None]) -> None:
         """Bring everything."""
         assert self._mark is not None
-        if self._mark.whole:
+        if self._mark.whole or self._mark.source != self.source.url:
             self._write_mark(whole=False)
         self._left = {entry.path for entry in walk(self.to)}
         known = {*self._sent, *self._left}
@@ -419,9 +419,11 @@ class Replica:
         self._is_sent_kept = False
 
     def _send_segment_below(self, path: str, folder: str) -> None:
-        """Another process that follows, too, or a new owner may have sent more of it: it must not become less."""
+        """Another process that follows, too, or a new owner may have sent more of it: it must not become less. A
+        restoration after the look at the owner is seen by the version, which was looked at before."""
         for _ in range(_ATTEMPTS):
-            there = self.to.version(path)  # looked at first
+            there = self.to.version(path)
+            self._check_owner(path)
             found = read_if_there(self.source, path, limit=_READ_LIMIT)
             if found is None:
                 return
@@ -432,7 +434,7 @@ class Replica:
                 elif not self._is_there(path, there, found.data):
                     self.to.replace(path, found.data, sync="data", if_version=there)
             except (FileExistsError, FileChanged):
-                self._check_owner(path)
+                self.to.refresh(os.path.dirname(path))
                 continue
             self._sent[path] = found.version
             self._is_sent_kept = False
@@ -518,7 +520,7 @@ class Replica:
         raise StorageFailed(_CONTENDED, path=transfer_file.BACKUP_MARK)
 
     def _check_owner(self, path: str) -> None:
-        """LeaseHeld if who has written this path meanwhile is not another process that follows, too."""
+        """LeaseHeld if the run was restored, or follows to this copy from another place."""
         self._read_mark()
         if self._mark is None or self._mark.restored is not None or self._mark.source != self.source.url:
             raise self._overtaken(path) from None

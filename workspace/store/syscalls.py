@@ -213,8 +213,9 @@ def apart(fd: int) -> int:
     import fcntl
 
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
-    os.close(fd)
-    open_standard()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, fd)  # at once: the file of another thread could get the number
+    os.close(nowhere)
     return moved
 
 

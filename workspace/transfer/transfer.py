@@ -274,8 +274,7 @@ def definition_of(source: Store) -> FileContent:
 
 def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
     """Write at the destination what is coming. True if an earlier call has. UsageError if the place is not free for
-    it, or can't be told where the run comes from."""
-    urls.check_text(mine.source)
+    it."""
     to.refresh()
     if to.version(DEFINITION) is not None:
         held = read_definition(to).run_id
@@ -446,7 +445,9 @@ def destination(typed: str, source: Store) -> Iterator[Store]:
 
 
 def refuse_overlap(source: Store, url: str) -> None:
-    """UsageError if the two places are one, or one is inside the other."""
+    """UsageError if the two places are one, or one is inside the other, or a file can't name one of them."""
+    urls.check_text(source.url)
+    urls.check_text(url)
     here, there = source.url.rstrip("/"), url.rstrip("/")
     if here == there or (not urls.is_remote(here) and not urls.is_remote(there) and _is_same_folder(here, there)):
         raise UsageError("is the place where the run already is", path=url, remedy="name another place")

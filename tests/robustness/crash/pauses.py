@@ -103,12 +103,10 @@ def _run_through(system: Memory, wishes: tuple[str, ...]) -> None:
 
 
 def _go_on(system: Memory, store: DiskStore, *, wake: bool) -> None:
-    for _ in range(3):
-        outcome = run(store, _agent(system), wake=wake)
-        if outcome.status == "completed":
-            break
-        wake = True  # the file of a pause in force was lost, and is restored
-    else:
+    outcome = run(store, _agent(system), wake=wake)
+    if outcome.status != "completed" and not wake:  # the file of a pause in force was lost, and is restored
+        outcome = run(store, _agent(system), wake=True)
+    if outcome.status != "completed":
         raise Violation(f"it is not gone on with, it is {outcome.status}")
     if pause_file.PATH in memory.files(system.nodes):
         raise Violation("it is over, and pause.yaml is still there", pause_file.PATH)

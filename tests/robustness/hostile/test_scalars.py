@@ -3,6 +3,7 @@ goes on without them."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,9 +122,14 @@ def test_a_folder_whose_name_is_no_text_ends_a_run_in_the_middle(tmp_path: Path)
     assert not (folder / "journal").exists()
 
 
-@pytest.mark.parametrize("way", ["copy", "move", "fork", "export"])
-def test_a_run_in_a_folder_whose_name_is_no_text_goes_elsewhere_with_a_bare_error(way: str, tmp_path: Path) -> None:
-    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff"))
+@pytest.mark.parametrize(
+    ("way", "end"), [*itertools.product(["copy", "move", "fork", "replicate"], ["from", "to"]), ("export", "from")]
+)
+def test_a_folder_whose_name_is_no_text_ends_a_transfer_with_a_bare_error(
+    way: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff"))
+    odd.mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run/workspace.yaml").write_text(HEAD)
 
@@ -131,10 +137,14 @@ def test_a_run_in_a_folder_whose_name_is_no_text_goes_elsewhere_with_a_bare_erro
     async def main(run: Run[dict[str, object]]) -> None: ...
 
     run(tmp_path / "run", main).raise_for_status()
-    (tmp_path / "run").rename(folder)
-    ran = CliRunner().invoke(group, [way, str(folder), str(tmp_path / "there")])
-    assert ran.exit_code == 2 and "Rename that folder" in ran.output
-    assert not (tmp_path / "there/journal").exists() and not (tmp_path / "there").is_file()
+    (tmp_path / "run").rename(source := (odd if end == "from" else tmp_path) / "run")
+    monkeypatch.chdir(odd)  # a path that is typed below it is text
+    there = "there" if end == "to" else str(tmp_path / "there")
+    once = ["--once"] if way == "replicate" else []
+    ran = CliRunner().invoke(group, [way, *once, str(source), there])
+    assert "Rename that folder" in ran.output and "Unicode" not in ran.output
+    assert ran.exit_code == (2 if way != "replicate" else ran.exit_code) != 0
+    assert source.exists() and not Path(there, ".satchel").exists()
 
 
 def test_a_name_that_is_no_text_is_told_to_a_terminal_or_a_record() -> None:

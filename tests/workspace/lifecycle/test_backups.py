@@ -30,7 +30,7 @@ from satchel.workspace.formats import definition
 from satchel.workspace.inspect import look, transfer_file
 from satchel.workspace.journal import segments
 from satchel.workspace.lifecycle import Follower, Replica, Workspace, backup_place
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import DiskStore, open_store
 from satchel.workspace.transfer import restore, transfer
 
 AGENT = """
@@ -395,7 +395,25 @@ def test_a_slower_process_that_follows_takes_rows_of_a_held_workspace_away(place
         assert journals[0].read_bytes() == journals[1].read_bytes()
 
 
-def test_a_lost_owner_takes_rows_of_a_held_workspace_away(place: Place) -> None:
+def test_a_held_workspace_that_another_process_has_sent_is_called_contended(place: Place) -> None:
+    """To a storage of fsspec that creates a file only once."""
+    stores = [open_store(f"memory://{place.folder.name}") for _ in range(2)]
+    for each in stores:
+        each._fs.exclusive = {"mode": "create"}  # type: ignore[attr-defined]
+    place.dies_at("b")
+    one, other = (place.replica(to=each) for each in stores)
+    one.begin()
+    other.begin()
+    with satchel.hold(str(place.run / "memory"), kind="notes") as held:
+        held.append([{"n": 1}], log="rows")
+    other.complete()
+    one.complete()
+    path = "memory/journal/000000000001.jsonl"
+    assert stores[0].read(path).data == (place.run / path).read_bytes()
+
+
+@pytest.mark.parametrize("when", ["version", "replace"])
+def test_a_lost_owner_takes_rows_of_a_held_workspace_away(place: Place, when: str) -> None:
     place.dies_at("b")
     replica = place.replica()
     replica.begin()
@@ -409,23 +427,23 @@ def test_a_lost_owner_takes_rows_of_a_held_workspace_away(place: Place) -> None:
         place.restore()
         (place.copy / path).write_bytes(b"of the new owner")
 
-    late(replica.to, "replace", path, new_owner)
+    late(replica.to, when, path, new_owner)
     with pytest.raises(LeaseHeld, match=ELSEWHERE):
         replica.complete()
     assert (place.copy / path).read_bytes() == b"of the new owner"
 
 
 def late(store: Any, name: str, of: str, before: Callable[[], None]) -> None:
-    """Something happens just before this method writes the path for the first time."""
+    """Something happens just before this method is called for the path for the first time."""
     real = getattr(store, name)
 
-    def write(path: str, data: bytes, **how: Any) -> Any:
+    def call(path: str, *more: Any, **how: Any) -> Any:
         if path == of:
             setattr(store, name, real)
             before()
-        return real(path, data, **how)
+        return real(path, *more, **how)
 
-    setattr(store, name, write)
+    setattr(store, name, call)
 
 
 def test_what_no_copy_can_have_is_left_out_in_silence(place: Place) -> None:
@@ -827,7 +845,7 @@ OVERTAKEN = AGENT.replace(
     "    await send(await shout(item.text))",
     """    import asyncio
     if item.text == "c":
-        from satchel.workspace.store import DiskStore
+        from satchel.workspace.store import DiskStore, open_store
         from satchel.workspace.transfer import restore
         restore(DiskStore(os.environ["COPY"]), DiskStore(os.environ["NEW"]), by="me")
         for number in range(100_000):
