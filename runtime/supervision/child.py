@@ -94,7 +94,6 @@ class Child:
         this process supervises no other child, and may be stopped with it. `patience` (seconds): how long it may
         drain if this process dies, until `may_drain_for` tells it otherwise; None: for ever. `output` is where
         it writes; None: where this process does. `variables` are added to its environment."""
-        open_standard()
         reading, self._lifeline = os.pipe()
         self._uplink, writing = os.pipe()
         os.set_blocking(self._uplink, False)

@@ -102,8 +102,9 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> PauseWish 
             "the run stays paused until you fix the file; to continue, write `status: resume` or remove the file"
         )
         if moment.pause is not None and moment.pause.paused_at:
-            says = ", and write `instructions:` into the new one" if moment.pause.resume == "await_instructions" else ""
-            error.remedy = f"the run stays paused; fix the file, or remove it and type `satchel resume`{says}"
+            error.remedy = "the run stays paused; fix the file"
+            if moment.pause.resume != "await_instructions":
+                error.remedy += ", or remove it and type `satchel resume`"
         elif moment.status == "completed":
             error.remedy = "the run has completed and starts no new work; fix the file, or remove it"
         raise
@@ -287,16 +288,12 @@ def stop(workspace: Workspace, wanted: PauseWish, request: PauseRequested | None
     if wanted.is_missing:
         restore(workspace.store, workspace.moment)
         workspace.report.add("done", "pause.yaml was missing; it is restored, and the run stays paused")
-        if wanted.needs_file:
-            workspace.report.add(
-                "wanted", "`instructions:` for the agent in pause.yaml: then `satchel resume` continues"
-            )
-            return
     else:
         was_forced = wanted.recorded is not None and wanted.recorded.forced
         was_killed = pause.mode == "emergency" or (wanted.file is not None and wanted.file.mode == "emergency")
         settle(workspace, forced=was_forced or was_killed)
-    workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` continues")
+    condition = "`instructions:` for the agent in pause.yaml: then" if wanted.needs_file else f"paused ({said(pause)}):"
+    workspace.report.add("wanted", f"{condition} `satchel resume` continues")
 
 
 def add_end(workspace: Workspace, wanted: PauseWish, by: str, says: tuple[str, ...] = ()) -> None:

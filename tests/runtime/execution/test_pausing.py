@@ -217,6 +217,10 @@ def test_a_file_removed_while_it_awaits_instructions_lets_the_run_go_on_without(
     assert said(workspace)["resume"] == "await_instructions"
     with pytest.raises(Refused):
         run(workspace, main, wake=True)
+    (workspace / PAUSE).write_text("status: [")
+    with pytest.raises(InvalidFile) as damaged:
+        run(workspace, main, wake=True)
+    assert "fix the file" in damaged.value.remedy and "remove" not in damaged.value.remedy
 
 
 def test_a_file_that_nobody_has_touched_is_waited_for(
